@@ -424,7 +424,7 @@ class LedgerTransaction:
         width, key_width = len(Entry._fields), len(AccountKey._fields)
         for previous_hash, *values in rows:
             entry, texts = Entry(*values[:width]), values[width:]
-            # No account has a name that is none, so an entry whose account is gone has another hash.
+            # If the account is gone, its key has None in place of texts, and the hash computed with it is another.
             key, terms = AccountKey(*texts[:key_width]), Terms(*texts[key_width:])
             if entry.account is None or not entry.follows(previous_hash, key, terms):
                 raise DoesNotHoldError(f"{self.path}: entry {entry.number}: changed: its hash is another")
@@ -450,7 +450,7 @@ class LedgerTransaction:
         if balance is None:
             balance = self._balances[key] = self._read_balance(key, None if limit is None else limit.micros)
         if limit is not None:
-            # Checked before anything is written: a charge that passes the limit leaves no trace.
+            # Checked before anything is written: a charge that would exceed the limit leaves no trace.
             spent = add_sums(balance.spent, amount)
             if any(spent_number > limit_number for spent_number, limit_number in zip(spent, limit.sum, strict=True)):
                 return False

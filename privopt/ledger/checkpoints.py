@@ -8,16 +8,18 @@ the last entry, and a SHA-256 digest of everything that decides which earlier en
 - all terms;
 - the entries that charge nobody: limits, names of subjects and closed periods.
 
-The next check computes the digest again, in time linear in the number of accounts. Then it recomputes the hashes and
-totals of the later entries, and of the newest earlier entry of each account that they charge. It also finds each later
-entry in the index, and refuses accounts and terms that no entry has.
+The next check computes the digest again, in time linear in the numbers of accounts, terms and such entries. Then it
+recomputes the hashes and totals of the later entries, and the hash of the newest earlier entry of each account that
+they charge. It also finds each later entry in the index, and refuses later accounts and terms that no entry has.
 
-After that, whatever transactions rely on is either true or refused. They recompute the hash of each entry that they
-read; the newest entry of each account is the one that it was at the last check; and for a window they read the entries
-on both sides of its beginning (:meth:`~.LedgerTransaction._read_balance`). Only a full check finds changes to earlier
-entries that nothing relies on. Anyone who can write the ledger can write the checkpoint too, but could also write a
-whole new chain. Only a head (number and hash of an entry) that is stored elsewhere reveals that, and a check against
-such a head is always full.
+After that, whatever transactions rely on is either true or refused, unless hashes were computed anew. They recompute
+the hash of each entry that they read; the newest entry of each account has the number that it had at the last check;
+and for a window they read the entries on both sides of its beginning (:meth:`~.LedgerTransaction._read_balance`).
+
+Only a full check finds changes to earlier entries that nothing relies on, and those to an entry before the checkpoint
+whose hash was computed anew: then the hash of the next entry is wrong, which nobody reads otherwise. Anyone who can
+write the ledger can write the checkpoint too, and even a whole new chain. Only a head (number and hash of an entry)
+that is stored elsewhere reveals that, and a check against such a head is always full.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ class Ledger(LogFile):
                     marks.append((0, BEGINNING))
                     continue
                 key = keys[row]
-                # Once a cost is refused, it and larger ones are refused in that account unseen; count + 1: none was.
+                # Factors from the smallest refused one on are refused without a lookup. If none was, it is count + 1.
                 refused_count = count + 1 if closed is None else closed.get(key, count + 1)
                 is_charged = count < refused_count and book.charge(key, terms_by_count[count], limit)
                 if closed is not None and not is_charged:
