@@ -4,8 +4,8 @@ python-mip has no public bulk load, and building a model with its operators take
 declares functions of the C library that python-mip does not declare, and therefore needs a pinned version of
 python-mip.
 
-Only the worker process imports this module, and does so anew for each worker. It therefore keeps NumPy out of that
-process, whose import takes as long as a small solve: arrays are plain buffers of C doubles and 32-bit integers here.
+Only worker processes import this module, each anew. Importing NumPy would take as long as a small solve, so they work
+without it: arrays are plain buffers of C doubles and 32-bit integers here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 
 from privopt.backends.redirection import output_appended
 
-# python-mip imports NumPy for tensors of variables, which are not used here, and does without it where it is missing.
+# python-mip imports NumPy only for tensors of variables, which are not used here, and works without it. While None is
+# in its place, Python raises ImportError for ``import numpy``, as if it were not installed.
 _numpy = sys.modules.get("numpy")
 sys.modules["numpy"] = None  # type: ignore[assignment]
 try:

@@ -314,7 +314,7 @@ class HighsSession(Session):
             return self._solve_once(time_limit, started)
 
     def _solve_once(self, time_limit: float | None, started: float) -> Answer:
-        """Run HiGHS once, and again without presolve if it gave up, or proves no infeasibility by a Farkas ray.
+        """Run HiGHS once, and again without presolve if it gave up, or calls the model infeasible without a Farkas ray.
 
         Args:
             time_limit: Seconds since ``started``; None for no limit.

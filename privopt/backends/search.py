@@ -493,7 +493,7 @@ class Search:
                 return
             check_vector(conditioned, raw.x)
         except SolverError:
-            return  # The substitute has no feasible point to show, so nothing contradicts the claim.
+            return  # The other solver has no feasible point to show, so nothing contradicts the claim.
         text = f"{result.solver} calls the model infeasible, and {substitute.title()} finds a feasible point"
         raise FailedCheckError(text)
 

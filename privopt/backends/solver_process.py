@@ -1,4 +1,7 @@
-"""The function that a solver's worker process runs. The worker imports nothing else of the project for it."""
+"""The function that a solver's worker process runs.
+
+It has a module of its own, because a worker that imports it must not load the rest of the backends with NumPy.
+"""
 
 from __future__ import annotations
 

@@ -341,7 +341,7 @@ def _refuse_or_drop(
     # A dropped entry moves its row by at most the coefficient times the largest absolute value of its column.
     largest_values = np.maximum(np.abs(form.col_lower), np.abs(form.col_upper))[columns]
     # Harmless means that the row moves by at most 1e-10, both in its own units and scaled. A column without a bound has
-    # an infinite largest_values, so its entry is never harmless.
+    # an infinite largest value, so its entry is never harmless.
     with np.errstate(invalid="ignore"):
         harmless = small & (np.abs(data) * largest_values * np.maximum(1.0, scale[row_of]) <= 1e-10)
     harmful = np.flatnonzero(small & ~harmless)

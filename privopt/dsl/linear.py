@@ -25,7 +25,7 @@ from privopt.errors import ModelError
 Places = Mapping[Index, Ints]
 
 _DOUBLE_BITS = 53
-"""The precision of Python's floats."""
+"""The precision of Python's floats, in bits."""
 
 Expression: TypeAlias = sympy.Expr | float
 """A part of a formula: a sympy expression or a number."""
@@ -40,8 +40,8 @@ Where: TypeAlias = Ints | Iterable[object]
 def as_expression(value: Expression) -> sympy.Expr:
     """Convert a number or expression to an expression of sympy's own classes.
 
-    Sums, products, powers and absolute values in the classes of :mod:`.operators` become sympy's. Texts are refused,
-    because sympy would parse them as formulas.
+    An outermost operation in one of the subclasses of :mod:`.operators` becomes sympy's own. Texts are refused, because
+    sympy would parse them as formulas.
 
     Raises:
         ModelError: The value is a text, an array, an expression without indices, or no expression at all.

@@ -12,9 +12,10 @@ def load_language() -> None:
     """Import the language while the collector of cyclic garbage is paused, unless sympy is loaded already.
 
     Importing sympy and SciPy creates some 10^5 objects that live as long as the program. Collections during the import
-    would examine all of them again and again. Before Python exits, it collects once more, which takes 0.3 s of CPU time
-    with these objects, and frees only memory that the operating system frees anyway. So the objects are exempted from
-    that collection (``gc.freeze``), but not from earlier ones.
+    would examine all of them again and again. When Python exits, it collects again, which takes some 0.1 s of CPU time
+    with these objects, and mostly frees memory that the operating system frees anyway. So all objects that exist at the
+    exit, also the program's own, are exempted from these last collections (``gc.freeze``), but not from earlier ones.
+    Finalizers of objects in reference cycles may then not run, which Python does not promise at the exit either.
     """
     if "sympy" in sys.modules:
         return

@@ -21,7 +21,7 @@ MAX_NAME = 100
 """Longer names are shortened to this many characters, because readers of LP files refuse long names."""
 _NOT_IN_MPS = re.compile(r"[^!-~]")
 _NOT_IN_LP = re.compile(r"[^A-Za-z0-9_.(),]")
-"""The characters that names in files of these formats must not have, and the words that readers take for keywords."""
+"""The characters that names in files of these formats must not have."""
 _LP_WORD = re.compile(
     "st|s[.]t[.]|subject|such|min|minimi[sz]e|minimum|max|maximi[sz]e|maximum|free|inf|infinity|bounds?|bin|binary|binaries"
     "|gen|generals?|integers?|int|semis?|semi-continuous|sos[12]?|end|obj",
@@ -32,6 +32,7 @@ _MPS_WORD = re.compile(
     "|delayedrows|modelcuts|indicators|sets|sos[12]?|gencons|pwlobj|pwlnam|pwlcon|endata",
     re.IGNORECASE,
 )
+"""The words that readers of these formats take for keywords."""
 TERMS_IN_LINE = 6
 """The largest number of terms in a line of an LP file."""
 

@@ -1,7 +1,11 @@
 """The operators of expressions: comparisons as they are written, arithmetic of vectors, and errors for other uses.
 
-Sums, products and powers of variables and parameters are sympy's, in subclasses that have these operators too. So
-``0 <= x + y <= 1`` is refused in the same words as ``0 <= x <= 1``.
+sympy's own operators would evaluate or rearrange relations, and its errors do not say what to write instead. So every
+class of expressions that a user can hold mixes in :class:`Operators`: variables, parameters, accesses, sums over
+indices and extrema in their own modules, and here subclasses of sympy's sum, product, power, absolute value,
+exponential and logarithm. So ``0 <= x + y <= 1`` is refused in the same words as ``0 <= x <= 1``.
+:func:`with_operators` converts the outermost operation to its subclass, and :func:`as_plain` converts it back, before
+sympy computes with it. Relations have subclasses of their own (:mod:`.relations`).
 """
 
 from __future__ import annotations
@@ -60,7 +64,7 @@ class Operators:
     # sympy would otherwise take an object with ``__iter__`` for a sequence.
     _iterable = False
 
-    # Whether the class is that of expressions over whole sets, which are relations of vectors beside anything.
+    # Whether the class is that of expressions over whole sets, whose relations are of vectors whatever the other side.
     _is_expression_of_vectors: ClassVar[bool] = False
 
     def _as_vector(self) -> Any:
@@ -357,7 +361,7 @@ _SYMPY_CLASSES = {subclass: sympy_class for sympy_class, subclass in _SUBCLASSES
 
 
 def with_operators(expression: Any) -> Any:
-    """Return a sum, product, power or absolute value of sympy's with the operators of this module.
+    """Return an operation of sympy's (one of ``_SUBCLASSES``) with the operators of this module, others unchanged.
 
     Only the outermost operation gets them, so that sympy compares and simplifies what is inside as usual.
     """
@@ -365,7 +369,7 @@ def with_operators(expression: Any) -> Any:
 
 
 def as_plain(expression: Any) -> Any:
-    """Return an expression as sympy's own class, the inverse of :func:`with_operators`."""
+    """Return an expression in sympy's own class, as it was before :func:`with_operators`."""
     return _rebuild(expression, _SYMPY_CLASSES)
 
 

@@ -46,8 +46,8 @@ TIE: Final = 1.0
 """Difference from the best log-likelihood of held-out trips (summed over trips) up to which fewer rounds are chosen."""
 
 GROWTH: Final = 1.4
-"""Factor by which the power of a round grows after each success. After a failure the power is 1 again. With 1.2 and 2
-the likelihood after 20 rounds was about the same, with other falls after a failure it was smaller."""
+"""Factor by which the power of a round grows after each success. After a failure the power is 1 again. With factors of
+1.2 and 2 the likelihood after 20 rounds was about the same. With other reductions after failures it was smaller."""
 
 MIN_WEIGHT: Final = 1e-200
 """Least weight of a pair of bumps: a weight of 0 would stay 0."""
@@ -190,7 +190,8 @@ def fit_flows(columns: Floats, counts: Floats, groups: Floats, weights: Floats, 
         counts: (L, L) number of trips by the cells of their reports, starts in rows.
         groups: (M, G) part of each bump in each group.
         weights: (M, M) weights of the pairs of bumps at the beginning, above 0, summing to 1.
-        gap: Bound on the distance of the log-likelihood from its maximum, per trip, at which rounds end.
+        gap: Bound on the distance of the log-likelihood from its maximum, per trip, at which rounds end. It is computed
+            before the first round and after every tenth one.
         rounds: Number of rounds.
     """
     for number, current in enumerate(improve_flows(columns, counts, weights)):

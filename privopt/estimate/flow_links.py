@@ -5,10 +5,11 @@ these were independent starts and ends, flows would come out too even. So the fi
 they are the most likely mixture of a few links. A link is a distribution (M, M) of pairs of bumps (smooth distributions
 over records): one for the start of a trip, and one for its end.
 
-With shares p and outputs of probability m, the chance that a report from bump i would also come from bump j is the
-kernel K_ij = sum_k a_ik p_j a_jk / m_k. Scaled by the roots of p, it is a symmetric matrix without negative
-eigenvalues, so that it has powers. K^0 is the identity (each trip ends where it began), K^1 links bumps that a report
-does not tell apart, and higher powers lead further away, in the end to independence. No distances are needed.
+Let p be shares of the bumps, a_ik the probability of output k given bump i, and m_k that of output k. The kernel K_ij =
+sum_k a_ik p_j a_jk / m_k is the mean posterior probability of bump j, given a report from bump i. Scaled by the roots
+of p, it is a symmetric matrix without negative eigenvalues, so that it has powers. K^0 is the identity (each trip ends
+where it began), K^1 links bumps that a report does not tell apart, and higher powers lead further away, in the end to
+independence. No distances are needed.
 """
 
 from __future__ import annotations

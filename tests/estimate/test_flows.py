@@ -91,7 +91,7 @@ def test_recovers_a_known_law_through_a_weak_channel():
 
 @pytest.mark.parametrize("kind", ["same", "neighbour", "independent", "centre"])
 def test_flows_are_not_drawn_towards_independence(kind):
-    """Through noise of .7 km, intervals hold, and the error is a fraction of the reports' own."""
+    """Through noise of .9 km on average, intervals hold, and the error is a fraction of the reports' own."""
     rng = np.random.default_rng(8)
     starts, ends = rng.dirichlet(np.full(len(IDS), 2.0), 2)
     near = ((DISTANCES > 0) & (DISTANCES < 1.2)).astype(float)
