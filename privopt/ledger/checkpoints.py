@@ -4,7 +4,7 @@ The time of a full check (:mod:`.check_chain`) grows with the number of entries,
 during a period. Each check that succeeds therefore stores a checkpoint in ``LEDGER.checked``: the number and hash of
 the last entry, and a SHA-256 digest of everything that decides which earlier entries count:
 
-- all accounts, as their index has them, each with the number of its newest entry, found in the index as a charge does;
+- all accounts, as their index has them, each with the hash of its newest entry, found in the index as a charge does;
 - all terms;
 - the entries that charge nobody: limits, names of subjects and closed periods.
 
@@ -12,14 +12,14 @@ The next check computes the digest again, in time linear in the numbers of accou
 recomputes the hashes and totals of the later entries, and the hash of the newest earlier entry of each account that
 they charge. It also finds each later entry in the index, and refuses later accounts and terms that no entry has.
 
-After that, whatever transactions rely on is either true or refused, unless hashes were computed anew. They recompute
-the hash of each entry that they read; the newest entry of each account has the number that it had at the last check;
-and for a window they read the entries on both sides of its beginning (:meth:`~.LedgerTransaction._read_balance`).
+After that, what transactions rely on is either true or refused, with one exception below. They recompute the hash of
+each entry that they read; the newest entry of each account has the hash that it had at the last check; and for a window
+they read the entries on both sides of its beginning (:meth:`~.LedgerTransaction._read_balance`).
 
-Only a full check finds changes to earlier entries that nothing relies on, and those to an entry before the checkpoint
-whose hash was computed anew: then the hash of the next entry is wrong, which nobody reads otherwise. Anyone who can
-write the ledger can write the checkpoint too, and even a whole new chain. Only a head (number and hash of an entry)
-that is stored elsewhere reveals that, and a check against such a head is always full.
+Only a full check finds changes to earlier entries that nothing relies on, and a change of an entry at the beginning of
+a window whose hash was computed anew: then the hash of the next entry is wrong, which nobody reads otherwise. Anyone
+who can write the ledger can write the checkpoint too, and even a whole new chain. Only a head (number and hash of an
+entry) that is stored elsewhere reveals that, and a check against such a head is always full.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from privopt.ledger.entries import AccountKey, Entry, Terms, sum_of
 from privopt.ledger.rotation import find_closed_head
 
 _CHECKED: Final = re.compile(
-    r"privopt ledger checked 2 (?P<first>[0-9a-f]{64}) (?P<number>[1-9][0-9]{0,17}):(?P<hash>[0-9a-f]{64})"
+    r"privopt ledger checked 3 (?P<first>[0-9a-f]{64}) (?P<number>[1-9][0-9]{0,17}):(?P<hash>[0-9a-f]{64})"
     r" accounts (?P<accounts>[0-9]{1,18}) terms (?P<terms>[0-9]{1,18}) (?P<digest>[0-9a-f]{64})\n"
 )
 """The stored checkpoint: the hash of the ledger's first entry, number and hash of the last checked one, the largest
@@ -54,7 +54,7 @@ ROWS_AT_ONCE: Final = 1000
 _DIGESTED: Final = (
     # The order is that of the index, which makes it a scan of the index: so this reads what a charge looks up.
     (
-        "SELECT subject, unit, period, id, (SELECT number FROM entries WHERE account = a.id AND number <= :number "
+        "SELECT subject, unit, period, id, (SELECT hash FROM entries WHERE account = a.id AND number <= :number "
         f"{NEWEST}) FROM accounts a INDEXED BY sqlite_autoindex_accounts_1 WHERE id <= :accounts "
         "ORDER BY subject, unit, period"
     ),
@@ -168,7 +168,7 @@ def _write_checkpoint(book: LedgerTransaction) -> None:
         for table in ("accounts", "terms")
     )
     text = (
-        f"privopt ledger checked 2 {book.hash_of(1).hex()} {head.number}:{head.hash.hex()} accounts {accounts} "
+        f"privopt ledger checked 3 {book.hash_of(1).hex()} {head.number}:{head.hash.hex()} accounts {accounts} "
         f"terms {terms} {_digest_of(book, head.number, accounts, terms)}\n"
     )
     path = _checkpoint_path(book.path)

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from privopt.errors import BudgetSpentError, DoesNotHoldError, InputError
 from privopt.interfaces.cost import Cost
 from privopt.ledger import checkpoints
+from privopt.ledger.balances import LedgerTransaction
+from privopt.ledger.entries import Entry
 from privopt.ledger.ledger import Ledger
 
 COST = Cost(epsilon="0.5", unit="per km", notion="metric-dp", purpose="work")
@@ -284,6 +286,27 @@ def test_damaged_names_are_refused(original, tmp_path):
         except DoesNotHoldError:
             refused += 1
     assert refused >= 2
+
+
+def test_newest_entry_with_a_hash_computed_anew_is_refused(original, tmp_path):
+    """Its hash fits its content, and only the next entry, which a quick check does not read, shows the change."""
+    path, clock = original
+    copy = copy_ledger(path, tmp_path / "edited")
+    with Ledger(copy, clock=clock) as ledger:
+        ledger.check()
+    query = "SELECT * FROM entries WHERE number IN (SELECT max(number) FROM entries GROUP BY account)"
+    with closing(sqlite3.connect(copy)) as connection:
+        # Of the newest charges of all accounts the earliest, which other entries follow.
+        newest = [Entry(*row) for row in connection.execute(query)]
+        entry = min((entry for entry in newest if entry.account is not None), key=lambda entry: entry.number)
+        (previous,) = connection.execute("SELECT hash FROM entries WHERE number = ?", (entry.number - 1,)).fetchone()
+        book = LedgerTransaction(connection=connection, path=copy, clock=clock)
+        key, terms = book.key_at(entry.account), book.terms_at(entry.terms)
+        forged_hash = entry._replace(total="1/2").compute_hash(previous, key, terms)
+        connection.execute("UPDATE entries SET total = '1/2', hash = ? WHERE number = ?", (forged_hash, entry.number))
+        connection.commit()
+    with pytest.raises(DoesNotHoldError, match="changed"), Ledger(copy, clock=clock) as ledger:
+        ledger.check(full=False)
 
 
 def test_words_say_what_was_checked(checked):
