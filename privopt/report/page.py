@@ -97,7 +97,8 @@ def table(
     """Return the markup of one table, with all rows up to a hundred, otherwise the first fifty.
 
     A table that does not show all rows says so, with a link to the rows as CSV, which the page contains, and a box that
-    searches all rows. On narrow screens the rows of a wide table become lists. Numbers have three significant digits.
+    searches all rows. On narrow screens the rows of a wide table become lists. Numbers that are not whole have three
+    significant digits, or no decimals from 1,000 on.
 
     Args:
         title: The name of the table for screen readers.

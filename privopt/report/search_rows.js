@@ -6,6 +6,9 @@ for (const part of document.querySelectorAll(".long")) {
   const body = part.querySelector("tbody"), firstRows = [...body.rows], status = part.querySelector("[role=status]");
   const numeric = [...part.querySelectorAll("thead th")].map((cell) => cell.classList.contains("n"));
   const formatCount = (number) => Number(number).toLocaleString("en");
+  // Whole numbers are shown in full, others with three significant digits, or without decimals from 1,000 on.
+  const formatNumber = (value) =>
+    Number.isInteger(value) || Math.abs(value) >= 1000 ? formatCount(Math.round(value)) : String(Number(value.toPrecision(3)));
   const initialStatus = status.textContent;
 
   part.querySelector("input").addEventListener("input", (event) => {
@@ -22,15 +25,14 @@ for (const part of document.querySelectorAll(".long")) {
     status.textContent = `${formatCount(shown.length)} of ${formatCount(matches.length)} ${noun} with these words`;
   });
 
-  // Return a table row of the cells of a CSV row, with numbers formatted as in the page (four significant digits).
+  // Return a table row of the cells of a CSV row, with numbers formatted as in the page (format_text).
   function makeRow(cells) {
     const row = document.createElement("tr");
     cells.forEach((text, column) => {
       const cell = row.insertCell();
       cell.dataset.label = header[column];
       if (numeric[column]) cell.className = "n";
-      const value = Number(text);
-      cell.textContent = numeric[column] ? (Number.isInteger(value) ? formatCount(value) : String(Number(value.toPrecision(4)))) : text;
+      cell.textContent = numeric[column] ? formatNumber(Number(text)) : text;
     });
     return row;
   }
