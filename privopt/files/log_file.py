@@ -315,22 +315,23 @@ def _check_names(path: Path, status: os.stat_result) -> None:
             return
         # Killed runs may leave such names: "until" names of a rotation, and "new" in the hidden folder of a creation.
         name = glob.escape(path.name)
-        own = [*path.parent.glob(f"{name}.until-*"), *path.parent.glob(f".{name}.*{OURS}.writing/new")]
-        own_count = sum(
-            (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino) for other in map(_status_of, own) if other
+        leftovers = [*path.parent.glob(f"{name}.until-*"), *path.parent.glob(f".{name}.*{OURS}.writing/new")]
+        leftover_count = sum(
+            os.path.samestat(leftover_status, status)
+            for leftover_status in map(_status_of, leftovers)
+            if leftover_status
         )
-        if status.st_nlink <= 1 + own_count:
+        if status.st_nlink <= 1 + leftover_count:
             return
         # Another program that creates the file may just have removed such a name.
         latest_status = _status_of(path)
         if latest_status is None:
             return
         status = latest_status
-    else:
-        raise UsageError(
-            f"{path} must be the only name of its file, got one of {status.st_nlink} (hard links): programs that use "
-            "different names do not see each other's charges; keep one name, and make symbolic links of the others"
-        )
+    raise UsageError(
+        f"{path} must be the only name of its file, got one of {status.st_nlink} (hard links): programs that use "
+        "different names do not see each other's charges; keep one name, and make symbolic links of the others"
+    )
 
 
 def _check_tables(connection: sqlite3.Connection, path: Path, form: Form) -> None:
