@@ -3,7 +3,7 @@
 Each round solves the master, then every block at a query point, and adds one cut for each block (multi-cut). An
 infeasible block gives a feasibility cut from its dual ray (multipliers that prove that it has no solution). The method
 is stabilised by in-out steps, whose query points lie between the best known point and the master's (Ben-Ameur and Neto
-2007). Cuts are moved towards a core point, which lies well inside the feasible region (Magnanti and Wong 1981).
+2007). Cuts are moved towards a core point (Magnanti and Wong 1981), which is the best known point here.
 
 Every lower bound is evaluated on the whole form from the combined multipliers of master and cuts, so it is valid
 whatever the solver's tolerance. Every upper bound is the cost of a known point. A dual vector of the whole form splits
@@ -38,7 +38,7 @@ from privopt.interfaces import Decomposed, Decomposer, SolveContext
 
 __all__ = ["Benders", "Start", "ValidRows"]
 
-LARGEST_BOX: Final = 1e8
+LARGEST_BOX: Final = 1e9
 """The largest box: columns without bounds are kept between minus and plus this. An optimum there means no bound."""
 MEMORY_GROWTH_FACTOR: Final = 2.0
 """Under a memory limit, a round begins only if this many times the largest memory growth of a round so far is free."""
@@ -369,8 +369,8 @@ class _Run:
             InfeasibleError: A block is unbounded, and the form has no feasible point.
         """
         state = self.state
-        # The centre (the best feasible point) is the core point towards which cuts are moved. At the centre itself
-        # there is no direction.
+        # The centre (the best feasible point) is used as the core point towards which cuts are moved. At the centre
+        # itself there is no direction.
         core = state.centre if state.centre is not z else None
         answers = self.blocks.solve_all(state, z, core)
         for number, answer in enumerate(answers):

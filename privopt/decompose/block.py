@@ -22,7 +22,7 @@ from privopt.execution.clock import clock
 CORE_POINT_STEP = 1e-4
 """How far from the query towards the core point (as a fraction of the way) the second multipliers are computed.
 
-No other cut dominates the one that they prove."""
+No cut is higher there than the one that they prove."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -82,8 +82,9 @@ def solve_block(
         piece: The block's rows and columns.
         solver: The solver's name.
         z: Values of the complicating columns, shape (|Y|,).
-        core: A point well inside the feasible region. The cut is computed slightly towards this point, where no other
-            cut dominates it (Magnanti and Wong 1981, in the form of Sherali and Lunday 2013). None for the plain cut.
+        core: A feasible point. The cut is computed slightly towards this point (Magnanti and Wong 1981, in the form of
+            Sherali and Lunday 2013). If the point is inside the feasible region, no other cut dominates it. None for
+            the plain cut.
         basis: The basis to start from; None to continue from the session's last one.
 
     Raises:
@@ -107,8 +108,8 @@ def solve_block(
     x = np.clip(answer.x, piece.form.col_lower, piece.form.col_upper)
     plain_cut = cut_of(piece, answer.duals)
     cuts = [plain_cut] if plain_cut is not None else []
-    # A degenerate block has many optimal multipliers. Those at a point moved towards the core give a Pareto-optimal
-    # cut. It needs a second solve, for which there must be time.
+    # A degenerate block has many optimal multipliers. Those at a point moved towards the core give a cut that is also
+    # the highest at that point. It needs a second solve, for which there must be time.
     if core is not None and clock().left > 0.0:
         _set_row_sides(session, piece, z + CORE_POINT_STEP * (core - z))
         core_answer = session.solve(basis=final_basis)

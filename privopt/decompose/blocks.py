@@ -61,7 +61,7 @@ class Blocks:
         return [future.result() for future in futures]
 
     def relax_all(self, state: State) -> list[Cut]:
-        """Return a constant cut (a lower bound on its cost) for every block, from the rows that no other block shares.
+        """Return a constant cut (a lower bound on the cost) of every block, from its rows without complicating columns.
 
         The solve times of the blocks are added to ``state``.
 
