@@ -145,10 +145,12 @@ class File:
         """The path of the file on disk.
 
         Raises:
-            InputError: The file has no path, because it is a secret file that was not published.
+            InputError: The file has no path, because it was never on disk, or is a secret file that was not published.
         """
-        if self.path is None:
+        if self.absent:
             raise InputError([Fault(self.name, "", "no such file (it is secret)", "the owner's copy")])
+        if self.path is None:
+            raise InputError([Fault(self.name, "", "a file in memory", "a file on disk")])
         return self.path
 
 

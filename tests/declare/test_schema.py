@@ -198,3 +198,13 @@ def test_finds_folders_beside_the_problem_only(tmp_path):
     assert load(tmp_path, text).privacy.album == Folder(name="photos", path=tmp_path / "photos")
     assert load(tmp_path, text, public=True).privacy.album == Folder(name="photos", path=None)
     assert [row.type for row in describe_keys(Problem) if row.key == "privacy.album"] == ["folder"]
+
+
+def test_says_why_a_file_has_no_path():
+    for file, reason in (
+        (File(name="m.onnx", path=None, kept=b"bytes"), "a file in memory"),
+        (File(name="m.onnx", path=None, secret=True), "it is secret"),
+    ):
+        with pytest.raises(InputError) as caught:
+            _ = file.here
+        assert_mentions(str(caught.value), "m.onnx", reason)
