@@ -40,7 +40,9 @@ STORED, DEFLATED = 0, 8
 """The compression methods that an archive may use, as ZIP numbers them."""
 
 MAX_UNPACKED_RATIO = 8
-"""An archive that would unpack to more than this multiple of its own size is refused before it is unpacked."""
+"""The arrays of an archive may have this multiple of its size in bytes, and a number of bytes that the caller permits.
+
+Larger archives are refused before they are unpacked. If the caller permits no bytes, the multiple is 1."""
 
 
 class Array:

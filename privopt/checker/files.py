@@ -173,7 +173,8 @@ class Problem:
         # If no shape is given, the matrix is compared with its own shape, so that any shape passes.
         has_shape = len(matrix.shape) == 2 and matrix.shape == (shape or matrix.shape)
         has_shape = has_shape and matrix.kind.lstrip(">")[0] in "fiu"
-        # The comparison fails for integers that no double equals, for NaN (which differs from itself) and for infinity.
+        # The comparison fails for integers that no double equals, for NaN (which differs from itself) and for plus
+        # infinity.
         holds_doubles = has_shape and all(float(x) == x < math.inf for x in matrix.flat)
         need(holds_doubles, f"problem/{name}: expected doubles {shape}, got {matrix.shape}", 2)
         return matrix

@@ -208,7 +208,7 @@ def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.D
         for batch in batches:
             first_row, row = row, row + len(batch)
             is_empty = batch.select(pl.all_horizontal(pl.all().is_null())).to_series()
-            # Blank lines and rows that are too short have an empty last cell. If no cell is, this batch has neither.
+            # Blank lines and rows that are too short have an empty last cell. Without such a cell, there is neither.
             if not batch[:, -1].has_nulls():
                 skipped_rows += len(batch)
                 yield batch

@@ -127,7 +127,7 @@ def _send(answer: tuple[bool | None, Any]) -> None:
     """
     try:
         parts = pickle_parts(answer)
-    except Exception as error:
+    except Exception as error:  # the classes of the answer's parts may raise any error when they are pickled
         from privopt.errors import SolverError
 
         unsendable = SolverError(f"a worker's answer cannot be sent: {error}; it was {answer[1]!r}")
@@ -167,7 +167,7 @@ def serve(quiet: bool, module: str = "") -> None:
             new_values, dropped_numbers, function, arguments = read_value(incoming)
         except EOFError:
             os._exit(0)  # without tear-down, in which a native solver may crash after the last answer
-        except Exception as error:
+        except Exception as error:  # unpickling imports the function's module, which may raise any error
             from privopt.errors import UsageError
 
             refusal = UsageError(f"a worker process cannot load the work it was given: {error!r}")
@@ -185,7 +185,7 @@ def _run_task(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[b
     """Run a task in a worker, and return the answer to send: (True, result) or (False, error)."""
     try:
         return True, function(*arguments)
-    except Exception as error:
+    except Exception as error:  # the owner raises it
         return False, RemoteError.of(error)
 
 

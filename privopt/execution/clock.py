@@ -310,13 +310,13 @@ def slices(count: int) -> Iterator[tuple[int, int]]:
             size = max(1, size // 2)
 
 
-_RUNNING: WeakSet[DaemonCall[Any]] = WeakSet()
+_CALLS: WeakSet[DaemonCall[Any]] = WeakSet()
 """All calls of :class:`DaemonCall` that still exist, running or done."""
 
 
 def left_behind() -> bool:
     """Return whether any :class:`DaemonCall` still runs, so that an ending process should not wait for its threads."""
-    return any(not call.done for call in list(_RUNNING))
+    return any(not call.done for call in list(_CALLS))
 
 
 class DaemonCall(Generic[T]):
@@ -349,7 +349,7 @@ class DaemonCall(Generic[T]):
                 self.error = error
 
         self.thread = threading.Thread(target=work, name="privopt-work", daemon=True)
-        _RUNNING.add(self)
+        _CALLS.add(self)
         self.thread.start()
 
     @property

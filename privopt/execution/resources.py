@@ -59,7 +59,7 @@ def _bytes_under_rlimits() -> int:
     """Return the bytes that ulimit still permits: the smaller number of address space (-v) and private memory (-d)."""
     try:
         fields = [int(field) * PAGE for field in (_PROC / "self/statm").read_text().split()]
-    except OSError:  # the system is not Linux; the resident set stands for both sizes, of which it is a lower bound
+    except OSError:  # not Linux: the peak of the resident set stands for both sizes, which may be larger
         fields = [resident()] * 7
     # Fields of statm, in pages: 0 is the size of the address space, 5 is data and stack (proc(5)).
     used_by_limit = {resource.RLIMIT_AS: fields[0], resource.RLIMIT_DATA: fields[5]}

@@ -76,7 +76,7 @@ def _worker_environ() -> dict[str, str]:
 
     PYTHONSAFEPATH keeps the current folder out of ``sys.path``, unless it is in the ``sys.path`` of this process.
     """
-    # The folder that contains the package is added, in case that the package was not found by sys.path. An empty entry
+    # The folder that contains the package is added, in case the package was not found by sys.path. An empty entry
     # of sys.path stands for the current folder.
     package_parent = str(Path(__file__).parents[2])
     path = dict.fromkeys([*(entry or os.getcwd() for entry in sys.path), package_parent])

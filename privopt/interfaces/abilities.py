@@ -187,7 +187,7 @@ class PublishesFiles(Protocol[P, R]):
 
 @runtime_checkable
 class CopiesFiles(Protocol):
-    """Writes clean copies of the files that it releases, such as blurred photos (``--copy-to``).
+    """Writes clean copies of the files that it releases, such as photos without metadata (``--copy-to``).
 
     Without this ability, the option is refused.
     """

@@ -8,7 +8,7 @@ to exp(-|v| s / t).
 has no limit, because it works on Python's integers; a draw takes about 10 microseconds instead of less than one.
 
 In the compiled functions, ``words`` is an array of random 64-bit words, and ``offset`` is the index of the next unused
-word. They return the new offset as the last value, or -1 if the words ran out before the draw was complete.
+word. Functions that make one draw return the new offset last, or -1 if the words ran out before the draw was complete.
 """
 
 from __future__ import annotations

@@ -44,5 +44,5 @@ def explain_words(texts: Iterable[str], sections: Iterable[Section]) -> dict[str
     parts = list(texts)
     for section in sections:
         parts += [section.title, section.lead, *section.paragraphs, _NO_TEXT.sub(" ", str(section.html))]
-    found = set(re.findall(r"[a-z]+", " ".join(parts).lower()))
-    return {word: meaning for word, meaning in MEANINGS.items() if found & {word, f"{word}s", f"{word}es"}}
+    page_words = set(re.findall(r"[a-z]+", " ".join(parts).lower()))
+    return {word: meaning for word, meaning in MEANINGS.items() if page_words & {word, f"{word}s", f"{word}es"}}

@@ -1,8 +1,8 @@
 """The measurement of a release: its guarantee, certificate and loss, computed from problem and release alone.
 
 ``solve`` states the measurement in result.json; ``verify`` repeats and compares it. Both commands call the same
-function, so they cannot disagree about how a figure is computed. Within :func:`remembering`, results are kept by a hash
-of the bytes that they follow from, so that none is computed twice.
+function, so they cannot disagree about how a figure is computed. Within :func:`remembering`, code of a measurement that
+takes long can store its results under a hash of the bytes that they follow from, and need not compute them twice.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def measure_release(
 def remembering() -> Iterator[None]:
     """Open an empty cache for the block.
 
-    A run measures its release, and measures it again after reading back the written files. With the cache, equal bytes
-    are measured only once; different bytes are measured again.
+    A run measures its release, and measures it again after reading back the written files. Code that uses the cache
+    (:func:`facts`) measures equal bytes only once; different bytes are measured again.
     """
     token = _FACTS.set({})
     try:

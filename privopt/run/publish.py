@@ -1,6 +1,6 @@
 """The last step of ``solve``: writing a release folder, verifying it as a recipient would, and moving it into place.
 
-Clean copies of files that the mechanism has blurred (``--copy-to``) are moved into place just before the folder.
+Clean copies of files (``--copy-to``), such as photos without metadata, are moved into place just before the folder.
 """
 
 from __future__ import annotations

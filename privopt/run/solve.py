@@ -122,7 +122,7 @@ def _open_run(name: str, out: Path, options: Options) -> Iterator[Run]:
         stack.enter_context(limited_to(options.jobs))
         stack.enter_context(interrupts())  # SIGTERM is handled like Ctrl-C: the search ends with the best so far
         copies = stack.enter_context(new_copies(options.copy_to, out, force=options.force))
-        # Measurements are cached, so that the release that is read back is measured again only if it differs.
+        # Long measurements are cached, so that what is read back is measured again only if it differs.
         stack.enter_context(remembering())
         add_note = stack.enter_context(_notes_on_errors())
         workspace = stack.enter_context(open_workspace(out, force=options.force))

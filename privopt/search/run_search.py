@@ -22,8 +22,9 @@ R = TypeVar("R")
 
 SECONDS_PER_POLL: Final = 0.05
 """Seconds between two checks of a search that has a time limit."""
-MAX_HELD_SHARE: Final = 2.0
-"""CPU time of this process that held work may take, as a multiple of the granted time, before it is given up."""
+MAX_HELD_FACTOR: Final = 2.0
+"""Held work is given up if this process has used more CPU time since the search began than this times the granted time.
+"""
 HELD_PROOF_FACTOR: Final = 5.0
 """Multiple of the granted time that the last proof may take if the search began with work that is known to be short."""
 MAX_CERTIFY_SHARE: Final = 0.1
@@ -128,7 +129,7 @@ def _certify_during(
     def is_awaited() -> bool:
         """Return whether the search does work that is known to be short, or has yet to begin such work."""
         # Work that takes more CPU time than this is not short, whatever was counted: it may ignore the clock.
-        if process_time() - cpu_start > MAX_HELD_SHARE * granted_seconds:
+        if process_time() - cpu_start > MAX_HELD_FACTOR * granted_seconds:
             return False
         # A method that never begins such work must not be waited for without end either.
         has_yet_to_begin = search_time.begun_holds == earlier_holds and search_time.now() < start + granted_seconds
@@ -189,7 +190,8 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bo
         has_certified = True
     while has_time_for("prove") and incumbent.prove():
         pass
-    # A bound that was found must not be lost to the time limit, so one proof may take as long as the search was given.
+    # A bound that was found must not be lost to the time limit, so one proof may take the granted time once more, or a
+    # multiple of it.
     if incumbent.has_unproved_bound(MIN_GAP_GAIN):
         factor = HELD_PROOF_FACTOR if begins_held else 1.0
         incumbent.prove_late(factor * search_time.granted_seconds)
