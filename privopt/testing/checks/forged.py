@@ -130,7 +130,7 @@ def use_verifies(trial: Trial) -> None:
         with trial.subject.registered():
             if _try_use(lambda folder: verify(folder).holds, folder):
                 trial.fail(f"verify does not notice that {forgery.what}", problem)
-            # A use may return None, so only False means that it refused the folder.
+            # Any result, even an empty one, means that the folder was used. Only False means that it was refused.
             for use in (open_verified, audit, write_report):
                 if _try_use(use, folder) is not False:
                     trial.fail(f"{forgery.what}, and {use.__name__} takes the folder all the same", problem)
