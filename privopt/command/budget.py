@@ -95,7 +95,7 @@ def budget(
     # ``subject``, ``forget`` and ``erase`` are ids of subjects. Amounts are texts, which are parsed exactly: ``limit``
     # is the new limit of each subject, ``window`` its length in hours, ``per`` and ``zone`` a calendar period and its
     # time zone instead, and ``unit`` the account ("epsilon", "rho" or both of "(epsilon, delta)"). ``key`` is the file
-    # under which the ledger hashes subjects, and ``head`` an earlier "number:hash" of the last entry.
+    # with the key by which the ledger hashes subjects, and ``head`` an earlier "number:hash" of the last entry.
     if per is not None and limit is None:
         raise UsageError("--per must be used with --set AMOUNT, got it alone")
     if zone is not None and per is None:

@@ -66,8 +66,8 @@ def sample(
 ) -> None:
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
     # The docstring is the text of --help. The secret is the id of a record, a position ``at`` in degrees, or ``xy`` in
-    # km; ``key`` is the file under which the ledger hashes subjects. The secret must not show in any message, and
-    # nothing may be drawn before it is charged.
+    # km; ``key`` is the file with the key by which the ledger hashes subjects. The secret must not show in any message,
+    # and nothing may be drawn before it is charged.
     from privopt.api.draws import draw_of, in_blocks
     from privopt.api.released import handle_of
     from privopt.ledger.charge import Charge

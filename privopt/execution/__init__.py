@@ -33,7 +33,7 @@ _HOMES = {
 
 # Written by hand instead of with the package lazy-loader, for the reasons in docs/adr/0008.
 def __getattr__(name: str) -> Any:
-    """Import a name of ``__all__`` from its module on first use, because a worker process needs none of these modules.
+    """Import a name of ``__all__`` from its module on first use, so that a worker process starts without these modules.
 
     Raises:
         AttributeError: The name is not in ``__all__``.

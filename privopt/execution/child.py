@@ -1,7 +1,8 @@
 """The worker's side of a worker process: the loop that runs tasks, and the format of messages.
 
 See :mod:`privopt.execution.worker` for the owner's side. At its start a worker imports only this module, and this
-module imports nothing else of the project: for a worker that solves small models, imports are most of the work.
+module imports nothing else of the project, because for small models imports are most of the work. The rest is imported
+when it is needed, or while the worker waits for its first task (:func:`serve`).
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Fl
 
 
 def binomial_quantile(probability: float, draws: int, chance: float) -> int:
-    """Return the smallest k such that at most k of ``draws`` events happen with at least the given probability.
+    """Return the smallest k for which an event happens at most k times in ``draws`` with at least this probability.
 
     ``scipy.stats.binom.ppf`` returns the same, but importing ``scipy.stats`` takes longer than a whole check of the
     kit.
@@ -119,7 +119,7 @@ def binomial_quantile(probability: float, draws: int, chance: float) -> int:
     """
     from scipy.special import bdtr, bdtrik
 
-    # The inverse is undefined if the event is certain, and imprecise if it is as good as impossible.
+    # The inverse is undefined if the event is certain, and unreliable where the quantile is 0.
     if chance >= 1.0:
         return draws
     if chance <= 0.0 or bdtr(0, draws, chance) >= probability:
