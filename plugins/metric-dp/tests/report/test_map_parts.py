@@ -81,3 +81,13 @@ def test_nothing_is_counted_for_a_map_that_does_not_fit(monkeypatch):
         axes=("x", "y"), facts={}, unit={}, hidden=fail,
     )  # fmt: skip
     assert explorer.explorer_section(page) is None
+
+
+def test_map_keeps_the_letters_of_a_unit():
+    page = explorer.ExplorerData(
+        rows=["a", "b"], outputs=["a", "b"], probabilities=np.eye(2), places=np.eye(2), output_places=np.eye(2),
+        axes=("x (dB)", "y (dB)"), facts={}, unit={},
+    )  # fmt: skip
+    section = explorer.explorer_section(page)
+    assert section is not None
+    assert "X (dB) is to the right, y (dB) upwards." in section.html
