@@ -288,8 +288,8 @@ def test_finds_vertex_on_a_foreign_side():
     weights = [[round(fraction * 1000), 1000 - round(fraction * 1000)] for fraction in (0.5, 0.5, 0.5, 0.7, 0.55)]
     excess = greatest_excess(weights, region, Fraction(1), random.Random(1))
     assert excess is not None
-    assert {excess.one[0], excess.two[0]} & {1, 2}
-    assert 0 in (excess.one[0], excess.two[0])
+    assert {excess.first[0], excess.second[0]} & {1, 2}
+    assert 0 in (excess.first[0], excess.second[0])
 
 
 def test_compares_streets_across_their_ends():

@@ -34,15 +34,15 @@ class Excess:
     """Two points that an output distinguishes better than the guarantee allows.
 
     Attributes:
-        one, two: The points, each as the number of a simplex and the weights of its corners.
+        first, second: The points, each as the number of a simplex and the weights of its corners.
         output: Number of the output.
         ratio: Ratio of the output's probabilities at the two points, as a double.
         km: Length in km of a path between the two points.
         over: The log-ratio of the two probabilities minus the permitted log-ratio, epsilon times ``km``.
     """
 
-    one: tuple[int, tuple[Fraction, ...]]
-    two: tuple[int, tuple[Fraction, ...]]
+    first: tuple[int, tuple[Fraction, ...]]
+    second: tuple[int, tuple[Fraction, ...]]
     output: int
     ratio: float
     km: float
@@ -96,10 +96,10 @@ def greatest_excess(
         for k, (first_weight, second_weight) in enumerate(zip(first_row, second_row, strict=True)):
             # In a common unit, so that no fractions are needed to compare the weights.
             p, q = first_weight * second_unit, second_weight * first_unit
-            excess = _log_excess(p, q, epsilon, squared, squared_limit)
+            excess = _log_excess(p, q, squared_limit)
             if excess > 0 and (worst is None or excess > worst.over):
                 ratio = math.inf if not (p and q) else float(Fraction(max(p, q), min(p, q)))
-                worst = Excess(one=first, two=second, output=k, ratio=ratio, km=math.sqrt(squared), over=excess)
+                worst = Excess(first=first, second=second, output=k, ratio=ratio, km=math.sqrt(squared), over=excess)
     return worst
 
 
@@ -123,14 +123,13 @@ def _mix_rows(
     return [sum(part * weight for part, weight in zip(parts, column, strict=True)) for column in columns], unit
 
 
-def _log_excess(p: int, q: int, epsilon: Fraction, squared: Fraction, squared_limit: Fraction) -> float:
-    """Return |log(p / q)| minus epsilon times a length, or 0 if that is not positive.
+def _log_excess(p: int, q: int, squared_limit: Fraction) -> float:
+    """Return |log(p / q)| minus the permitted log-ratio, or 0 if that is not positive.
 
     Args:
         p, q: Weights of one output at two points, at least 0, in a common unit.
-        epsilon: Epsilon per km.
-        squared: Squared length in km^2 of a path between the points. The length itself may be irrational.
-        squared_limit: The square of epsilon times the length.
+        squared_limit: The square of the permitted log-ratio, which is epsilon times the length of a path between the
+            points. The length itself may be irrational.
     """
     import mpmath
 
@@ -144,7 +143,7 @@ def _log_excess(p: int, q: int, epsilon: Fraction, squared: Fraction, squared_li
         return 0.0
     ratio = Fraction(larger, smaller)
     with mpmath.workdps(80):
-        allowed = mpmath.sqrt(_to_mpf(squared)) * _to_mpf(epsilon)
+        allowed = mpmath.sqrt(_to_mpf(squared_limit))
         # With 80 digits, rounding errors are far below 10^-60. A smaller excess counts as none.
         excess = mpmath.log(_to_mpf(ratio)) - allowed
         return float(excess) if excess > mpmath.mpf(10) ** -60 else 0.0
@@ -413,7 +412,7 @@ def every_point(trial: Trial) -> None:
         return
     excess = greatest_excess(rows, data.region, epsilon, chance)
     if excess is not None:
-        points = excess.one, excess.two
+        points = excess.first, excess.second
         first, second = (_describe_point(run.release.records, data.region, point) for point in points)
         trial.fail(
             f"two points {excess.km:.6g} km apart, one {first} and one {second}: output "
