@@ -3,9 +3,8 @@
 import sys
 from pathlib import Path
 
-sys.path.append(
-    str(Path(__file__).resolve().parents[3] / "tests")
-)  # has the package ``experiments``, which all plugins share
+# This folder has the package ``experiments``, which all plugins share.
+sys.path.append(str(Path(__file__).resolve().parents[3] / "tests"))
 
 from lr_geo_paper.command import main
 

@@ -128,26 +128,25 @@ def trial(
     problem = users if method_spec.mechanism == "lr-geo" else workshop.load(mechanism, settings, method_spec.air)
     problem.data.required, problem.data.needed, problem.data.weighted  # noqa: B018  (loading is not counted)
     method = method_spec.method or registry().get(method_spec.mechanism).method(None).name
-    # `busy` is the processor time before the method, and its processor time after it.
-    start_seconds, busy = time.monotonic(), time.process_time()
+    start_seconds, start_cpu = time.monotonic(), time.process_time()
     context = SolveContext(
         method=method, solver="highs", gap=method_spec.gap, search_time=Clock(stretch * limit, clock()), seed=0
     )
     try:
         outcome: Any = mechanism.solve(problem, context)
     except StoppedError:
-        return {"seconds": f"> {min(limit, time.process_time() - busy):.3g}"}
+        return {"seconds": f"> {min(limit, time.process_time() - start_cpu):.3g}"}
     except (ModelError, SolverError) as error:
         return {"seconds": "no answer", "limited": str(error)[:200]}
-    seconds, busy = time.monotonic() - start_seconds, time.process_time() - busy
+    seconds, cpu = time.monotonic() - start_seconds, time.process_time() - start_cpu
     # LR-Geo returns a fallback if time runs out, which `limited` marks; other mechanisms count as unfinished.
-    if method_spec.mechanism != "lr-geo" and (outcome.stopped or busy > limit):
-        return {"seconds": f"> {min(limit, busy):.3g}"}
+    if method_spec.mechanism != "lr-geo" and (outcome.stopped or cpu > limit):
+        return {"seconds": f"> {min(limit, cpu):.3g}"}
     row = {
         "seconds": seconds,
-        "cpu": busy,
+        "cpu": cpu,
         "limited": outcome.stopped,
-        **_judge_outcome(problem, users, outcome, method),
+        **_judge_outcome(users, outcome),
     }
     if bounds and outcome.release.matrices is not None:
         costs = costs_of(problem)
@@ -160,14 +159,12 @@ def trial(
     return row
 
 
-def _judge_outcome(problem: Any, users: LRGeoInstance, outcome: Any, method: str) -> dict[str, Any]:
+def _judge_outcome(users: LRGeoInstance, outcome: Any) -> dict[str, Any]:
     """Measure the rows from which the users report.
 
     Args:
-        problem: Not used.
         users: The problem with its users and true costs.
         outcome: The outcome of the method. Its release has a row for each user, or for each record of the map.
-        method: Not used.
 
     Returns:
         ``cost``, the mean true cost of the users' rows; ``epsilon``, the least one that holds between all of them;

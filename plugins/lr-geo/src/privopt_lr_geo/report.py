@@ -54,7 +54,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         sections.append(_users_section(problem, release))
         if central:
             sections += [
-                _range_section(problem, release, figures["range"]),
+                _range_section(problem, figures["range"]),
                 _server_section(problem, figures["upload"]),
             ]
         else:
@@ -271,12 +271,11 @@ def _users_section(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
     return table_section("Users", ("user", f"average loss ({unit})", "likeliest output", "its probability"), rows, lead)
 
 
-def _range_section(problem: LRGeoInstance, release: LRGeoRelease, figure: Figure) -> Section:
+def _range_section(problem: LRGeoInstance, figure: Figure) -> Section:
     """Return the section on one user's LR set, and on how the probabilities in its rows depend on the distance.
 
     Args:
         problem: The problem, with its radii.
-        release: Not used.
         figure: The figure of the user's range.
     """
     options, unit = problem.declared.lr_geo, problem.data.unit
