@@ -26,7 +26,7 @@ __all__ = ["channel_of_points", "distances_of_points", "nearest_probabilities", 
 
 _STEPS: Final = 256
 """Number of equally probable distances along a ray at which the nearest point is found."""
-_TAIL_STEPS: Final = 30
+_TAIL_STEPS: Final = 29
 """Number of farther distances. The probability beyond each of them is half of that beyond the one before."""
 _BEARINGS: Final = 360
 """Number of rays."""
@@ -63,7 +63,7 @@ def nearest_probabilities(problem: SphereInstance) -> Floats:
     count, tree = len(points), cKDTree(points)
     # Distances along a ray, as angles in radians: at the middles of equal parts of the probability, and in the tail.
     middles = (np.arange(_STEPS) + 0.5) / _STEPS
-    quantiles = np.concatenate([middles, 1.0 - 0.5 / _STEPS * 0.5 ** np.arange(1, _TAIL_STEPS)])
+    quantiles = np.concatenate([middles, 1.0 - 0.5 / _STEPS * 0.5 ** np.arange(1, _TAIL_STEPS + 1)])
     angles = propose_scaled_distance(quantiles, rate) / rate
     bearings = (np.arange(_BEARINGS) + 0.5) * (2 * math.pi / _BEARINGS)
     total = 1.0 + math.exp(-math.pi * rate)  # the denominator of G
