@@ -7,8 +7,8 @@ of the star, which are close to those of the optimum.
 
 If the star is not a mechanism, the interior point runs instead, first over a spanner if most pairs are required.
 Instances with many records are first solved with a sample of the outputs. If a method fails, the next one takes over,
-and the offers of the first remain valid. A run without a time limit makes the same early offers as one with a limit,
-because an interrupt may end it.
+and the offers of the first remain valid. Without a time limit, parts of at least `MIN_EARLY_RECORDS` records
+(:mod:`privopt_metric_dp.solvers.solver`) get early offers too, because an interrupt may end the run.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ DEFAULT_MEMORY_BYTES = 8e9
 """Memory limit in bytes if the caller gives none. A method that needs more is not started."""
 
 AT_ONCE = 0.1
-"""Largest share of the remaining time for the quick bound, which usually needs much less."""
+"""Largest share of the time for the quick bound, which usually needs much less (:func:`_offer_quick_bound`)."""
 
 Room = Callable[[], float]
 """Returns the bytes that may still be allocated."""
@@ -185,7 +185,7 @@ def run_ladder(
     ladder: Ladder,
     *,
     only_first: bool = False,
-    after_first: Callable[[], None] = lambda: None,
+    after_solver: Callable[[], None] = lambda: None,
 ) -> None:
     """Run the solvers of a ladder one after the other, until the gap is certified and proved.
 
@@ -195,7 +195,7 @@ def run_ladder(
         memory_limit: Returns the bytes that may be allocated. A method that needs more is not started.
         ladder: Yields the solvers.
         only_first: Whether to stop after the first solver that completes without an error.
-        after_first: Called after each solver, also one that was skipped; the first call counts.
+        after_solver: Called after each solver, also after one that was skipped.
 
     Raises:
         OutOfTime: The time limit has expired.
@@ -226,7 +226,7 @@ def run_ladder(
         needed, free_bytes = solver.peak_bytes(part), memory_limit()
         if needed > free_bytes:
             offers.note(f"{solver.name} (needs {needed / GB:.2g} GB of {free_bytes / GB:.2g} left)")
-            after_first()
+            after_solver()
             continue
         try:
             is_complete = _run_solver(solver, part, offers)
@@ -236,7 +236,7 @@ def run_ladder(
                 _offer_quick_bound(part, offers)
             raise
         finally:
-            after_first()
+            after_solver()
         needs_quick_bound = needs_quick_bound and not is_complete
         if is_complete and only_first:
             return
@@ -245,8 +245,11 @@ def run_ladder(
 
 
 def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
-    """Offer bounds that take little time by the number of their operations, or else within a share of what is left."""
-    # When this share is used up, only the quick bound ends: the scope raises nothing.
+    """Offer bounds that take little time.
+
+    If an idle machine computes them in the share `AT_ONCE` of the granted time, they are computed to their end.
+    Otherwise they end when that share of the remaining time is used up, without an error.
+    """
     is_short = fits_granted_time(quick_bound_operations(part.instance), AT_ONCE)
     with clock().hold() if is_short else clock().limit_to_share(AT_ONCE):
         quick_bound(part, offers)
@@ -312,7 +315,8 @@ def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: s
         for part, view in zip(reduced.parts, views, strict=True):
             # Shares are of the remaining time and entries, so that a part passes on the time that it saves.
             with clock().limit_to_share(part.instance.cost.size / remaining_entries):
-                run_ladder(part, view, memory_limit, ladder, only_first=only_first, after_first=waiting.close)
+                # Only the first solver is waited for: closing `waiting` again does nothing.
+                run_ladder(part, view, memory_limit, ladder, only_first=only_first, after_solver=waiting.close)
             remaining_entries -= part.instance.cost.size
             check()
 

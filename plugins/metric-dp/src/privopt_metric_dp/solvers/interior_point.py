@@ -110,8 +110,8 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
         last: Whether to save the mechanism even if its loss is larger, because its row sums were restored.
 
     Returns:
-        Whether the iteration can go on: row sums are valid, or may be invalid for now because the coupling is not
-        formed, so that steps are inexact and sums are restored only now and then.
+        False if the row sums are invalid although the coupling is formed, so that the iteration must end. While the
+        coupling is not formed, steps are inexact and sums are restored only now and then, so invalid sums are no fault.
     """
     is_sound = _has_sound_sums(status)
     # A mechanism whose rows do not sum to one is not saved, whatever its loss. Any multipliers prove a bound.
@@ -365,7 +365,7 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 
 
 def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
-    """Return whether row sums must be restored: the gap is reached, or has halved since they were last restored.
+    """Return whether row sums must be restored: the gap is reached, or is at most half of the saved mechanism's.
 
     Only if the coupling is not formed does a halved gap count, because row sums are otherwise restored after each step.
 

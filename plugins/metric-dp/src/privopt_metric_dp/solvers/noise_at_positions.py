@@ -20,7 +20,7 @@ from privopt_metric_dp.problem.loss_over_region import spread_evenly
 __all__ = ["estimate_noise_loss", "people_over_region"]
 
 MOST_PEOPLE: Final = 40_000
-"""Largest number of positions. If there are more, that many equally likely ones represent them."""
+"""Largest number of equally likely positions that represent all people."""
 SPACING: Final = 0.3
 """Distance between these representatives, in units of 1 / epsilon, from which their number follows."""
 REACH: Final = 8.0

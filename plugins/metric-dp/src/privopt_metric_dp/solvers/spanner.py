@@ -75,9 +75,9 @@ def _list_stretches(gap: float, *, has_limit: bool) -> list[float]:
     """
     # The stretch that suits the requested gap, and a finer one if that misses the gap.
     suitable = [slack for multiple in SHARES if (slack := multiple * _stretch_of_gap(gap)) < COARSE[0]]
-    finest = max(suitable, default=0.0)
+    first_suitable = max(suitable, default=0.0)
     # For a stretch below the last of COARSE the program of all pairs follows, which takes about as long as that one.
-    min_coarse = finest if has_limit else MIN_STRETCH_RATIO * max(finest, COARSE[-1])
+    min_coarse = first_suitable if has_limit else MIN_STRETCH_RATIO * max(first_suitable, COARSE[-1])
     return [*(coarse for coarse in COARSE if coarse > min_coarse), *suitable]
 
 

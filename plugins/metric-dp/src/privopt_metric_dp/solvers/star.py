@@ -342,7 +342,7 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
 
 
 def fits_granted_time(operations: float, share: float) -> bool:
-    """Return whether an idle machine does so many operations within a share of the granted time, or of 20 s without."""
+    """Return whether an idle machine does so many operations in a share of the granted time (20 s without a limit)."""
     granted_seconds = clock().granted_seconds
     seconds = MAX_GRANTED_SECONDS if granted_seconds == math.inf else granted_seconds
     return operations <= OPERATIONS_PER_SECOND * share * seconds

@@ -27,7 +27,7 @@ __all__ = ["build_lists", "compute_heights", "optimize_tree"]
 
 
 @jit()
-def _list_preorder(root: int, first_child: Any, following: Any, order: Any) -> int:
+def _list_subtree(root: int, first_child: Any, following: Any, order: Any) -> int:
     """List the nodes of the subtree of ``root`` in ``order`` by breadth-first search, and return their number.
 
     Parents come before their children.
@@ -122,7 +122,7 @@ def compute_heights(
     Returns:
         The number of nodes.
     """
-    count: int = _list_preorder(root, first_child, following, order)
+    count: int = _list_subtree(root, first_child, following, order)
     u[root] = 0.0
     for position in range(1, count):
         node = order[position]
@@ -195,7 +195,7 @@ def _find_blocking_row(
     Returns:
         The node of the subtree and the CSR entry of the row that blocks it first.
     """
-    count = _list_preorder(subtree_root, first_child, following, order)
+    count = _list_subtree(subtree_root, first_child, following, order)
     for position in range(count):
         mark[order[position]] = True
     best, inner_node, blocking_entry = np.inf, -1, -1
