@@ -33,7 +33,7 @@ STEPS: Final = 1 << 16
 EPSILON_SLACK: Final = 1e-6
 """Share of epsilon that the first attempt reserves for the rounding of T and X. Later attempts reserve more."""
 MAX_HALVINGS: Final = 6
-"""Number of bisection steps towards a larger share of epsilon, after the first attempt with half of it."""
+"""Number of bisection steps towards a larger share of epsilon, after an attempt with half of it."""
 MISS_BITS: Final = 64
 """The entropy of a draw fails with probability at most 2^-MISS_BITS. Then more entropy is drawn."""
 MOST_TRIES: Final = 1_000
@@ -138,7 +138,7 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
     step = 2.0 * radius / STEPS
     # Rounded down: fewer steps mean a smaller ratio between rows, so that rounding costs loss and never epsilon.
     steps = np.floor(distances / step).astype(np.int64)
-    # The ends of an edge of 0 steps would have equal rows, and no weights would make all row sums equal.
+    # The ends of an edge of 0 steps would have equal rows, so that the system for the weights would be singular.
     if not (steps > 0).all():
         return None
     step_graph = csr_array((steps.astype(np.float64), (tails, heads)), shape=(count, count))

@@ -48,10 +48,7 @@ class PathDistances:
 
     @cached_property
     def graph(self) -> csr_array:
-        """The (N, N) graph of required pairs in both directions.
-
-        A sparse matrix would drop edges of length 0, so these get the smallest positive double as their length.
-        """
+        """The (N, N) graph of required pairs in both directions. An edge of length 0 is stored as an explicit 0."""
         data = self.data
         return edge_matrix(len(data.records), *data.needed, both=True)
 
@@ -151,8 +148,9 @@ def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
 
 
 def reach_of(data: MetricData, records: Ints) -> Floats:
-    """Return distances from records to outputs such that those of two records differ by at most their own distance.
+    """Return distances from records to outputs that satisfy the triangle inequality between records.
 
+    This means that the distances of two records to an output differ by at most the distance between the records.
     Distances between points and along roads have this property. A table may violate it. In that case each entry is
     replaced by the length of the shortest path over required pairs, which gives the largest table with the property
     that is nowhere above the given one.

@@ -86,8 +86,8 @@ class ColumnWeights:
 def _round_row(row: Floats) -> Unsigned:
     """Round a row of doubles (K,) down to integers, and add the rest to the largest one so that the sum is 2**63."""
     rounded = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
-    # Products may be rounded upwards, so that less than nothing is missing. Arithmetic modulo 2**64 then subtracts from
-    # the largest entry.
+    # Products may be rounded upwards, so that the sum exceeds 2**63. Arithmetic modulo 2**64 then subtracts the excess
+    # from the largest entry.
     missing = (TOTAL - int(rounded.sum(dtype=np.uint64))) % (1 << 64)
     greatest = int(rounded.argmax())
     rounded[greatest] = np.uint64((int(rounded[greatest]) + missing) % (1 << 64))

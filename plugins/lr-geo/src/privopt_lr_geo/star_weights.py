@@ -139,7 +139,7 @@ def _positive_weights(kernel: Floats) -> Floats:
     If no column is left, all weights are 1 / N, and kernel x need not be close to 1.
 
     Args:
-        kernel: A symmetric matrix (N, N) of positive entries; its columns are the outputs.
+        kernel: A symmetric matrix (N, N) of positive entries.
 
     Returns:
         The weights x (N,), 0 for each dropped column.

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 NEARLY_CERTAIN: Final = 0.9
-"""If the best guess after one report is right more often than this, a warning is given."""
+"""If the best guess is right more often than this after one report, but not without one, a warning is given."""
 
 MORE_OFTEN_RIGHT_THAN_WRONG: Final = 0.5
 """If a best guess after one report is right at least this often, and at least twice as often as without a report, a

@@ -199,11 +199,6 @@ def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
         sides: The numbers of rows and columns, as read from the problem.
         max_places: The largest number of weights that the file of the release can contain.
 
-    Args:
-        name: Name of the table, for messages.
-        sides: Numbers of rows and columns, as the problem states them.
-        max_places: Number of weights of the release.
-
     Raises:
         RefusedError: A side is invalid, or there are too many places.
     """

@@ -177,7 +177,7 @@ def metric_problems(
     space = draw(metric_spaces(5, shapes))
     joined = bool(np.isfinite(space.distances).all())
     count = len(space)
-    # Outputs other than the records are drawn only in connected spaces of listed points: the first points are the
+    # Outputs other than the records are drawn only in connected spaces that are no grids: the first points are the
     # records. Hypothesis shrinks n to 1, so examples shrink to `count` records, which are also the outputs.
     split = space.cells is None and joined and count > 1
     records = draw(st.integers(1, count).map(lambda n: count + 1 - n)) if split else count
@@ -357,10 +357,10 @@ def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
     """
     # A mechanism may state a loss of its own, such as a count. The linear program has the rows of metric DP, so the
     # notion must be one on odds (ratios of probabilities).
-    is_own_loss = result.objective.unit == problem.data.loss_unit
+    has_loss_unit = result.objective.unit == problem.data.loss_unit
     return (
         best_loss(problem.data)
-        if is_own_loss and registry().kind("notion", result.guarantee.kind).load().odds
+        if has_loss_unit and registry().kind("notion", result.guarantee.kind).load().odds
         else None
     )
 

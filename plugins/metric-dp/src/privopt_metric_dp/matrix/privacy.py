@@ -342,9 +342,9 @@ def _round_down(value: float) -> float:
 
 
 def _state_promise(guarantee: Guarantee) -> str:
-    """Return a sentence on how much more likely a release can be from one record than from another nearby.
+    """Return sentences on how much more likely a report can be from one record than from another nearby.
 
-    The sentence is about the distance at which the ratio is at most 2, rounded down, or about the largest distance that
+    They are about the distance at which the ratio is at most 2, rounded down, or about the largest distance that
     is covered if that is smaller.
     """
     assert guarantee.epsilon is not None  # the notion's own guarantee states it

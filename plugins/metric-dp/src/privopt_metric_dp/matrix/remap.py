@@ -35,7 +35,7 @@ BLOCK: Final = 1 << 24
 def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_TOLERANCE) -> Ints:
     """Return, for each output, the output (K,) by which a reader should replace it for the smallest expected loss.
 
-    An output whose own loss is the smallest, or equal to it, is not replaced. Otherwise, of several outputs with equal
+    An output is not replaced if no other has a smaller loss in its place. Otherwise, of several outputs with equal
     losses, the first is used.
 
     Args:

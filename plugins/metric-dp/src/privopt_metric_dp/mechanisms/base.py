@@ -484,7 +484,7 @@ class MetricMechanism(MatrixWords[D]):
 
 
 def _begins_held(mechanism: MetricMechanism[D], problem: MetricInstance[D], context: SolveContext) -> bool:
-    """Return whether the search begins with a closed form that is short by its count, and so runs to its end."""
+    """Return whether the search begins with a closed form of so few operations that it runs to its end."""
     if context.method not in mechanism.closed_forms:
         return False
     from privopt_metric_dp.solvers.auto import begins_with_star

@@ -67,7 +67,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
         """
         z, remap = self.matrix(problem, context).z, problem.data.remap
         # The repair does not change a matrix that is private once it is rounded to integers. This is compared first,
-        # because the repair takes longer. A remap would rename outputs, and a row of 0 alone cannot be rounded.
+        # because the repair takes longer. A remap would rename outputs, and a row of zeros cannot be rounded.
         if not remap and z.any(axis=1).all() and _has_weights(round_to_weights(z), release):
             return True
         recomputed = MatrixRelease.from_matrix(z, problem.data, context)

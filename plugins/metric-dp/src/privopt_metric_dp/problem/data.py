@@ -434,7 +434,7 @@ class MetricInstance(Generic[D]):
 
     @property
     def data(self) -> MetricData:
-        """The contents of the files. If outputs are to be chosen, these are the outputs, at first records far apart."""
+        """The contents of the files, over the chosen outputs if any; before the choice, over records far apart."""
         if self._data.choose is None:
             return self._data
         if not self._chosen:

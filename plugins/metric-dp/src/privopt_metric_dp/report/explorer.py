@@ -102,7 +102,7 @@ def _count_near(graph: csr_array, limits: Floats) -> Ints:
 
     counts = np.zeros((graph.shape[0], len(limits)), dtype=np.int64)
     # In this order nodes of a block are near each other, so that few others are within the largest limit of any of
-    # them. The paths of a block then need only the graph of these, and the work grows with N and not with its square.
+    # them. The paths of a block then need only the graph of these, and the work grows more slowly than N squared.
     order = reverse_cuthill_mckee(graph, symmetric_mode=True)
     for start in range(0, len(order), BLOCK_RECORDS):
         block = order[start : start + BLOCK_RECORDS]
@@ -205,12 +205,12 @@ def _order_along_curve(places: Floats) -> Ints:
     x, y = np.minimum(shifted / max(float(shifted.max()), 1e-300) * side, side - 1).astype(np.int64).T
     number = np.zeros(len(places), dtype=np.int64)
     # From the largest quadrants to the smallest: the curve visits four quadrants in the order (0, 0), (0, 1), (1, 1),
-    # (1, 0), and turns or mirrors in the first and the last of them.
+    # (1, 0), and is mirrored at a diagonal in the first and at the other diagonal in the last.
     for bit in reversed(range(CURVE_BITS)):
         right, upper = x >> bit & 1, y >> bit & 1
         number += (3 * right ^ upper) << 2 * bit
-        is_mirrored = (upper == 0) & (right == 1)
-        x, y = np.where(is_mirrored, side - 1 - x, x), np.where(is_mirrored, side - 1 - y, y)
+        is_last = (upper == 0) & (right == 1)
+        x, y = np.where(is_last, side - 1 - x, x), np.where(is_last, side - 1 - y, y)
         x, y = np.where(upper == 0, y, x), np.where(upper == 0, x, y)
     return np.argsort(number, kind="stable")
 

@@ -17,7 +17,7 @@ from privopt.execution.compiled import jit
 
 __all__ = ["limbs", "short_enough"]
 
-_LIMB_BITS = 62  # bits of a limb, one less than a signed 64-bit integer has, so that sums of two limbs fit
+_LIMB_BITS = 62  # bits of a limb: two limbs and a carry add up to less than 2^63, so a signed 64-bit integer holds them
 _HEADROOM_BITS = 16  # bits above the largest distance, so that sums of many distances do not overflow
 
 

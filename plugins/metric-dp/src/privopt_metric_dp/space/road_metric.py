@@ -130,8 +130,7 @@ class RoadMetric(Metric):
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
         """Return (P,) whether each pair's exact distance, rounded down to a double, is proved to be at most the limit.
 
-        If all road lengths are multiples of a common unit, integer path
-        lengths decide the pairs near the limit.
+        If all road lengths are multiples of a common unit, integer path lengths decide the pairs near the limit.
 
         Args:
             pairs: (P, 2) pairs of records.
