@@ -87,11 +87,6 @@ class PMO:
         z = np.maximum(x[start : start + self.instance.cost.size].reshape(self.instance.cost.shape), 0.0)
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
-    def mass_prices(self, duals: Floats) -> Floats:
-        """Return the (N,) dual values of the ``mass`` rows from ``duals``, the dual values of all rows."""
-        mass = self.form.family("mass")
-        return duals[mass.start : mass.stop]
-
     def to_duals(self, multipliers: Multipliers) -> Floats:
         """Return a value for each row of the program, its dual, from ``multipliers`` of the privacy rows.
 

@@ -63,9 +63,9 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
         The weights are exact. The interval covers the errors of the costs and of this evaluation.
         """
-        value = self.evaluate(release)
-        if value is None or self.doubt is None:
+        if self.doubt is None:
             return None
+        value = self.evaluate(release)
         excess, shortfall = self.doubt()
         # The sum of the absolute terms, which is the loss itself if no cost is negative.
         magnitude = (

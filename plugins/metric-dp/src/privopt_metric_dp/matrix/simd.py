@@ -156,11 +156,10 @@ least = _make_lane_operation("least", "<")
 greatest = _make_lane_operation("greatest", ">")
 
 
-def _make_reduction(name: str, compare: str | None = None) -> Callable[..., float]:
+def _make_reduction(compare: str | None = None) -> Callable[..., float]:
     """Return a compiled operation that combines the lanes of a vector into one number.
 
     Args:
-        name: A label.
         compare: LLVM's comparison that selects the smaller or larger lane, or None for the sum.
     """
 
@@ -187,9 +186,9 @@ def _make_reduction(name: str, compare: str | None = None) -> Callable[..., floa
     return result
 
 
-total = _make_reduction("total")
-lowest = _make_reduction("lowest", "<")
-highest = _make_reduction("highest", ">")
+total = _make_reduction()
+lowest = _make_reduction("<")
+highest = _make_reduction(">")
 
 
 def _register_operator(symbol: Callable[..., object], operation: Callable[..., object]) -> None:
@@ -197,7 +196,7 @@ def _register_operator(symbol: Callable[..., object], operation: Callable[..., o
 
     @overload(symbol, strict=False)  # type: ignore[untyped-decorator]
     def type_operation(a: object, b: object) -> Callable[..., object] | None:
-        """Return numba's implementation of the operator for two vectors of one type, or None for other arguments."""
+        """Return the operator's implementation for numba if both arguments are vectors of one type, otherwise None."""
         if isinstance(a, _Lanes) and a == b:
             return lambda a, b: operation(a, b)
         return None

@@ -44,7 +44,6 @@ class Mixture:
         rays: (R, N) rays, each with a largest entry of one.
         serves: (R,) the output that each ray serves.
         costs: (R,) the cost of each ray.
-        solves: Number of times that the LP was solved.
     """
 
     def __init__(self, instance: Instance, symmetry: Symmetry, rays: Floats) -> None:
@@ -59,10 +58,9 @@ class Mixture:
         self.rays = np.zeros((0, instance.records))
         self.serves: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.costs: Floats = np.zeros(0)
-        self.solves = 0
-        # The LP's costs are scaled to at most 1, to which the solver's absolute tolerances suit.
+        # The LP's costs are scaled to at most 1, because the solver's tolerances are absolute.
         self._scale = 1.0 / max(float(np.abs(instance.cost).max()), 1e-300)
-        # The bytes of all rays, rounded to nine digits, by which a ray is recognised that was added before.
+        # The bytes of all rays, rounded to nine digits, which identify rays that have been added before.
         self._known: set[bytes] = set()
         self._session: Session | None = None
         self._add_unseen(rays)
@@ -163,7 +161,6 @@ class Mixture:
             SolverError: The LP was not solved to optimality.
         """
         answer = self._open_session().solve()
-        self.solves += 1
         # If the time limit stopped the LP, this raises `OutOfTime`.
         if answer.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
             check("the rays were mixed")
