@@ -39,7 +39,8 @@ __all__ = [
 ]
 
 NEARLY_CERTAIN: Final = 0.9
-"""If the best guess is right more often than this after one report, but not without one, a warning is given."""
+"""A warning is given if the best guess after one report is right more often than this, and wrong less than half as
+often as without a report."""
 
 MORE_OFTEN_RIGHT_THAN_WRONG: Final = 0.5
 """If a best guess after one report is right at least this often, and at least twice as often as without a report, a
@@ -86,7 +87,7 @@ def interpret_guarantee(
         # The rows satisfy stricter inequalities than those of the real distances, at which people read the promise.
         distances = data.distance.between(pairs[:, 0], pairs[:, 1])
     sentences, warnings = [], list(_warn_of_isolated_records(data, pairs))
-    # Records at one place are no neighbours here, so their separation is infinite.
+    # Records at one place do not count as neighbours here, so their separation is infinite.
     separations = np.where((distances > 0) & by_distance, distances, np.inf)
     nearest = np.full(len(data.records), np.inf)
     for ends in pairs.T:
@@ -119,8 +120,8 @@ def interpret_guarantee(
     guess_rate, prior_rate = guess_rates(release, data, rows_of)
     guess_sentence = f"the best guess at the {noun} from one report is right in {_format_percent(guess_rate)} of cases"
     sentences.append(describe_guess(guess_rate, prior_rate, noun))
-    # If the prior alone makes a guess nearly certain, that is no fault of the release. So the warning also requires
-    # that a report at least halves how often the guess is wrong.
+    # If the prior alone makes a guess nearly certain, that is not a fault of the release. So the warning also requires
+    # that a report more than halves how often the guess is wrong.
     if guess_rate > NEARLY_CERTAIN and 1.0 - guess_rate < (1.0 - prior_rate) / 2:
         warnings.append(
             f"{guess_sentence} (in {_format_percent(prior_rate)} without one): this release hides next to "
@@ -147,7 +148,7 @@ def guess_rates(release: MatrixRelease, data: MetricData, rows_of: Ints | None =
 
 
 def describe_error(data: MetricData, objective: Objective, kind: str) -> str:
-    """Return a sentence on how far off a report is on average or, if the loss is no distance, on what it costs.
+    """Return a sentence on how far off a report is on average or, if the loss is not a distance, on what it costs.
 
     Args:
         data: The problem's data.
@@ -236,7 +237,7 @@ def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str
 
 
 def _format_factor(exponent: float) -> str:
-    """Return exp(exponent) as text, rounded up to a readable number of digits, because it stands for "at most".
+    """Return exp(exponent) as text, rounded up to a readable number of digits, because it is stated as an upper limit.
 
     >>> [_format_factor(exponent) for exponent in (0.0, 0.004, 1.5, 9.5, 25.0, 1000.0)]
     ['1', '1.01', '4.49', '13,360', '7.21e+10', '10^435']

@@ -47,7 +47,7 @@ def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> t
         polygons: The rings of each polygon, in millimetres.
         side_mm: Side of a triangle, in millimetres.
         max_triangles: Number of triangles that a release may have. The lattice over the bounding box, counted in
-            rhombi of two triangles, may exceed it by at most 1,000.
+            rhombi of two triangles, may exceed it by at most 1,000. The lattice never has more than 10**7 rhombi.
 
     Raises:
         RefusedError: The lattice has too many triangles.

@@ -77,7 +77,7 @@ def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem
         name: Name of the registered kind.
 
     Raises:
-        UsageError: Problem files cannot name the kind.
+        UnknownNameError: No such kind is registered.
     """
     declared = registry().kind(role, name).load().keys()
     # A kind may name its own strategy as "package.module:STRATEGY".
@@ -250,7 +250,7 @@ def _loss_towards_truth(
         # one 15 % less than the one before.
         part = int(FINE * 0.99 * 0.85**step)
         weights = release.weights // np.uint64(FINE) * np.uint64(FINE - part)
-        # The rest of 2**63 goes to the cheapest output, so that rows still sum to it exactly.
+        # The remainder of 2**63 is added to the cheapest output, so that rows still sum to it exactly.
         weights[places, best] += np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
         moved = evolve(like, weights=weights)
         if constraint.measure(moved).holds is True:

@@ -54,7 +54,8 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
 
     Returns:
         The measurements. ``checked`` is simplices times outputs. On a plane, ``worst`` is the largest |grad z_k| / min
-        z_k per km; on streets, the smallest epsilon whose factors 1 + a cover all ratios. Both are rounded up.
+        z_k per km; on streets, the smallest epsilon whose factors 1 + a cover all ratios. Both are rounded up. If the
+        number of rows is not N, nothing is checked and ``holds`` is False.
 
     Raises:
         UsageError: The weights have another type or number of dimensions.
@@ -312,7 +313,7 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
 
 @jit()
 def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[no-untyped-def]
-    """Compute bounds of the maximum over k of |grad z_k| / min z_k on each triangle, per millimetre.
+    """Compute bounds on the maximum over k of |grad z_k| / min z_k on each triangle, per millimetre.
 
     Differences of weights are exact before they are converted to doubles, so p and q have relative errors of 2^-53, and
     each product has little more. The sum of the products' absolute values times 2^-49 covers all rounding errors.
@@ -321,7 +322,7 @@ def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[n
         weights: (N, K) uint64 weights of the vertices.
         simplices: (S, 3) corners A, B, C of each triangle.
         sides: (S, 2, 2) vectors AB and AC in integer millimetres.
-        upper, lower: (S,) results, zeros before: bounds of the maximum, infinite if a 0 meets a positive weight.
+        upper, lower: (S,) results, zeros before: bounds on the maximum, infinite if a 0 meets a positive weight.
     """
     for s in range(len(simplices)):
         a, b, c = simplices[s]
@@ -347,7 +348,7 @@ def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[n
 
 
 def _bound_steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> Floats:
-    """Return upper bounds (K,) of |grad z_k| / min z_k on one triangle, per millimetre.
+    """Return upper bounds (K,) on |grad z_k| / min z_k on one triangle, per millimetre.
 
     Args:
         weights: (N, K) weights of the vertices.
@@ -355,7 +356,8 @@ def _bound_steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> F
         sides: (S, 2, 2) vectors AB and AC of the triangles.
         s: Number of the triangle.
     """
-    # Each output is passed as a triangle of its own with a single column, so that the kernel bounds each one apart.
+    # Each output is passed as a triangle of its own with a single column, so that the kernel bounds each output
+    # separately.
     columns = np.ascontiguousarray(weights[region.simplices[s]].T)
     upper_bounds, lower_bounds = np.zeros(len(columns)), np.zeros(len(columns))
     corners = np.arange(3 * len(columns), dtype=np.int64).reshape(-1, 3)

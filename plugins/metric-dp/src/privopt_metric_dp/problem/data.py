@@ -89,7 +89,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     assert prior is not None  # gather has raised an error if it is missing
     metric = spaces.metric
     if ground is None and problem.distance.path_metric and problem.privacy.neighbours_within is None:
-        # Every pair is required here, and the guarantee would say nothing on a pair at an infinite distance.
+        # Every pair is required here, and the guarantee would promise nothing about a pair at an infinite distance.
         gather.run_step(lambda: _check_connected(metric, records, file))
     warnings = gather.run_step(lambda: _compare_lengths(problem, declared_records))
     choose_count = None if problem.outputs is None else problem.outputs.choose
@@ -164,7 +164,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
 
 
 def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) -> Floats:
-    """Return upper bounds of the errors of costs. In a region, a cost is a mean over positions around a vertex.
+    """Return upper bounds on the errors of costs. In a region, a cost is a mean over positions around a vertex.
 
     Args:
         errors: (N,) or (N, K) errors of the costs at the vertices.
@@ -172,8 +172,8 @@ def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) ->
         ground: The region with its vertices, or None for a problem without a region.
 
     Returns:
-        Without a region, the errors unchanged. In a region, the largest of all errors plus 2^-40 of each record's
-        largest cost, which covers the rounding of the means.
+        Without a region, the errors unchanged. In a region, (N,) or (N, 1) the largest of all errors plus 2^-40 of each
+        record's largest cost, which covers the rounding of the means.
     """
     return errors if ground is None else (rounding(cost) + errors.max()).reshape(-1, *[1] * (errors.ndim - 1))
 
@@ -205,7 +205,7 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
         ground = gather.run_step(lambda: distance.ground(records, privacy.epsilon, privacy.split_km, file))
         gather.stop_if_any()
     vertices = records if ground is None else ground.records
-    # If a region adds vertices, these have rows but are no outputs, which are the declared records only.
+    # If a region adds vertices, these have rows but are not outputs: only the declared records are.
     has_own_outputs = has_own_outputs and len(vertices) == len(records)
     chosen_outputs = None if has_own_outputs else outputs
     metric = gather.run_step(

@@ -46,7 +46,7 @@ class Euclidean(DistanceKind):
             file: Name of the problem file, for messages.
 
         Raises:
-            InputError: The records are no points of a plane.
+            InputError: The records are not points of a plane, or cannot be triangulated.
         """
         if records.kind == "vector":
             expectation = "points, a grid or a mesh"
@@ -142,7 +142,10 @@ class Table(DistanceKind):
     def metric(self, records: Space, outputs: Space | None) -> Metric:
         """Read the tables of distances, and return them as a metric.
 
-        Without ``output_matrix``, the metric knows only the distances between records.
+        Without ``output_matrix``, or if the outputs are the records, the metric has only the distances between records.
+
+        Raises:
+            InputError: An array has a wrong shape or invalid numbers, or the table is not symmetric.
         """
         count = len(records)
         table = read_array(self.matrix, (count, count), what="distances", minimum=0.0)

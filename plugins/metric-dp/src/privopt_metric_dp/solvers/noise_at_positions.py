@@ -1,9 +1,8 @@
 """Estimate what noise at the position itself would lose over a region, for comparison with a mechanism on a mesh.
 
-The estimate is not a bound.
-Planar Laplace noise has the density ``exp(-epsilon d)`` around a person's position, so it satisfies epsilon between any
-two positions without a mesh, and a report can be replaced by the best guess under the prior: the median of the
-posterior. The mechanism ``spherical-laplace`` draws such noise exactly.
+The estimate is not a bound. Planar Laplace noise has a density proportional to ``exp(-epsilon d)`` around a person's
+position, so it satisfies epsilon between any two positions without a mesh, and a report can be replaced by the best
+guess under the prior: the median of the posterior. The mechanism ``spherical-laplace`` draws such noise exactly.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ REACH: Final = 8.0
 REPORTS: Final = 600
 """Number of noisy positions that are drawn."""
 WEISZFELD_STEPS: Final = 12
+"""Number of steps of Weiszfeld's algorithm, with which the best guess for a report is computed."""
 
 
 def people_over_region(data: MetricData, *, at_records: bool) -> tuple[Floats, Floats]:
@@ -87,6 +87,7 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
         # Weiszfeld's algorithm for the point of the smallest mean distance to the people, the best guess.
         best = weights @ places / weights.sum()
         for _ in range(WEISZFELD_STEPS):
+            # Each person pulls with its weight over its distance. The floor avoids a division by 0 at a person.
             pull = weights / np.maximum(np.hypot(*(places - best).T), 1e-6)
             best = pull @ places / pull.sum()
         losses.append(float(weights @ np.hypot(*(places - best).T) / weights.sum()))

@@ -117,7 +117,7 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
 
     Notes:
         Bisectors with the nearest sites cut first, until no farther site can reach the cell. Any layout is accepted:
-            one site, sites on a line, grids where four cells meet in a corner.
+        one site, sites on a line, grids where four cells meet in a corner.
     """
     from scipy.spatial import cKDTree
 
@@ -258,6 +258,7 @@ def _tail_mass(
     if upper <= lower:
         return 0.0
     # Substituting sec t = cosh s turns the integral into that of (1 + eps h cosh s) exp(-eps h cosh s) / cosh s.
+    # Panels of at most one unit of s, with the 16-point rule in each.
     panels = int(upper - lower) + 1
     half, total = 0.5 * (upper - lower) / panels, 0.0
     for panel in range(panels):
