@@ -28,8 +28,9 @@ __all__ = ["Moves", "least_over_streets", "odd_halves", "read_proof", "required_
 Row = tuple[int, int]
 """Records i and j of the rows w_ik <= exp(epsilon d_ij) w_jk for every output k."""
 
-NAMES = 2**20
-"""Bytes that a proof may unpack to, in addition to eight times its file's size and 8 bytes per record and output."""
+BASE_BYTES = 2**20
+"""Number of bytes that a proof may unpack to, in addition to eight times its file's size and 8 bytes per record and
+output."""
 
 FINEST = 2**48
 """Largest bound in units of its rounding. A finer unit would claim more digits than were evaluated."""
@@ -130,7 +131,7 @@ class _Growth:
         return {j: d for j, d in distances.items() if j != i and d <= self.limit}
 
     def _neighbours(self) -> list[list[tuple[int, int]]]:
-        """Return, for each record, the other records of its required pairs, with upper bounds of the true distances."""
+        """Return, for each record, the other records of its required pairs, with upper bounds on the true distances."""
         if not self._adjacency:
             error = self.metric.room
             all_distances = (required_distances(self.metric, self.limit, a) for a in range(self.size))
@@ -185,8 +186,8 @@ class _Trees:
         size: Number of records.
         trees: (K, N) codes of the records' parents, for each output.
         prices: (N,) prices of the records, in 2**-256ths.
-        hangs: For each record and each of its codes: the parent, whether the record is above the parent, and the change
-            of the parent's cost for each unit that is moved to it.
+        parents_by_code: For each record and each of its codes: the parent, whether the record is above the parent, and
+            the change of the parent's cost for each unit that is moved to it.
         priced: As in :class:`Moves`.
     """
 
@@ -223,7 +224,7 @@ class _Trees:
             # Below the parent, the record's weight is the parent's divided by the factor: the rate is the reciprocal.
             return growths[i, p] if is_above else ONE * ONE // growths[p, i]
 
-        self.hangs = [
+        self.parents_by_code = [
             {code: (p, is_above, rate(i, p, is_above)) for code, (p, is_above) in by_code.items()}
             for i, by_code in enumerate(parents)
         ]
@@ -246,7 +247,7 @@ class _Trees:
         Raises:
             RefusedError: The records form a cycle.
         """
-        tree = [by_code[code] for by_code, code in zip(self.hangs, self.trees[k], strict=True)]
+        tree = [by_code[code] for by_code, code in zip(self.parents_by_code, self.trees[k], strict=True)]
         # Records are processed from the leaves up. A root waits for itself, so it is never ready.
         waiting = Counter([parent for parent, _, _ in tree])
         ready = [i for i in range(self.size) if i not in waiting]
@@ -288,8 +289,8 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
     else:
         parts = "pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1"
         parts += " bound_outputs:i8:1" if as_streets else ""
-    # A bound of the unpacked size, so that a small file cannot fill the memory.
-    extra_bytes = NAMES + 8 * size * width
+    # A limit on the unpacked size, so that a small file cannot fill the memory.
+    extra_bytes = BASE_BYTES + 8 * size * width
     version, unit, *arrays = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", extra_bytes)
     # Version 2 has multipliers of rows, 3 has trees, and 4 has multipliers of a proof over all streets.
     _check_array("version", [*version.flat] == [3 if as_trees else 4 if as_streets else 2], "that form's")

@@ -64,7 +64,7 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
         metric: The metric of the problem, for losses that are distances.
 
     Raises:
-        RefusedError: This checker does not know the kind of loss or a key.
+        RefusedError: This checker does not support the kind of loss or a key.
     """
     table, records = problem.tables["utility"], metric.records.ids
     keys = f"{KEYS} remap" if type(table.get("remap")) is bool else KEYS

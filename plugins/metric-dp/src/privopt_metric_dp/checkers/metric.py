@@ -50,7 +50,7 @@ MAX_CACHED_ROWS = 4096
 """Largest number of cached rows of distances. Each row is requested three times."""
 
 ARCS = ONE >> 96
-"""Upper bound of the error of a computed arc, in 2**-256ths of a km."""
+"""Upper bound on the error of a computed arc, in 2**-256ths of a km."""
 
 
 class Metric:

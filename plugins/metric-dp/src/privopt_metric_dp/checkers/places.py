@@ -60,7 +60,7 @@ class Places:
             name: Name of the table, "records" or "outputs".
 
         Raises:
-            RefusedError: The table has a key that this checker does not know, or ids are invalid or repeated.
+            RefusedError: The table has a key that this checker does not support, or ids are invalid or repeated.
         """
         meshed = "mesh" in problem.tables[name]
         # Outputs have the unit of the records. One of their own would change what all distances mean.

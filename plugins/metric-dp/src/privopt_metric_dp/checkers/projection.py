@@ -44,7 +44,7 @@ class Projection:
 
         Args:
             degrees: Latitudes and longitudes of positions in the region.
-            margin: Upper bound of how far the region extends beyond the bounding box of the positions, in millimetres.
+            margin: Upper bound on how far the region extends beyond the bounding box of the positions, in millimetres.
 
         Raises:
             RefusedError: Paths between the positions may come near a pole.

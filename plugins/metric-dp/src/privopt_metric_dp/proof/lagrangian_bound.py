@@ -133,7 +133,7 @@ class Multipliers:
 def _enclose_sums(  # type: ignore[no-untyped-def]
     cost, max_cost, relative_error, multipliers, endpoints, shares, lower, upper, chord_lower, chord_upper, wild
 ):
-    """Reduce lower[i] and upper[i] to min_k of bounds of g_ik, and mark outputs whose sums overflow as wild.
+    """Reduce lower[i] and upper[i] to min_k of bounds on g_ik, and mark outputs whose sums overflow as wild.
 
     Args:
         cost, max_cost, relative_error: (N, K) costs, prior included. The exact costs lie between the two arrays, up to
@@ -143,7 +143,7 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
         endpoints, shares: (E, N) outputs at the ends of record i's street piece, and their weights, which sum to 1. E
             is 2 with streets and 0 without.
         lower, upper: (N,) results, infinite before.
-        chord_lower, chord_upper: (N,) results, 0 before: bounds of what the multipliers add to the reduced cost of a
+        chord_lower, chord_upper: (N,) results, 0 before: bounds on what the multipliers add to the reduced cost of a
             record that is reported as itself, interpolated between its two ``endpoints`` with their ``shares``.
         wild: (K,) result, False before.
 
@@ -433,7 +433,7 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
     Args:
         cost: (N, K) finite costs, prior included.
         pairs: (P, 2) required pairs.
-        distances: (P,) distances; each double stands for its exact value.
+        distances: (P,) distances; the doubles are taken as exact.
         epsilon: The exact epsilon of the guarantee, not the smaller one with which the program was solved.
         multipliers: Any multipliers. Those of outputs whose sums overflow count as 0.
 

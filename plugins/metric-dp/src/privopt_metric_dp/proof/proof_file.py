@@ -141,8 +141,8 @@ class Proof(ABC):
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=self.EFFORT) as archive:
             for name, array in arrays.items():
                 file = f"{name}.npy"
-                # A ZipInfo is stored without compression; a name is compressed. Either has the first date that zip
-                # knows, so that equal proofs have equal bytes.
+                # A ZipInfo is stored without compression; a name is compressed. Either has the earliest date that zip
+                # supports, so that equal proofs have equal bytes.
                 member = zipfile.ZipInfo(file) if name in stored else file
                 with archive.open(member, "w", force_zip64=True) as stream:
                     np.lib.format.write_array(stream, array, allow_pickle=False)
@@ -215,7 +215,7 @@ def _state_bound(proved: float, unit: float, weighted: Floats) -> float:
 
 
 def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds (P,) of exp(eps d) at the exact distances of rows.
+    """Return lower and upper bounds (P,) on exp(eps d) at the exact distances of rows.
 
     The distance of a row is that of its required pair, or otherwise the length of the shortest path over required
     pairs.
@@ -253,9 +253,9 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
                 1.0 + error * (n + 2.0) * 2.0**-52
             )
         bounds.append(row_lengths)
-    lost = np.flatnonzero(~np.isfinite(bounds[1]))
-    if len(lost):
-        raise CertificationError(f"{PROOF}: pairs: {rows[lost[0]].tolist()} is neither required nor implied")
+    unreachable = np.flatnonzero(~np.isfinite(bounds[1]))
+    if len(unreachable):
+        raise CertificationError(f"{PROOF}: pairs: {rows[unreachable[0]].tolist()} is neither required nor implied")
     return exp_bounds(bounds[0], data.epsilon)[0], exp_bounds(bounds[1], data.epsilon)[1]
 
 

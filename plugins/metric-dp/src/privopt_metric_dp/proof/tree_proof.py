@@ -91,7 +91,7 @@ def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
 def _enclose_left(  # type: ignore[no-untyped-def]
     cost, max_cost, excess, relative_error, prices, parents, is_above, edges, growth, lower, smallest, greatest
 ):
-    """Reduce smallest[i] and greatest[i] to min_k of bounds of left_ik, the amounts that are left at records.
+    """Reduce smallest[i] and greatest[i] to min_k of bounds on left_ik, the amounts that are left at records.
 
     left_ik rises with costs and falls with factors, so each of its bounds uses the opposite bounds of the factors.
 
@@ -103,7 +103,7 @@ def _enclose_left(  # type: ignore[no-untyped-def]
         parents: (K, N) parents; a root is its own parent.
         is_above: (K, N) whether a record is above its parent.
         edges: (K, N) number of the pair of a record and its parent.
-        growth, lower: (E + 1,) upper and lower bounds of each pair's factor.
+        growth, lower: (E + 1,) upper and lower bounds on each pair's factor.
         smallest, greatest: (N,) lower and upper bounds, the results. The caller fills them with infinity.
 
     Returns:
@@ -209,7 +209,7 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
             neighbour[fill[j]], edge_length[fill[j]], is_upward[fill[j]] = i, length[rows[m]], True
             fill[i] += 1
             fill[j] += 1
-        # From here on `fill` holds the final parent of each record, -1 for those that no tree has reached yet.
+        # From here on `fill` is the final parent of each record, -1 for those that no tree has reached yet.
         fill[:], parent[:] = -1, -1
         for start in range(n):
             if fill[start] >= 0:
@@ -304,9 +304,9 @@ class Trees(Proof):
         Args:
             cost, max_cost: (N, K) finite numbers, prior included. Exact costs lie between them, up to ``error``.
             error: Relative error of ``cost`` and ``max_cost``.
-            under: (N,) upper bound of the amount by which each record's ``cost`` exceeds the exact costs.
+            under: (N,) upper bound on the amount by which each record's ``cost`` exceeds the exact costs.
             places: (K, N) number of the pair of each record and its parent, from :meth:`edges`.
-            growth: (E,) lower bounds and (E,) upper bounds of exp(eps d) of each pair.
+            growth: (E,) lower bounds and (E,) upper bounds on exp(eps d) of each pair.
 
         Returns:
             The two numbers; both are infinite if a sum overflows or a factor exceeds :data:`MAX_FACTOR`.
