@@ -82,12 +82,12 @@ def records(
     _check_columns(frame, "records", needed_columns)
     text_columns = text_frame(frame.select([name for name in needed_columns if name != geometry]))
     if geometry is not None:
-        # Values that are no points have NaN as coordinates. These become empty cells, which are reported by row when
+        # Values that are not points have NaN as coordinates. These become empty cells, which are reported by row when
         # the table is read.
         places, _ = points_in(frame[geometry])
         names |= {"lat": f"{geometry} (latitude)", "lon": f"{geometry} (longitude)"}
-        sides = [pl.Series(names[axis_name], places[:, axis]) for axis, axis_name in enumerate(("lat", "lon"))]
-        text_columns = text_columns.with_columns(sides).fill_nan(None)
+        coordinates = [pl.Series(names[axis_name], places[:, axis]) for axis, axis_name in enumerate(("lat", "lon"))]
+        text_columns = text_columns.with_columns(coordinates).fill_nan(None)
     # Only names that differ from the keys are stated in the problem.
     renamed_columns = {key: name for key, name in names.items() if name and name != key}
     columns: dict[str, object] = {
@@ -143,7 +143,7 @@ def vectors(array: object, ids: object = None) -> Part:
         ids: N ids; 0, 1, ... by default.
 
     Raises:
-        InputError: An id has a line break, which a file of one id per line cannot hold.
+        InputError: An id has a line break, which a file of one id per line cannot represent.
     """
     files = {"vectors.npy": npy_bytes(array)}
     values: dict[str, object] = {"vectors": "vectors.npy"}
@@ -247,7 +247,7 @@ def _check_columns(frame: nw.DataFrame[Any], subject: str, needed: Iterable[str]
 
     Args:
         frame: The table.
-        subject: Name of the argument that holds the table, for messages.
+        subject: Name of the argument that is the table, for messages.
         needed: Names of the needed columns.
 
     Raises:
@@ -418,7 +418,7 @@ def _from_numpy(value: np.integer[Any] | np.floating[Any], *, rate: bool) -> obj
         return int(value)
     if isinstance(value, np.float64) or not np.isfinite(value):
         return float(value)
-    # The exact value, and the shortest text that stands for it.
+    # The exact value, and the shortest text that denotes it.
     return (min if rate else max)(Decimal(float(value)), Decimal(str(value)))
 
 

@@ -255,7 +255,8 @@ class TravelCost(LossKind):
 
         Returns:
             The tables of travel (N, T) and, unless the outputs are the records, (K, T); the weights (T,) of the
-            targets; the unit in km if the tables hold integers, otherwise None; and the key of the roads, for messages.
+            targets; the unit in km if the tables contain integers, otherwise None; and the key of the roads, for
+            messages.
 
         Raises:
             InputError: A target is unknown, or some record or output cannot reach it.

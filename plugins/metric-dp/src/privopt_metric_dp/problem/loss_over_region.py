@@ -153,7 +153,7 @@ def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
     ]
     weights = np.array([9 / 40] + [_NEAR[1]] * 3 + [_FAR[1]] * 3)
     # Triangles are divided into four by the midpoints of their sides until there are enough points. `parts` (P, 3, 3)
-    # holds the barycentric coordinates of the corners of each part.
+    # are the barycentric coordinates of the corners of each part.
     parts = np.eye(3)[None]
     while len(region.simplices) * len(parts) * 7 < MIN_PLANE_POINTS:
         a, b, c = parts[:, 0], parts[:, 1], parts[:, 2]
@@ -233,7 +233,7 @@ def expected_cost(
         metric = distance.metric(points, outputs) if ways is None else _KnownDistances(ways)
         return utility.cost(Spaces(records=points, outputs=outputs, own=False, metric=metric, file=spaces.file))
 
-    # A loss that is no function of distances is known only at the vertices, so it is interpolated linearly on
+    # A loss that is not a function of distances is known only at the vertices, so it is interpolated linearly on
     # simplices.
     if not utility.of_distances:
         return spread.sum_costs(

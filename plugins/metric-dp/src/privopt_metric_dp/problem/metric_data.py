@@ -203,7 +203,7 @@ class MetricData:
     def standing(self) -> tuple[Ints, Floats]:
         """Pairs (S, 2) that the certificate checks and that imply the others, and their distances (S,).
 
-        The certificate checks all required pairs if there are many of them and the metric does not know which pairs
+        The certificate checks all required pairs if there are many of them and the metric does not state which pairs
         imply the others, because finding a subset would then take longer than checking all.
         """
         has_implying_pairs = self.metric.implying(self.within) is not None

@@ -164,9 +164,9 @@ def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple
     if geometry not in frame.columns:
         expectation = f"one of {list_columns(frame.columns)}"
         raise InputError([Fault(points.name, "header", f"no column {geometry!r}", expectation)])
-    places, wrong = points_of(frame[geometry], points.name)
+    places, is_wrong = points_of(frame[geometry], points.name)
     expectation = "a point (of an area: its centroid, say)"
-    rows = np.flatnonzero(wrong).tolist()
+    rows = np.flatnonzero(is_wrong).tolist()
     Faults(
         # Rows are counted as in a CSV file, where the first one after the header has number 2.
         Fault(points.name, f"row {row + 2}, column {geometry}", "another geometry", expectation)
@@ -206,7 +206,7 @@ def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Flo
         }
         names = {name: ["" if value is None else str(value) for value in column] for name, column in values.items()}
         shapes = [feature["geometry"] or {} for feature in features]
-        # A geometry that is no point gets an empty position, which the reader of the table reports by row.
+        # A geometry that is not a point gets an empty position, which the reader of the table reports by row.
         places = [shape["coordinates"][:2] if shape.get("type") == "Point" else (None, None) for shape in shapes]
         positions = np.array(places, dtype=np.float64).reshape(-1, 2)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -150,7 +150,7 @@ def _measure_roads(table: dict[str, Any], records: Space) -> _Lengths:
     assert records.coordinates is not None  # the caller checked
     number = {name: index for index, name in enumerate(records.ids)}
     tails, heads = (np.array([number.get(name, -1) for name in table[end].tolist()]) for end in ("from", "to"))
-    # A road to a node that is no record (-1) has no straight line to compare with, and that of a loop is 0.
+    # A road to a node that is not a record (-1) has no straight line to compare with, and that of a loop is 0.
     rows = np.flatnonzero((tails >= 0) & (heads >= 0) & (tails != heads))
     endpoints = records.coordinates[tails[rows]], records.coordinates[heads[rows]]
     resolution = _table_resolution(records)

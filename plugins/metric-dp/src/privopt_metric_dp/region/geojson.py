@@ -25,8 +25,8 @@ _EXPECTATION = "a Polygon, a MultiPolygon, or Features of them"
 
 LONGEST_RIM: Final = 10 * MOST_VERTICES
 """Largest total length of all boundaries (rims), in sides of triangles."""
-BESIDE_VERTEX: Final = 600.0
-"""Bytes that the selection of triangles takes per lattice vertex and its two triangles."""
+BYTES_PER_VERTEX: Final = 600.0
+"""Memory in bytes that the selection of triangles takes for each vertex of the lattice and its two triangles."""
 
 
 def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str) -> Space:
@@ -72,7 +72,7 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
     # The triangles between two opposite ends of a polygon have at least this many vertices. A verifier refuses a file
     # with more than the release has rows before the lattice is computed.
     check_places(int(max(np.ptp(rings[0], axis=0).max() for rings in flat) / (side_km * MM_PER_KM)), f"{file}: {key}")
-    expect(BESIDE_VERTEX * (extent / side_km + 4).prod(), f"triangles of {side_km:g} km over {region.name}")
+    expect(BYTES_PER_VERTEX * (extent / side_km + 4).prod(), f"triangles of {side_km:g} km over {region.name}")
     vertices, triangles = lattice(flat, side_km * MM_PER_KM)
     check_places(len(vertices), f"{file}: {key}")
     return Space(

@@ -58,7 +58,7 @@ class Cells(NamedTuple):
         extent = (upper.max(axis=0) - origin + 1).astype(np.float64)
         # The side at which there is a cell for each box, but at least 1 mm, and at most 4,096 cells in a row.
         cell_mm = int(max(np.sqrt(extent.prod() / len(lower)), extent.max() / 4096, 1.0))
-        # Larger cells until a box meets about 16 of them on average, or fewer.
+        # Cells are enlarged until a box meets about 16 of them on average, or fewer.
         while True:
             first_cell, last_cell = (lower - origin) // cell_mm, (upper - origin) // cell_mm
             columns, rows = (last_cell - first_cell + 1).T
@@ -116,7 +116,7 @@ class Triangles:
             shares = np.zeros((len(positions), 3), dtype=np.int64)
             _locate_triangles(positions, corners, *self._cells, triangles, shares)
             return triangles, shares
-        # Products would not fit into 64 bits: the same function, not compiled, on Python's integers.
+        # Products would not fit into 64 bits, so the same function runs uncompiled, on Python's integers.
         large = np.zeros((len(positions), 3), dtype=object)
         _locate_triangles.py_func(positions.astype(object), corners.astype(object), *self._cells, triangles, large)
         return triangles, large
@@ -208,7 +208,7 @@ class Sides:
             and (B,) distances in mm, doubles.
         """
         count = len(positions)
-        # For each position the candidates that doubles cannot tell apart, and how many there are.
+        # For each position, the candidates whose distances are equal up to the rounding of doubles, and their number.
         slots, many = np.full((count, _NEAREST_SIDES), -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
         # The longest extent of a side, on which rounding errors depend.
         reach = float(max(np.abs(self.heads - self.tails).max(), 1))
@@ -276,7 +276,7 @@ class Sides:
 
 @jit()
 def _project_to_side(tails: Any, heads: Any, item: int, x: int, y: int) -> Any:  # pragma: no cover - compiled
-    """Return a side's distance in mm from a position (x, y), and the nearest point's place on the side, in [0, 1].
+    """Return a side's distance in mm from a position (x, y), and how far along it the nearest point is, from 0 to 1.
 
     Both are doubles. Differences of coordinates are exact before they are converted.
 
@@ -326,7 +326,7 @@ def _find_nearest_sides(
         x, y = positions[p, 0], positions[p, 1]
         column = min(max((x - origin[0]) // cell_mm, 0), shape[0] - 1)
         row = min(max((y - origin[1]) // cell_mm, 0), shape[1] - 1)
-        out_x = max(origin[0] - x, x - origin[0] - shape[0] * cell_mm, 0) * 1.0  # to the grid, for positions outside
+        out_x = max(origin[0] - x, x - origin[0] - shape[0] * cell_mm, 0) * 1.0  # distance to the grid; 0 inside
         out_y = max(origin[1] - y, y - origin[1] - shape[1] * cell_mm, 0) * 1.0
         best, count = np.inf, 0
         for ring in range(max(shape[0], shape[1])):
@@ -349,8 +349,8 @@ def _find_nearest_sides(
                     for index in range(start[c + r * shape[0]], start[c + r * shape[0] + 1]):
                         item = items[index]
                         distance, share = _project_to_side(tails, heads, item, x, y)
-                        # Distances closer than this cannot be told apart in doubles. A clearly nearer side removes all
-                        # candidates.
+                        # Doubles cannot decide between distances that differ by less than this. A clearly nearer side
+                        # removes all candidates.
                         slack = (distance + reach) * 2.0**-44
                         if distance > best + slack:
                             continue

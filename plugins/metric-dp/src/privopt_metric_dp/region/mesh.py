@@ -157,7 +157,8 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
     for row in unused.tolist():
         faults.add(records.source, f"id {records.ids[row]!r}", "a place that is a corner of no triangle", expectation)
     faults.check()
-    # The smallest corner first, and triangles in order: one form, however the triangulation was computed.
+    # Each triangle begins with its smallest corner, and triangles are sorted, so that the result does not depend on how
+    # the triangulation was computed.
     start = np.argmin(simplices, axis=1)
     simplices = np.take_along_axis(simplices, (start[:, None] + np.arange(3)) % 3, axis=1)
     ordered: Ints = simplices[np.lexsort(simplices.T[::-1])]
@@ -218,7 +219,7 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
         longest = float((offsets.astype(np.float64) ** 2).sum(axis=1).max())
         if longest <= most_mm**2:
             return plane, added
-        # Refused before any vertex is made.
+        # A limit that makes too many vertices is refused before any of them is computed.
         if _refined_size(plane, longest**0.5 / most_mm) > MOST_VERTICES:
             actual = f"{most_mm / MM_PER_KM:g} km, which makes more than {MOST_VERTICES:,} vertices"
             raise InputError([Fault(file, "privacy.split_km", actual, "a greater length")])
@@ -232,7 +233,7 @@ def _refined_size(plane: Plane, ratio: float) -> int:
 
     Args:
         plane: The plane.
-        ratio: Longest side over the limit.
+        ratio: Longest side divided by the limit.
 
     Returns:
         The number; counting stops above `MOST_VERTICES`.
@@ -273,9 +274,9 @@ def refined_places(records: Space, split_km: float | None, file: str = "problem.
         if geographic and plane.projection is not None
         else added_vertices / MM_PER_KM
     )
-    assert records.coordinates is not None  # the plane was made of them
+    assert records.coordinates is not None  # the plane was made from them
     coordinates = np.concatenate([records.coordinates, places])
-    # These describe the declared places alone, and added vertices have no decimals.
+    # These describe the declared places only: added vertices have no declared decimals.
     base = evolve(records, rests=None, written=None, corner=None)
     return evolve(base, ids=ids, coordinates=coordinates, triangles=plane.simplices), plane
 
@@ -314,7 +315,7 @@ def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]
     lower = np.min([ring.min(axis=0) for polygon in rings for ring in polygon], axis=0)
     upper = np.max([ring.max(axis=0) for polygon in rings for ring in polygon], axis=0)
     height = side * 0.75**0.5
-    # With a margin of one side to the left, and enough columns to the right for rows that are shifted by half a side.
+    # The lattice has a margin of one side to the left, and enough columns to the right for rows shifted by half a side.
     cols, rows = np.ceil((upper - lower) / [side, height] + np.array([3.0, 1.0])).astype(np.int64).tolist()
     start = lower - [side, 0.0]
     r, c = np.divmod(np.arange((rows + 1) * (cols + 1), dtype=np.int64), cols + 1)
@@ -350,8 +351,11 @@ def _lattice_triangles(rows: int, cols: int) -> Ints:
     a, b = r * (cols + 1) + c, (r + 1) * (cols + 1) + c
     even_rows, odd_rows = ((a, a + 1, b), (a + 1, b + 1, b)), ((a, a + 1, b + 1), (a, b + 1, b))
     shifted = (r % 2 == 1)[:, None]
-    two = [np.where(shifted, np.column_stack(o), np.column_stack(e)) for e, o in zip(even_rows, odd_rows, strict=True)]
-    return np.stack(two, axis=1).reshape(-1, 3)
+    halves = [
+        np.where(shifted, np.column_stack(odd), np.column_stack(even))
+        for even, odd in zip(even_rows, odd_rows, strict=True)
+    ]
+    return np.stack(halves, axis=1).reshape(-1, 3)
 
 
 def _is_inside(points: Floats, polygon: Sequence[Floats]) -> Bools:

@@ -117,7 +117,7 @@ class Streets(Region):
     """A network of streets, whose vertices are its nodes and the points that divide its streets.
 
     Attributes:
-        km: (S,) length of each piece, a double that stands for its exact value. Parallel streets keep their lengths.
+        km: (S,) length of each piece; the doubles are taken as exact. Parallel streets keep their lengths.
         positions: (N, 2) positions of the vertices: (lat, lon) in degrees if ``geographic``, else (x, y) in km. NaN for
             a node without position, or None if no node has one.
         geographic: Whether positions are in degrees.
@@ -157,7 +157,7 @@ def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
 
     Args:
         epsilon: Epsilon per km.
-        km: Length of the street; the double stands for its exact value.
+        km: Length of the street; the double is taken as exact.
         steps: n, the number of pieces of half a street.
     """
     exponent = epsilon * Fraction(km)

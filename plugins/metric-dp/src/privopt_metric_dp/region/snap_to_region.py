@@ -55,7 +55,7 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     piece = 2 * steps * part
     whole_pieces = piece.numerator // piece.denominator
     step = reach / (2 * steps)
-    # Epsilon times the street's length is `reach`, so it stands for epsilon on a street of 1 km.
+    # Epsilon times the street's length is `reach`, so it is passed as the epsilon of a street of 1 km.
     return ((1 + step) ** whole_pieces * (1 + (piece - whole_pieces) * step) - 1) / street_growth(reach, 1.0, steps)
 
 

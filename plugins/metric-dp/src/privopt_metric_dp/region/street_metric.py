@@ -1,4 +1,4 @@
-"""The metric over a region's edges. Metric DP for it at the vertices covers every point of the region."""
+"""The metric over a region's edges. Metric DP at the vertices in this metric covers every point of the region."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class EdgeMetric(RoadMetric):
             self.output_size, self.own_outputs = output_metric.output_size, False
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds of path lengths over unrounded edges ln(1 + a) / epsilon, given the rounded lengths."""
+        """Return upper bounds on path lengths over unrounded edges ln(1 + a) / epsilon, given the rounded lengths."""
         return super().upper_distances(distances) * (1.0 + 2.0**-50)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:

@@ -46,9 +46,11 @@ def streets_of(
     # Records have the first numbers; other nodes are numbered as they occur.
     end_numbers = [[number.setdefault(str(name), len(number)) for name in table[column]] for column in ("from", "to")]
     # Records at which no street ends.
-    lost = np.setdiff1d(np.arange(len(records)), end_numbers)
+    isolated = np.setdiff1d(np.arange(len(records)), end_numbers)
     expectation = f"the id of a node in {edges.name}"
-    Faults(Fault(records.source, f"id {records.ids[p]!r}", "no such node", expectation) for p in lost.tolist()).check()
+    Faults(
+        Fault(records.source, f"id {records.ids[p]!r}", "no such node", expectation) for p in isolated.tolist()
+    ).check()
     km = np.asarray(table["km"], dtype=np.float64)
     max_length = LONGEST / epsilon if split_km is None else Fraction(split_km)
     parts = [max(1, math.ceil(Fraction(length) / max_length)) for length in km.tolist()]
@@ -71,7 +73,7 @@ def streets_of(
         positions=vertex_positions,
         geographic=geographic,
     )
-    # Places need a position each, while the region can have vertices without one.
+    # Every place of a space needs a position, while the region can have vertices without one.
     is_complete = vertex_positions is not None and bool(np.isfinite(vertex_positions).all())
     return Space(
         ids=ids,

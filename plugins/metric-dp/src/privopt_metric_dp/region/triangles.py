@@ -47,7 +47,7 @@ def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
         epsilon: Epsilon per km.
 
     Returns:
-        (S, 3) doubles, each of which stands for its exact value.
+        (S, 3) doubles, which are taken as exact.
     """
     sides = corners[:, [2, 0, 1]] - corners[:, [1, 2, 0]]  # from B to C, C to A, A to B
     # Meshes repeat few shapes, so each distinct shape is solved and proved once.

@@ -152,7 +152,7 @@ def _read_numbers(values: npt.ArrayLike, source: str) -> Floats:
         source: Name of the file, for the messages.
 
     Raises:
-        InputError: The array does not hold numbers, or an integer beyond 2^53 has no equal double.
+        InputError: The array does not contain numbers, or an integer beyond 2^53 has no equal double.
     """
     array = np.asarray(values)
     # Floats of more than 8 bytes are refused, because rounding them to doubles could increase a distance.

@@ -75,7 +75,7 @@ def _split_into_limbs(
 
 @jit()
 def _is_less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - compiled
-    """Return whether the number in row i of a is less than that in row j of b. A row has limbs, the least one first."""
+    """Return whether row i of a is a smaller number than row j of b. Rows are limbs, least significant first."""
     for limb in range(a.shape[1] - 1, -1, -1):
         if a[i, limb] != b[j, limb]:
             return bool(a[i, limb] < b[j, limb])

@@ -46,8 +46,8 @@ _BLOCK = 1 << 21  # distances in memory at once while a table is processed in bl
 _TREE_WIDTH = 12  # in more dimensions a k-d tree visits nearly every point, and blocks are faster
 _TABLES: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
 """Tables of distances to all outputs, which metrics over equal places share while any of them uses the table."""
-MORE = 1.0 + 1e-9  # factor on the radius of tree searches, so that no pair is missed for rounding
-KM_A_DEGREE = 111.2  # upper bound of km per degree of latitude, or of longitude on the equator: above pi R / 180
+MORE = 1.0 + 1e-9  # factor on the radius of tree searches, so that rounding causes no pair to be missed
+KM_A_DEGREE = 111.2  # upper bound on km per degree of latitude, or of longitude on the equator: above pi R / 180
 
 
 class Metric(ABC):
@@ -172,7 +172,7 @@ class Metric(ABC):
             within: Largest distance of the pairs to imply; None for all pairs.
 
         Returns:
-            (S, 2) pairs i < j and their distances (S,), or None if the metric knows no such set.
+            (S, 2) pairs i < j and their distances (S,), or None if no such set is known.
         """
         return None
 
@@ -349,7 +349,7 @@ class _PointMetric(Metric):
     def _table_key(self) -> bytes:
         """Hash of everything that determines the table of distances to outputs.
 
-        Metrics over equal places share one table, which ``_TABLES`` has under this key.
+        Metrics over equal places share one table, which ``_TABLES`` stores under this key.
         """
         digest = hashlib.sha256(f"{type(self).__name__} {self.own_outputs} {self._off}".encode())
         for space in (self.records, self.outputs):

@@ -158,8 +158,8 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
         has_detour = _has_short_path(joined, weights, joined, _stretch_bounds(weights, slack / 4), two_edges=True)
         keep[candidates[~has_detour]] = True
     if slack > 0:
-        # The slacks of nested detours add up all the same. Pairs whose shortest path over kept pairs has become too
-        # long are restored.
+        # Nevertheless, the slacks of nested detours may add up to more than the slack. Pairs whose shortest path over
+        # kept pairs has become too long are restored.
         keep[not_implied(pairs[keep], distances[keep], pairs, distances, slack=slack)] = True
     return keep
 
@@ -169,12 +169,13 @@ def needed_pairs(
 ) -> tuple[Ints, Floats]:
     """Reduce the required pairs to a subset that implies the others.
 
-    If the metric knows a small set that implies all pairs, the reduction starts from that set. A road metric knows one,
-    the paths that pass no third record, and finds the set of 50,000 places in a second.
+    If :meth:`Metric.implying` returns a small set that implies all pairs, the reduction starts from that set. For a
+    road metric, these are the pairs joined by a path without a third record. For 50,000 places they are found in a
+    second.
 
     Args:
         metric: Distances of N records.
-        required: Returns the required pairs and their distances. Called only if the metric knows no smaller set.
+        required: Returns the required pairs and their distances. Called only if no smaller set is known.
         within: Largest distance of a required pair.
 
     Returns:

@@ -63,7 +63,7 @@ def check_places(count: int, subject: str) -> None:
     """Check the number of places of a grid or a mesh before the places are computed.
 
     Args:
-        count: Lower bound of the number of places.
+        count: Lower bound on the number of places.
         subject: File and key that declare the places, for the message.
 
     Raises:
@@ -111,7 +111,7 @@ class Space:
         written: (N, dim) the declared coordinates as texts of decimals or fractions; None if they are unknown, or equal
             to the doubles (``off`` is 0).
         corner: Latitude and longitude in degrees of the first place of a grid on the earth, otherwise None. With a
-            corner, ``written`` holds the km north and east of the corner.
+            corner, ``written`` has the km north and east of the corner.
         triangles: (S, 3) corners of the triangles of a mesh or a grid, counter-clockwise; None without triangles.
         projection: The projection that mapped degrees to these planar coordinates; None if none was used.
         names: N names of the places for readers, or None.

@@ -60,7 +60,7 @@ class Projection:
         Args:
             degrees: (N, 2) latitudes and longitudes of points of the region.
             source: Name of the points' file in error messages.
-            margin_mm: Upper bound of how far the region extends beyond the bounding box of the points, in planar mm.
+            margin_mm: Upper bound on how far the region extends beyond the bounding box of the points, in planar mm.
 
         Raises:
             InputError: Great circles between the points come within 5 degrees of a pole.

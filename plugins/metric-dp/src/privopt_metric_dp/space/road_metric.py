@@ -93,7 +93,7 @@ class RoadMetric(Metric):
 
     @property
     def road_pairs(self) -> Ints:
-        """(E, 2) pairs of records that a single road joins. Roads to nodes that are no records are left out."""
+        """(E, 2) pairs of records that a single road joins. Roads to nodes that are not records are left out."""
         record_of = np.full(len(self.roads), -1, dtype=np.int64)
         record_of[self._places] = np.arange(len(self._places))
         edge_records = record_of[self.roads.edge_nodes]

@@ -268,7 +268,7 @@ class Roads:
         return joined[shortest], path_lengths[shortest]
 
     def _direct_roads(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
-        """Return the roads that join two places directly, and the places with a road to a node that is no place.
+        """Return the roads that join two places directly, and the places with a road to another node.
 
         Args:
             places: (N,) distinct node numbers.
@@ -279,7 +279,7 @@ class Roads:
         """
         graph, number = self._graph, np.full(len(self), -1)
         number[places] = np.arange(len(places))
-        # The entries of the CSR matrix as edges between rows of `places`, -1 for nodes that are no places.
+        # The entries of the CSR matrix as edges between rows of `places`, -1 for nodes that are not places.
         tails, heads = number[np.repeat(np.arange(len(self)), np.diff(graph.indptr))], number[graph.indices]
         pairs = np.column_stack([tails, heads])
         selected = np.flatnonzero((tails >= 0) & (heads > tails))

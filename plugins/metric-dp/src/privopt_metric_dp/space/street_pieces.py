@@ -54,7 +54,7 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
             start.
     """
     ways = Ways(roads, size)
-    neighbours, unit = ways.after, ways.unit  # lengths are integers in 1 / unit km
+    neighbours, unit = ways.after, ways.unit  # lengths are integers, in units of 1 / unit km
     record_by_node = {node: number for number, node in enumerate(places.tolist())}
     # Crossings and dead ends are priced, and so are records at distance 0 from a neighbour, which cannot lie strictly
     # inside a piece.

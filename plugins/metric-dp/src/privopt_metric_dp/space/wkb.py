@@ -41,7 +41,7 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
         not a point, else 0.0.
 
     Raises:
-        InputError: The column does not hold bytes.
+        InputError: The column does not contain bytes.
     """
     values = values.to_physical()  # removes an extension type, which only states the meaning of the bytes
     import polars as pl
@@ -95,7 +95,7 @@ def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
         not a point, else 0.0.
 
     Raises:
-        InputError: The column holds other values, or a GeoSeries without a reference system.
+        InputError: The column contains other values, or a GeoSeries without a reference system.
     """
     native = column.to_native()
     if not hasattr(native, "geom_type"):

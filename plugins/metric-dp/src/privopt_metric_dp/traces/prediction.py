@@ -214,7 +214,7 @@ class Prediction:
 
     @staticmethod
     def _describe_names(names: list[str]) -> list[str]:
-        """Return a line for each of the named numbers, saying that it is not what the problem gives."""
+        """Return a line for each of the named numbers, which says that it does not follow from the problem."""
         return [f"{ARTEFACT}: {name}: not what the problem gives" for name in names]
 
     def _differing_names(self, prediction: Prediction) -> list[str]:
