@@ -426,7 +426,7 @@ def _describe_point(records: Any, region: Any, point: tuple[int, Sequence[Fracti
     """Return a phrase on where a point of a region is.
 
     Args:
-        records: (N,) The ids of the records.
+        records: (N,) ids of the records.
         region: The region, whose simplices are streets or triangles.
         point: The number of the simplex, and the share of each of its corners.
     """

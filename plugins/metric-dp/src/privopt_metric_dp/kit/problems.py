@@ -94,7 +94,7 @@ class MetricCase:
         if self.space.kind == "graph":
             rows = [(self.ids[tail], self.ids[head], length) for tail, head, length in self.space.edges]
             joined = {end for tail, head, _ in self.space.edges for end in (tail, head)}
-            # Every record must be a node of the roads. One without a road gets a road to a node that is no record.
+            # Every record must be a node of the roads. One without a road gets a road to a node that is not a record.
             rows += [(self.ids[n], f"siding-{n}", 1.0) for n in range(len(self.space)) if n not in joined]
             distance["edges"] = "roads.csv"
             files["roads.csv"] = csv_bytes(["from", "to", "km"], rows)
@@ -177,7 +177,7 @@ def metric_problems(
     space = draw(metric_spaces(5, shapes))
     joined = bool(np.isfinite(space.distances).all())
     count = len(space)
-    # Outputs other than the records are drawn only in connected spaces that are no grids: the first points are the
+    # Outputs other than the records are drawn only in connected spaces other than grids: the first points are the
     # records. Hypothesis shrinks n to 1, so examples shrink to `count` records, which are also the outputs.
     split = space.cells is None and joined and count > 1
     records = draw(st.integers(1, count).map(lambda n: count + 1 - n)) if split else count

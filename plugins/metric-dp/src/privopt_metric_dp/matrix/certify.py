@@ -181,7 +181,7 @@ def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Flo
 
 def rows_with_wrong_sum(weights: Unsigned) -> Ints:
     """Return the numbers of the rows of weights (N, K) that do not sum to exactly 2**63."""
-    # Halves of 32 bits are summed apart, because a sum of 64-bit weights could wrap.
+    # Halves of 32 bits are summed separately, because a sum of 64-bit weights could wrap.
 
     def check_rows(start: int, stop: int) -> Ints:
         """Return the rows with a wrong sum among those from ``start`` to ``stop``."""
@@ -304,7 +304,7 @@ def certify(
     Args:
         weights: (N, K) uint64; probability = weight / 2**63.
         pairs: (P, 2) records, undirected.
-        distances: (P,) distances; each double stands for its exact value.
+        distances: (P,) distances; the doubles are taken as exact.
         epsilon: Exact epsilon per unit of distance, at least 0.
 
     Returns:
@@ -362,7 +362,7 @@ def _judge(
     ratios: Floats,
     bounds: tuple[Floats, Floats],
 ) -> Measurements:
-    """Decide all pairs, given their largest ratios and floating-point bounds of exp(epsilon d).
+    """Decide all pairs, given their largest ratios and floating-point bounds on exp(epsilon d).
 
     Args:
         weights: (N, K) uint64 weights.
@@ -373,8 +373,8 @@ def _judge(
     """
     wrong_row_numbers = rows_with_wrong_sum(weights)
     lower, upper = bounds
-    # Violated beyond doubt: `upper` is rounded up, and the margins cover the errors of the ratios. Pairs that are
-    # neither surely violated nor surely satisfied are decided exactly.
+    # These pairs are certainly violated, because `upper` is rounded up and the margins cover the errors of the ratios.
+    # Pairs that are neither surely violated nor surely satisfied are decided exactly.
     is_broken = ratios > upper * (RATIO_MARGIN * RATIO_MARGIN)
     failed = np.flatnonzero(is_broken).tolist()
     failures: list[Failure] = []

@@ -102,7 +102,7 @@ def least_epsilon(
         values: (N, K) doubles or unsigned integers, finite, at least 0. Each row of z is a row of ``values`` over its
             exact sum.
         pairs: (P, 2) required pairs, undirected.
-        distances: (P,) distances. Each double stands for its exact value, or is a lower bound if ``exact`` is given.
+        distances: (P,) distances. The doubles are taken as exact, or as lower bounds if ``exact`` is given.
         epsilon: Exact target epsilon, above 0.
         exact: The exact distances, if doubles do not represent them.
         sums: The result of :func:`exact_sums`, if it has been computed.
@@ -284,7 +284,7 @@ def _find_worst(
         values: (N, K) entries.
         sums: (N,) exact row sums.
         pairs: (P, 2) pairs of rows, at least one.
-        distances: (P,) lower bounds of the distances in doubles; 0 if the exact distance is below the smallest double.
+        distances: (P,) lower bounds on the distances in doubles; 0 if the exact distance is below the smallest double.
         exact: The exact distances.
         epsilon: Target epsilon, exact.
         log_differences: (P,) largest log-ratio of each pair, in floating point.

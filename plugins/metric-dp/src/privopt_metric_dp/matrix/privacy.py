@@ -296,7 +296,7 @@ def add_reversed_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _are_too_short(data: MetricData, pairs: Ints, stored: Floats, computed: Floats) -> Bools:
-    """Return which stored distances are shorter than the exact distances of their pairs by more than a share of 1e-9.
+    """Return which stored distances are shorter than the exact distances of their pairs by more than a relative 1e-9.
 
     The stand-alone checker has the same rule (docs/reference/proof.md), so distances close to the threshold are
     compared exactly.

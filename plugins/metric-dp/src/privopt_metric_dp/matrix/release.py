@@ -65,8 +65,8 @@ class PositionRelease(Release):
         """Draw one report for each position, independently.
 
         Args:
-            latitudes, longitudes: (n,) in degrees; -90 to 90 and -180 to 180.
-            source: random bytes; the operating system's by default.
+            latitudes, longitudes: (n,) positions in degrees, from -90 to 90 and from -180 to 180.
+            source: Source of random bytes; the operating system's by default.
 
         Returns:
             The ids of the reports, and their latitudes and longitudes (n, 2) in degrees.
@@ -77,7 +77,7 @@ def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
     """Estimate the bytes that a problem's arrays and its release take while it is certified, written and read.
 
     These are 27 arrays of the matrix's size and 5 of the required pairs, measured at 1,000 and 2,000 records including
-    the loading of numba. Without numba, the exponential mechanism held 8 arrays of the matrix's size, and 14 if
+    the loading of numba. Without numba, the exponential mechanism took 8 arrays of the matrix's size, and 14 if
     calibrated (tests/run/test_memory.py).
     """
     # A pair takes 24 bytes: two record numbers of 8 bytes, and its distance.
@@ -123,7 +123,7 @@ class MatrixRelease(Release):
         outputs: (K,) ids of the values that may be released.
         pairs: (P, 2) int64, i < j, in order: the pairs that the certificate checks. They are the required pairs or, for
             a notion in which paths imply pairs, those that imply all others. With a region there are none.
-        distances: (P,) float64, distances of the pairs; each double stands for its exact value.
+        distances: (P,) float64, distances of the pairs; the doubles are taken as exact.
         follow: Returns pairs and distances of the problem, if the file does not store them because all required pairs
             are checked, or None if they are stored.
         region: The region, if the guarantee holds between any two of its points; its vertices are the records.

@@ -102,7 +102,7 @@ def repair(
     Args:
         z: (N, K) finite matrix. Zeros in place of tiny entries, noise and small negative entries are allowed.
         pairs: (P, 2) required pairs, undirected; P may be 0.
-        distances: (P,) distances; each double stands for its exact value. Distance 0 requires equal rows.
+        distances: (P,) distances; the doubles are taken as exact. Distance 0 requires equal rows.
         epsilon: Exact epsilon, above 0.
         loss: (N, K) cost times prior. It determines which entries are lowered and which outputs get more mass.
         gap: Relative optimality gap requested for the release. Tau starts at a thousandth of the gap or below, unless
@@ -207,7 +207,7 @@ def round_to_weights(z: Floats) -> Unsigned:
 
     in_threads(round_rows, len(z))
     missing_units = np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
-    # Read as signed numbers, since a row may have too many units.
+    # Differences wrap modulo 2**64 and are read as signed numbers, since a row may have too many units.
     for row, units in zip(weights, missing_units.view(np.int64).tolist(), strict=True):
         _add_units(row, units)
     return weights
@@ -431,5 +431,5 @@ def _add_units(row: Unsigned, missing: int) -> None:
     values = row[large_entries].astype(np.float64)
     added = np.trunc(missing * (values / values.sum())).astype(np.int64)
     row[large_entries] += added.view(np.uint64)  # wraps for negative amounts, as two's complement means it to
-    # What truncation left over goes to the largest entry.
+    # The units that truncation left over are added to the largest entry.
     row[greatest] += np.array(missing - int(added.sum())).astype(np.int64).view(np.uint64)

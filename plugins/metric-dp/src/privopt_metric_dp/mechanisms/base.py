@@ -399,8 +399,8 @@ class MetricMechanism(MatrixWords[D]):
             proof = Dual(answer.multipliers, answer.over, answer.bound)
         has_right_shape = np.shape(answer.z) == problem.data.shape  # otherwise the repair explains the fault
         # Value and bound are estimates. Before a release states them, the certifier repairs the matrix and evaluates
-        # the multipliers exactly. If the method gave no estimate of the bound, the value stands for it, the best
-        # possible bound, so that the proof is tried.
+        # the multipliers exactly. If the method gave no estimate of the bound, the value is offered as the bound. No
+        # bound is better, so the proof is tried.
         value = float(np.vdot(problem.data.weighted, answer.z)) if has_right_shape else None
         # _make_outcome() and describe_solver() look the answer up under this name.
         incumbent.note("", matrix=answer)
@@ -484,7 +484,7 @@ class MetricMechanism(MatrixWords[D]):
 
 
 def _begins_held(mechanism: MetricMechanism[D], problem: MetricInstance[D], context: SolveContext) -> bool:
-    """Return whether the search begins with a closed form of so few operations that it runs to its end."""
+    """Return whether the search begins with a closed form that takes so few operations that no time limit ends it."""
     if context.method not in mechanism.closed_forms:
         return False
     from privopt_metric_dp.solvers.auto import begins_with_star

@@ -98,8 +98,8 @@ class Exponential(_ClosedForm):
 
         There are no first offers without a limit, or if the method uses half of epsilon itself.
         """
-        # The first of the offers, one output for all records, is left out: verify() would refuse it, because it is no
-        # exponential mechanism.
+        # The first of the offers, one output for all records, is left out: verify() would refuse it, because it is not
+        # an exponential mechanism.
         may_stop_early = context.method == "calibrated" and context.search_time.left < math.inf
         return make_first_offers(problem.data, incumbent, bounds=False)[1:] if may_stop_early else ()
 
@@ -145,8 +145,8 @@ class PlanarLaplace(_ClosedForm):
         super().check_problem(problem, method)
         data = problem.data
         # The noise depends on the distance in the plane or on the globe, so this must be the distance of the problem.
-        straight = isinstance(problem.declared.distance, (Euclidean, Haversine))
-        if data.records.kind not in ("planar", "geographic") or not straight:
+        is_straight = isinstance(problem.declared.distance, (Euclidean, Haversine))
+        if data.records.kind not in ("planar", "geographic") or not is_straight:
             actual = f"{problem.declared.distance.kind} over {_OVER[data.records.kind]}"
             expectation = "euclidean or haversine over points or a grid, where planar noise can be drawn"
             raise InputError([Fault(data.file, "distance.kind", actual, expectation)])

@@ -64,7 +64,7 @@ class CertifiedMatrix:
             required rows are equal.
         output: Id of the output that attains ``epsilon``; None if all required rows are equal.
         loss: Expected loss of the matrix itself.
-        lower_bound: Proved lower bound of the loss of every mechanism that satisfies the problem's epsilon; None if no
+        lower_bound: Proved lower bound on the loss of every mechanism that satisfies the problem's epsilon; None if no
             bound was requested.
         unit: Unit of epsilon.
         loss_unit: Unit of the loss and of the bound.
@@ -145,7 +145,7 @@ def certify(
         matrix: (N, K) probabilities, whose rows are divided by their exact sums, or uint64 weights whose rows sum to
             2**63; or the path of a ``.npy`` file with either.
         problem: A problem in memory, or the path of a problem file of a mechanism over places.
-        gap: Relative gap to which a lower bound of the loss is computed; None for no bound.
+        gap: Relative gap to which a lower bound on the loss is computed; None for no bound.
         time_limit: Limit in seconds for the whole call; None for no limit.
         progress: See :class:`privopt.run.task.Options`.
 
@@ -207,7 +207,7 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
         method=MEASURED,
         solver=options.solver,
         gap=1e-6 if options.gap is None else options.gap,  # used only by the search for a bound
-        # By default, all memory that the program holds or can still get.
+        # By default, all memory that the program has or can still get.
         memory=resident() + available() if options.memory is None else options.memory * GB,
         progress=options.progress,
     )
@@ -277,7 +277,8 @@ def _search_bound(
         partial(search_structured, data, bounds, context),
         incumbent,
         Clock(SEARCH_TIME_SHARE * clock().left, clock()),
-        # The loss of the given matrix stands for a matrix here. Without any candidate, run_search would raise an error.
+        # The loss of the given matrix is offered in place of a matrix. Without any candidate, run_search would raise an
+        # error.
         first_offers=[lambda: incumbent.offer(GIVEN, candidate=loss, value=loss)],
     )
     return answer.bound, answer.stopped
@@ -330,7 +331,7 @@ def with_matrix(source: File, matrix: File) -> File:
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError):
-        return source  # its reader says what is wrong
+        return source  # the reader of the problem reports the error
     if GIVEN in tables:
         expectation = "no such table (the matrix is the file named beside the problem)"
         raise InputError([Fault(source.name, GIVEN, "a table", expectation)])

@@ -211,8 +211,7 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
 
     def solve(how: SolveContext) -> Matrix:
         """Build the program, and solve it by the solver of the context ``how``."""
-        # check() raises OutOfTime if the time limit has passed. The message says that it came before what is named
-        # here.
+        # check() raises OutOfTime if the time limit has passed. Its message names the step that was not reached.
         check("the program was made")
         model = const_opt_model(form, data)
         check("the program was solved")

@@ -69,7 +69,7 @@ class GivenMatrix:
 
     @classmethod
     def of(cls, array: NDArray[Any], shape: tuple[int, int], name: str = "matrix") -> Self:
-        """Check every number of an array in memory, and convert it to doubles unless it holds uint64 weights.
+        """Check every number of an array in memory, and convert it to doubles unless it consists of uint64 weights.
 
         Args:
             array: The matrix.
@@ -213,7 +213,7 @@ class GivenProblem(MetricProblem):
 class Given(MetricMechanism[GivenProblem]):
     """Mechanism that certifies a matrix from another program, and repairs it if it does not satisfy epsilon.
 
-    Integer weights that satisfy epsilon are released unchanged. The method "bounded" also searches for a lower bound of
+    Integer weights that satisfy epsilon are released unchanged. The method "bounded" also searches for a lower bound on
     the loss.
     """
 

@@ -225,7 +225,7 @@ class OptimalLP(Optimal[MetricProblem]):
     chooses = True
 
     def meaning(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return what :meth:`MetricMechanism.meaning` says, and whether noise without a mesh would lose less."""
+        """Return the sentences of the base class, and one if noise without a mesh would lose less."""
         sentences = super().meaning(problem, release, result)
         return (*sentences, *_compare_with_noise(problem, result))
 

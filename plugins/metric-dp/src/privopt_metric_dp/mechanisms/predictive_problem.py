@@ -83,8 +83,8 @@ def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
     """Return the share of a report's epsilon for the threshold and for each test.
 
     It is the smallest share from 1/2 to 1, in eighths, with which the default of ``good_within`` is at most the mean
-    distance of the records to the best single output. If no share is large enough, it is 1. The reason for this limit
-    is that a last report which is farther away is no better than that output.
+    distance of the records to the best single output. If no share is large enough, it is 1. The limit is chosen because
+    a last report that is farther away is no better than that output.
 
     Args:
         report: Epsilon of a fresh report, per unit of distance.
