@@ -123,12 +123,12 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
 
 
 def _suits_star(records: int, outputs: int) -> bool:
-    """Return whether there are not so many more records than outputs that the star is skipped."""
+    """Return whether the star is tried: it is skipped if there are many more records than outputs."""
     return records <= max(STARRED, FEW * outputs)
 
 
 def begins_with_star(records: int, outputs: int, method: str) -> bool:
-    """Return whether :func:`search` begins with a star that is affordable, and so runs it to its end.
+    """Return whether :func:`search` begins with an affordable star, which it then runs to its end past any deadline.
 
     Args:
         records, outputs: N and K of the whole instance.
@@ -202,7 +202,7 @@ def run_ladder(
         SolverError: The method that was requested by name does not apply.
     """
     best = one_output(part.instance)
-    # Held, because the star may follow although the time is over.
+    # The clock is held, so that no deadline ends this block: the star may follow although the time is over.
     with clock().hold():
         offers.offer(
             best.method, candidate=best.z, value=best.objective, bound=best.lower_bound, proof=best.multipliers

@@ -79,7 +79,8 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     if tried == count:
         return candidates
     epsilon = Instance.reduce_epsilon(data.epsilon)
-    # The sample's records are the seeds, its outputs the candidates. Dropping candidates later changes its costs only.
+    # The sample's records are the seeds, its outputs the candidates. If candidates are dropped later, only its costs
+    # change.
     instance, prior = sample_program(data.with_outputs(candidates).weighted, data.prior, pairs, lengths, seeds, epsilon)
 
     def report(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
@@ -91,7 +92,8 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
         solution = solve(
             instance, method=InteriorPoint(symmetry=False), gap=SAMPLE_GAP, search_time=search_time, progress=report
         )
-        # By the probability of each candidate under the prior, largest first. Stable: of equal ones the first stays.
+        # Candidates by their probability under the prior, largest first. The sort is stable, so that of equal ones the
+        # first is kept.
         by_use = np.argsort(-(prior @ solution.z), kind="stable")
         del solution  # its multipliers are as large as the costs, and the next solve needs that memory
         selection = np.sort(by_use[: max(count, int(RETRIED_SHARE * len(candidates)))])
@@ -102,7 +104,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
 def sample_program(
     weighted: Floats, prior: Floats, pairs: Ints, lengths: Floats, seeds: Ints, epsilon: float
 ) -> tuple[Instance, Floats]:
-    """Return the program of a sample of records, in which each sampled record stands for all records nearest to it.
+    """Return the program of a sample of records, in which each sampled record represents all records nearest to it.
 
     The records nearest to one sampled record are called its part.
 
@@ -127,7 +129,7 @@ def sample_program(
     # The number of each record among the seeds; -1 if it is not one.
     seed_number = np.full(len(prior) + 1, -1)
     seed_number[seeds] = np.arange(len(seeds))
-    # Records that no path joins to a seed belong to no part, -1. The extra entry of `seed_number` stands for them.
+    # Records that no path joins to a seed belong to no part, -1. The extra entry of `seed_number`, -1, is for them.
     part = seed_number[np.where(nearest < 0, len(prior), nearest)]
     part_pairs = np.sort(part[pairs], axis=1)
     # The length of the path from one seed to another that crosses the pair.

@@ -110,8 +110,9 @@ class ColumnGeneration:
             if z is not None:
                 offers.offer(self.name, candidate=z, value=instance.loss(z))
             added, better = 0, False
-            # First between the best prices and the master's (in-out stabilisation). If no ray is found there, at the
-            # master's own prices, where the lack of a ray means that the master is optimal over all rays.
+            # Outputs are first priced between the best prices and the master's (in-out stabilisation). If no ray is
+            # found there, they are priced at the master's own prices, where the lack of a ray means that the master is
+            # optimal over all rays.
             for pull_share in (pull, 0.0) if np.isfinite(lower) else (0.0,):
                 y = best + (1 - pull_share) * (prices - best) if pull_share else prices
                 priced = price_all(graph, reduced_instance, y, trees)

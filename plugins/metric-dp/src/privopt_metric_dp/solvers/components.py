@@ -66,7 +66,7 @@ class MergedInstance:
         stored_pairs = np.flatnonzero(self.pair >= 0)
         original_pair = np.empty(len(stored_pairs), dtype=np.int64)
         original_pair[self.pair[stored_pairs]] = stored_pairs
-        # The sign of a multiplier tells which of the pair's two rows it belongs to.
+        # The sign of a multiplier determines to which of the pair's two rows it belongs.
         sign = np.where(self.flipped[original_pair], -1, 1)
         between_groups = multipliers.map_rows(lambda pairs, values: (original_pair[pairs], values * sign[pairs]))
         return Multipliers(rows=lambda: self._add_inner_multipliers(between_groups), many=multipliers.many)
@@ -118,7 +118,7 @@ def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
     n = merged.original.records
     # Groups are connected by pairs of a length near 0; a group may contain longer pairs too, which are not used.
     inner_pairs = np.flatnonzero((merged.pair == INSIDE) & (merged.original.lengths <= MERGE_BELOW))
-    roots = np.unique(merged.group, return_index=True)[1]  # all hang on one more node, so that one search finds them
+    roots = np.unique(merged.group, return_index=True)[1]  # children of an extra node, so that one search is enough
     tree_edges = np.concatenate([merged.original.pairs[inner_pairs], np.column_stack([roots, np.full(len(roots), n)])])
     graph = csr_array((np.ones(len(tree_edges)), tree_edges.T), shape=(n + 1, n + 1))
     order, parent = breadth_first_order(graph, n, directed=False)
@@ -138,7 +138,7 @@ def merge_records(instance: Instance) -> MergedInstance | None:
     """Return the instance with records at distance 0 merged, or None if there are no such records.
 
     Log-ratios up to `MERGE_BELOW` count as distance 0. Records at distance 0 must have equal rows, so one record with
-    the sum of their costs stands for all of them.
+    the sum of their costs replaces all of them.
     """
     is_near = instance.lengths <= MERGE_BELOW
     if not is_near.any():
@@ -215,7 +215,7 @@ def _extract_component(instance: Instance, label: Ints, c: int) -> tuple[Instanc
 
 
 class ReducedInstance:
-    """The smaller instances into which an instance was reduced, and the way back for their mechanisms and multipliers.
+    """The smaller instances into which an instance was reduced. Their mechanisms and multipliers can be lifted to it.
 
     Records at distance 0 are merged, implied pairs are dropped, and each connected component becomes a part.
 
@@ -344,7 +344,8 @@ class _PartOffers(Offers[Floats, Multipliers]):
         """
         super().__init__(outer.gap)
         # Every part begins with a candidate and a bound, so that the first offer of one part makes an offer for the
-        # whole. Two objects, because each takes better offers in place, and `firm` fewer of them.
+        # whole instance. They are two objects, because better offers change each in place, and `firm` takes fewer of
+        # them.
         constant = one_output(instance)
         self.best, self.firm = (
             BestOffer(constant.z, constant.objective, constant.multipliers, constant.lower_bound) for _ in range(2)

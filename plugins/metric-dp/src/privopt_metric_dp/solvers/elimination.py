@@ -78,7 +78,8 @@ def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
     # SuperLU omits the postorder for symmetric patterns. Without it, adding up the inverses takes 1.5 times as long.
     parent = np.full(n, n)
     np.minimum.at(parent, column, row)
-    # The elimination tree: the parent of a column is the first row below its diagonal. Roots hang on an extra node n.
+    # The elimination tree: the parent of a column is the first row below its diagonal. Roots are children of an extra
+    # node n.
     tree = csr_array((np.ones(n), (parent, k)), shape=(n + 1, n + 1))
     # The reverse of a depth-first preorder, without its first node n, has children before parents.
     postorder = depth_first_order(tree, n, return_predecessors=False)[:0:-1]

@@ -20,7 +20,7 @@ _BLOCK = 1 << 22
 _SAFETY_SHARE = 1e-9
 """Share of a pair's epsilon d that is reserved for the rounding errors of `largest_share`."""
 _BISECTION_STEPS = 20
-_MAX_FACTOR = 64.0
+_MAX_SHARE = 64.0
 """Largest share that is tried."""
 
 
@@ -49,15 +49,15 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
     """
     d = np.asarray(distances, dtype=np.float64)
     nearest = d.min(axis=1, keepdims=True)
-    # An error names at most 20 entries or rows. NaN is the least of its row.
+    # An error names at most 20 entries or rows. The minimum of a row with a NaN is NaN, so this test finds NaN as well.
     if not (nearest >= 0).all():
         invalid = np.argwhere(~(d >= 0))[:20].tolist()
         raise InputError(
             [Fault("distance", f"row {r}, column {c}", repr(float(d[r, c])), "at least 0") for r, c in invalid]
         )
     if np.isinf(nearest).any():
-        lost = np.flatnonzero(np.isinf(nearest))[:20].tolist()
-        raise InputError([Fault("distance", f"row {r}", "no output within reach", "at least one") for r in lost])
+        unreachable = np.flatnonzero(np.isinf(nearest))[:20].tolist()
+        raise InputError([Fault("distance", f"row {r}", "no output within reach", "at least one") for r in unreachable])
     # Exponents are relative to the nearest output, so that each row has a term exp(0) and no sum underflows to 0.
     shares = np.empty(d.shape)
 
@@ -112,7 +112,7 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
     # `lower` is always a share that is private: 1/2 by the triangle inequality, the others because they were tried. The
     # result is therefore private even if shares above it and below it are not.
     lower, upper = 0.5, 1.0
-    while is_private(upper) and upper < _MAX_FACTOR:
+    while is_private(upper) and upper < _MAX_SHARE:
         check()
         lower, upper = upper, 2.0 * upper
     for _ in range(_BISECTION_STEPS):

@@ -271,7 +271,7 @@ def _lift_multipliers(
 ) -> Multipliers:
     """Return the multipliers of all pairs from those that the groups saved.
 
-    The result holds no reference to the groups.
+    The result keeps no reference to the groups.
 
     Args:
         instance, symmetry: The problem and its symmetries.
@@ -351,9 +351,9 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
         dy, add, (tp, td) = _find_direction(state, coupling, status.missing, status.mu)
         # Steps stop short of the boundary, because slacks near 0 would make the next matrices badly conditioned. The
         # first two steps and inexact ones stop earlier.
-        keep = LOOSE_STEP if coupling.loose else 0.9 if iteration < 2 else 0.995
+        step_share = LOOSE_STEP if coupling.loose else 0.9 if iteration < 2 else 0.995
         # The primal and the dual step. A step of 1 does not reach the boundary and is taken in full.
-        step = 1.0 if tp >= 1 else keep * tp, 1.0 if td >= 1 else keep * td
+        step = 1.0 if tp >= 1 else step_share * tp, 1.0 if td >= 1 else step_share * td
         state.map_groups(methodcaller("move", add, step))
         state.y = state.y + step[1] * dy
         if not coupling.loose:

@@ -145,8 +145,8 @@ def begin(instance: Instance, symmetry: Symmetry, pattern: Elimination, *, forme
     # divided by the number of rows.
     times = np.bincount(symmetry.origin()[0])
     mu = max(float(np.abs(cost @ times).sum()) / (instance.outputs * scale), 1e-12) / rows
-    # Equal rows are strictly inside every privacy row, because exp(eps d) > 1 for all pairs of a part. A column stands
-    # for all outputs of its orbit, so it has their mass.
+    # Equal rows are strictly inside every privacy row, because exp(eps d) > 1 for all pairs of a part. A column
+    # represents all outputs of its orbit, so it has their mass.
     start = np.broadcast_to(times / instance.outputs, cost.shape)
     batches = -(-cost.shape[1] // DOUBLE_LANES)
     # Groups have whole batches of eight, so that only the last one has unused lanes.

@@ -228,7 +228,7 @@ def form(state: State, scale: Floats) -> Singles:
     n = state.instance.records
 
     def panels(groups: Sequence[Outputs]) -> Singles:
-        """Return the sums over some groups, (panels, N * PANEL). Each panel holds `PANEL` columns, row by row."""
+        """Return the sums over some groups, (panels, N * PANEL). Each panel has `PANEL` columns, row by row."""
         sums = np.zeros((-(-n // PANEL), n * PANEL), dtype=np.float32)
         for group in groups:
             group.couple(scale, sums)
@@ -262,7 +262,7 @@ def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
 
     matrix = form(state, scale)
     # `form` returns the order of elimination; prices and right sides are in the order of orbits.
-    if state.symmetry.order == 1:  # one record an orbit: the order alone differs
+    if state.symmetry.order == 1:  # each orbit is one record, so only the order differs
         position: Ints = np.argsort(state.pattern.order)
         matrix, scale = matrix[np.ix_(position, position)], scale[position]
     else:
@@ -277,7 +277,7 @@ def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
     matrix /= root_diagonal[:, None]
     matrix /= root_diagonal
     scale = scale * root_diagonal
-    # Rounding to single precision can make the matrix indefinite; a ridge on the diagonal mends it.
+    # Rounding to single precision can make the matrix indefinite; a ridge on the diagonal makes it definite again.
     for ridge in RIDGES:
         np.fill_diagonal(matrix, 1 + ridge)
         try:

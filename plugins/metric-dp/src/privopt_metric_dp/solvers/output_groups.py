@@ -83,7 +83,7 @@ class Outputs:
         self._other_z, self._other_f = np.zeros_like(z), np.zeros_like(s)
 
     def _lane_indices(self, records: Ints, outputs: Ints) -> tuple[Ints, Ints]:
-        """Return the indices (batch, position) of record-output pairs in the arrays that hold one value per record."""
+        """Return the indices (batch, position) of record-output pairs in the arrays with one value per record."""
         return outputs // DOUBLE_LANES, DOUBLE_LANES * self.pattern.place[records] + outputs % DOUBLE_LANES
 
     def at(self, records: Ints, outputs: Ints) -> Floats:

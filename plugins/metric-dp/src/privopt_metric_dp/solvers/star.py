@@ -60,7 +60,7 @@ HELD_SHARE = 0.5
 """If the star would take at most this share of the granted time on an idle machine, it is run to its end even if a busy
 machine makes it exceed the time limit."""
 OPERATIONS_PER_STEP = 100.0
-"""Operations that count for a step of a path search, whose accesses to memory are irregular."""
+"""Number of operations that a step of a path search counts as, because its memory accesses are irregular."""
 MAX_GRANTED_SECONDS = 20.0
 """Time in seconds that counts as granted if there is no limit: a longer star comes after the first bound."""
 MAX_LOG_RATIO = 230.0
@@ -197,6 +197,7 @@ def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
             if np.abs(residual).max() < 1e-14:
                 break
             weights = weights + solve(residual)
+        # After refinement, a larger residual shows that the kernel is singular up to rounding. NaN counts as larger.
         if not (np.abs(ones - weights @ kernel).max() < 1e-11):
             raise SolverError("its kernel is singular")
         best, serves, anchors = _assign_outputs(instance, symmetry, kernel)
@@ -342,7 +343,7 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
 
 
 def fits_granted_time(operations: float, share: float) -> bool:
-    """Return whether an idle machine does so many operations in a share of the granted time (20 s without a limit)."""
+    """Return whether an idle machine can do the operations in a share of the granted time (20 s without a limit)."""
     granted_seconds = clock().granted_seconds
     seconds = MAX_GRANTED_SECONDS if granted_seconds == math.inf else granted_seconds
     return operations <= OPERATIONS_PER_SECOND * share * seconds
@@ -396,7 +397,7 @@ class StarSolver:
             # The requested gap is reached. The rounds of pricing below would only improve the bound.
             if has_limit and offers.has_reached_gap and offers.confirm():
                 return
-            # The few pivots of the first round are short beside the star, and usually prove the gap.
+            # The few pivots of the first round take little time compared with the star, and usually prove the gap.
             if self._price(part, y, trees, PIVOTS[0], offers):
                 return
         for pivot_limit in PIVOTS[1:]:
@@ -439,7 +440,7 @@ class StarSolver:
         if star.feasible:
             z = star.mechanism(instance.outputs)
             offers.offer(self.name, candidate=z, value=instance.loss(z))
-        # First a bound that takes moments: the pricing that follows may not end in time.
+        # A bound that takes little time is offered first, because the pricing that follows may not end in time.
         if part.needs_early_offers:
             multipliers = proof(instance, symmetry, y, trees.copy(), pivots=False)
             offers.offer(self.name, bound=dual_bound(instance, multipliers)[0], proof=multipliers)

@@ -128,8 +128,8 @@ class Symmetry:
             for k, (source, g) in enumerate(zip(orbit_number.tolist(), member.tolist(), strict=True)):
                 if source in rows_by_output:
                     (places, values), (to, sign) = rows_by_output[source], moves[g]
-                    # The sign of a multiplier says which row of the pair it belongs to; a reversed pair has its rows
-                    # exchanged.
+                    # The sign of a multiplier determines to which row of the pair it belongs; a reversed pair has its
+                    # rows exchanged.
                     yield k, to[places], values * sign[places]
 
         return Multipliers(rows=rows, many=columns.many * self.order)
@@ -280,7 +280,7 @@ def _keeps_pairs(instance: Instance, records: Ints) -> bool:
     number = i * n + j
     a, b = records[i], records[j]
     moved = np.minimum(a, b) * n + np.maximum(a, b)
-    # The cap keeps an index in range for an image that is no pair; the comparison below rejects it.
+    # The cap keeps an index in range for an image that is not a pair; the comparison below rejects it.
     to = np.minimum(np.searchsorted(number, moved), len(number) - 1)
     has_equal_distance = (
         np.abs(instance.distances[to] - instance.distances) <= RELATIVE_TOLERANCE * instance.distances.max()
