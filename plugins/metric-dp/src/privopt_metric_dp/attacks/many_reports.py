@@ -159,7 +159,7 @@ def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports
         count: Number of reports that the attacker uses.
     """
     outputs, kept = observed.outputs[:, :count], observed.kept[:, :count]
-    # A repeated report says nothing that its first copy did not say. When reports are repeated may say something
+    # A repeated report reveals no more than its first copy did, but the times of repetitions may reveal something
     # (below).
     is_fresh = ~kept & (outputs >= 0)
     # A place and an output as one number, so that bincount counts the reports of each place by output.

@@ -53,7 +53,7 @@ MAX_CHOSEN_PAIRS: Final = 20_000
 
 @frozen(kw_only=True)
 class Violations:
-    """Geo-Ind violations, entries above what metric DP allows, as the LR-Geo paper counts them, Eqs. (34) and (35).
+    """Geo-Ind violations: entries above what metric DP allows, counted as in the LR-Geo paper, Equations (34) and (35).
 
     Attributes:
         ratio: Share of violated inequalities. Each pair and output has two, one for each direction.
@@ -174,8 +174,8 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
         achieved = max_snapping_epsilon(release.weights, data.region, data.epsilon)
         release = release.along_edges(data)
     else:
-        # Along a path, log-ratios add up at most as the lengths do. So pairs that imply all others, if the metric knows
-        # such pairs, have the same maximum as all pairs.
+        # Along a path, log-ratios add up at most as the lengths do. So pairs that imply all others, if the metric
+        # states such pairs, have the same maximum as all pairs.
         implying_pairs = data.metric.implying()
         blocks = pair_blocks(len(release.records), data.metric.between) if implying_pairs is None else [implying_pairs]
         achieved = achieved_epsilon(z, blocks)

@@ -46,7 +46,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
     Returns:
         A section with the release and a button that checks it, or, for a region, a section that names the stand-alone
         checker. None if the release has a mark, which says that it is not private, or if the page cannot check it: more
-        than ``MOST_RECORDS`` records or outputs, a scope that its program does not know, several records without
+        than ``MOST_RECORDS`` records or outputs, a scope that its program does not support, several records without
         pairs, or chosen outputs.
     """
     if release.region is not None and not result.mark:

@@ -50,6 +50,7 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
     if min(map(len, sides)) < 2 or len(np.unique(places.round(6), axis=0)) != len(places):
         return None
     steps = [np.diff(axis_values) for axis_values in sides]
+    # Projected coordinates of a regular grid are even only approximately, so steps may differ by 0.1 %.
     is_even = all(np.allclose(step, step[0], rtol=1e-3) for step in steps)
     is_complete = len(sides[0]) * len(sides[1]) == len(places)
     return (float(steps[0][0]), float(steps[1][0])) if is_even and is_complete else None

@@ -107,8 +107,8 @@ def _draw_map(space: Space, values: Floats, label: str, upper: float | None, str
         upper: End of the colour scale; None for the largest value.
         streets: (E, 2) pairs of places that are joined by a line; None for no lines.
     """
-    where = layout(space)[0]
-    return draw_maps({"": values}, where.places, where.axes, label, upper=upper, streets=streets)
+    space_layout = layout(space)[0]
+    return draw_maps({"": values}, space_layout.places, space_layout.axes, label, upper=upper, streets=streets)
 
 
 def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
@@ -226,7 +226,7 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
 
 @use_theme
 def over_time(attacked: Mapping[str, Any]) -> Figure:
-    """Draw how far off an attacker is at most for half of the places and for 95 % of them, over the number of reports.
+    """Draw the median and the 95th percentile of an attacker's error over the number of reports.
 
     There is one panel for each of the two, with one line for each kind of reports.
 

@@ -79,7 +79,7 @@ def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, f
     """Return the loss of this release and, if costs are known, those of mechanisms that need no solver.
 
     Args:
-        data: The problem's data with the costs of the mechanism's loss; None if this is no expected cost.
+        data: The problem's data with the costs of the mechanism's loss; None if it is not an expected cost.
         result: The result, with the mechanism's name and its loss.
 
     Returns:
@@ -173,7 +173,7 @@ def metric_sections(
         sections.append(word_section(release, data))
     sections.append(_show_comparison(costs_of(loss, data), result, loss.unit, drawings["loss-beside-baselines"]))
     sections.append(_maps_section(drawings, noun_of(data.records)))
-    # With one record, or with records that all share a place, there is no pair to tell apart.
+    # With one record, or with records that all share a place, there is no pair that an attacker could distinguish.
     if (release.distances > 0).any():
         sections.append(_pairs_section(release, data, drawings["privacy-spent"]))
     if attacked is not None:
@@ -191,7 +191,7 @@ def metric_sections(
 
 
 def _covered_mechanisms(result: Result) -> str:
-    """Return the beginning "no mechanism ..." of a sentence, which names the mechanisms that a lower bound covers.
+    """Return a phrase that begins with "no mechanism" and names the mechanisms that a lower bound covers.
 
     For a region, bounds hold only for mechanisms that satisfy the constraints along its edges
     (docs/guide/everywhere.md).
@@ -233,7 +233,7 @@ def _maps_section(figures: Mapping[str, Figure], noun: str) -> Section:
     """Return the section with maps of each record's loss and of the share of epsilon that it uses.
 
     Args:
-        figures: The report's figures by name. There is no "loss-map" if the loss is no expected cost.
+        figures: The report's figures by name. There is no "loss-map" if the loss is not an expected cost.
         noun: What readers call a record.
     """
     spent = (
@@ -344,6 +344,7 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
     # An even sample of the pairs, because all pairs of a large problem take too long for a table of ten.
     selected = positive_pairs[:: max(1, positive_pairs.size // 20_000)]
     i, j = release.pairs[selected].T
+    # In blocks of 512 pairs, which bounds the memory. Without pairs, the result is empty.
     variation = np.concatenate(
         [np.abs(z[i[s : s + 512]] - z[j[s : s + 512]]).sum(axis=1) / 2 for s in range(0, len(selected), 512)]
         or [np.zeros(0)]
@@ -367,7 +368,7 @@ def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: 
     """Return the section that compares the loss with the bound and with mechanisms that need no solver.
 
     Args:
-        data: The problem's data with the costs of the loss; None if the loss is no expected cost.
+        data: The problem's data with the costs of the loss; None if the loss is not an expected cost.
         result: The result.
         unit: Unit of the loss.
         chart: The figure of these losses.

@@ -60,7 +60,7 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
     def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:
         """Return the section with the release and a button that proves privacy and bound in the browser.
 
-        The result is None if the page cannot carry the release.
+        The result is None if the release is too large for the page or the page cannot check it.
         """
         return check_section(folder, release, result)
 

@@ -41,7 +41,8 @@ class WordFigures:
     """Figures of each of the N words of a release.
 
     Attributes:
-        stays: (N,) probability that a word is reported as itself (N_w of the paper); 0 for a word that is no output.
+        stays: (N,) probability that a word is reported as itself (N_w of the paper); 0 for a word that is not an
+            output.
         distinct: (N,) expected number of distinct words among ``DRAWS_PER_WORD`` reports (S_w of the paper).
         away: (N,) expected distance from a word to its report, in the unit of distance; None if distances are unknown.
     """
