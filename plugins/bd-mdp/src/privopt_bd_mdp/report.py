@@ -40,7 +40,7 @@ def sections(result: Result) -> Sequence[Section]:
 
     A part is not decomposed if a closed form solved it, or if the method was not a decomposition.
     """
-    # ``told`` has figures from the solver that ``verify`` does not check, and the text says so.
+    # ``told`` has figures from the solver that ``verify`` does not check, which the lead below states.
     solver_figures = result.details.told
     parts = solver_figures.get("parts", ())
     if not parts:

@@ -39,7 +39,7 @@ OWN: Final = "benders"
 HALF_SHARE: Final = 0.5
 """If a round of column generation leaves more than this share of the gap, the interior point method takes over."""
 A_NUMBER: Final = 1500.0
-"""Measured bytes for each coefficient of the program while it is built, split, and held by the solvers of master and
+"""Measured bytes for each coefficient of the program while it is built, split, and stored by the solvers of master and
 blocks (tests/test_bd_memory.py).
 """
 A_SLOPE: Final = 120.0

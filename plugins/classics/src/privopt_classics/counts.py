@@ -19,7 +19,7 @@ FLOOR: Final = 1e-300
 
 
 def check_largest(value: int) -> str | None:
-    """Return None if n can be the largest number of a problem, and otherwise the text of what is expected."""
+    """Return None if n can be the largest number of a problem, and otherwise a description of valid numbers."""
     return None if 1 <= value <= 100_000 else "a whole number from 1 to 100000"
 
 

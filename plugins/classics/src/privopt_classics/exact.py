@@ -22,7 +22,7 @@ _BITS: Final = 64
 
 
 def check_epsilon(value: Fraction) -> str | None:
-    """Return None if epsilon is from :data:`MIN_EPSILON` to :data:`MAX_EPSILON`, else the text of what is expected."""
+    """Return None if epsilon is from :data:`MIN_EPSILON` to :data:`MAX_EPSILON`, else a description of that range."""
     if MIN_EPSILON <= value <= MAX_EPSILON:
         return None
     return f"a number between {float(MIN_EPSILON):g} and {float(MAX_EPSILON):g}"

@@ -140,6 +140,7 @@ def make_choice_profile(mechanism: type[ChoiceMechanism], **skip: str) -> Profil
     """
 
     def probabilities(problem: Choices, method: str) -> list[float]:
+        """Return the exact probability of each choice of a problem."""
         return mechanism.chances(problem.read_scores(), problem.rate)
 
     return Profile(

@@ -28,7 +28,7 @@ _FILE: Final = "law.txt"
 
 
 def check_names(names: tuple[str, ...]) -> str | None:
-    """Return None if texts can be the names of answers or choices, and otherwise the text of what is expected."""
+    """Return None if texts can be the names of answers or choices, and otherwise a description of valid names."""
     # Names are written to files, one a line. splitlines() also splits at "\r" and other characters that some programs
     # take for the end of a line.
     is_plain = all(name.splitlines() == [name] == [name.strip()] for name in names)
@@ -98,7 +98,7 @@ class ReportLaw(Release):
         return Channel(inputs=self.records, outputs=self.outputs(), probabilities=self.probabilities())
 
     def write(self, folder: Path) -> None:
-        """Write the rational number that determines the law to a file of the folder, beside the problem."""
+        """Write the rational number that determines the law to a file in the release folder."""
         (folder / _FILE).write_text(f"{self.parameter}\n", "utf-8")
 
     @classmethod
@@ -106,7 +106,7 @@ class ReportLaw(Release):
         """Read the law of a public problem from a release folder.
 
         Raises:
-            InputError: The file does not hold one positive rational number.
+            InputError: The file does not consist of one positive rational number.
         """
         text = (folder / _FILE).read_text("utf-8")
         try:

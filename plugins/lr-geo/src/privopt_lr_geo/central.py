@@ -178,7 +178,8 @@ class CentralSearch:
             certified = incumbent.run_step("certify", partial(self.certify, self.solved.answers))
             if certified is not None:
                 return self.outcome(certified[1], self.solved)
-        # A program that does not fit into memory is no early end, if the fallback had all its time.
+        # If the program does not fit into memory, the run does not count as stopped early, unless the fallback ran out
+        # of time.
         return self.best(stopped=soft.left == 0.0 or not isinstance(self.stop_reason, NotBegunError))
 
     def ask_server(self) -> ProgramSolution:

@@ -69,7 +69,7 @@ def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -
     """Return the seconds that a search may take so that there is time to certify, write and read back its result.
 
     Args:
-        incumbent: The incumbent, which has certified a first candidate and so knows how long certifying takes.
+        incumbent: The incumbent, which has certified a first candidate and so has measured how long certifying takes.
         context: The limits. Without a time limit the result is None.
     """
     remaining = context.remaining
@@ -148,7 +148,7 @@ class ExactSearch:
         """Return the outcome: the column weights, or the certified matrix if its loss is less by more than the gap.
 
         Args:
-            bound: Proved lower bound of the loss; None if there is none.
+            bound: Proved lower bound on the loss; None if there is none.
 
         Returns:
             The release with its loss, its bound, and the reason if the star's weights are not published.
@@ -188,7 +188,7 @@ class ExactSearch:
         """Return whether column weights exist whose loss is within the gap of the bound or of the best other mechanism.
 
         Args:
-            bound: Proved lower bound of the loss; None if there is none.
+            bound: Proved lower bound on the loss; None if there is none.
         """
         if self.columns is None:
             return False

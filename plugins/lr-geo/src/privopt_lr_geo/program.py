@@ -139,7 +139,7 @@ def assemble(packages: Sequence[Package], terms: Terms) -> Central:
     # equal. A free entry is -inf here, so a flat column is tied in every row of every user.
     is_flat = np.isfinite(max_exponents) & np.all([(part == max_exponents).all(axis=0) for part in tied], axis=0)
     total = np.sum([package.costs.sum(axis=0) for package in packages], axis=0)
-    # All flat columns have the same coefficients, so one of the least cost stands for them.
+    # All flat columns have the same coefficients, so one of the least cost represents them.
     flat = int(np.flatnonzero(is_flat)[total[is_flat].argmin()]) if is_flat.any() else -1
     is_used = np.isfinite(max_exponents) & ~is_flat
     if flat >= 0:

@@ -1,4 +1,4 @@
-"""The paper's cost reference table (section 4.5), which the server holds and users query.
+"""The paper's cost reference table (section 4.5), which the server stores and users query.
 
 A cost is the expected difference in travel to the targets, which only the server knows, between a place and its report.
 Places are the map's records and outputs, and cells are squares of a public grid. A straight line joins the centre of a
@@ -152,7 +152,7 @@ class Cells:
         numbers = np.arange(len(points))
         shift = access[nearest].copy()
         # Travel between a cell and the place to which it is joined is the straight line alone. Travel to any other
-        # place goes on from there.
+        # place continues from there.
         for number in np.flatnonzero(node[nearest] != numbers).tolist():
             shift[number] += places.travel(numbers[number : number + 1], node[nearest[number : number + 1]])[0, 0]
         return cls(coordinates=centres, node=node, access=access, nearest=nearest, shift=shift)
@@ -169,7 +169,7 @@ def grid_of(places: Places, cell_km: float) -> tuple[Floats, Floats]:
     if places.is_geographic:
         degree = EARTH_RADIUS_KM * np.pi / 180.0  # km
         # A degree of longitude is shorter away from the equator. Cells need not be exactly square, because the travel
-        # between places and cells is computed.
+        # between places and cells is computed. The floor keeps cells finite near a pole.
         shortening = max(1e-6, float(np.cos(np.radians(points[:, 0].mean()))))
         step = step / np.array([degree, degree * shortening])
     return points.min(axis=0), step

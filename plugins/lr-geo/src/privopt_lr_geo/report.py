@@ -139,7 +139,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
             "its_probability": z.max(axis=1),
             "released": [None] * len(users),
         }
-        # All features of a layer have the same columns. Those of users are empty for outputs, and the other way round.
+        # All features of a layer have the same columns. Those of users are empty for outputs, and vice versa.
         outputs: dict[str, Any] = {name: [None] * len(data.outputs) for name in user_columns}
         outputs |= {"kind": ["output"] * len(data.outputs), "released": z.mean(axis=0)}
         places = data.records.coordinates[users]

@@ -47,7 +47,7 @@ class ProgramSolution:
     Attributes:
         answers: One answer for each package, with rows in the package's order.
         value: Value of CLR-Geo's objective, in the unit of the packages' costs.
-        lower_bound: Proved lower bound of the objective. None if there is none.
+        lower_bound: Proved lower bound on the objective. None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.
         solver: Name, version and iterations of the solver.
         details: Numbers of rows and columns of the program, and figures of the method.
@@ -67,7 +67,7 @@ def solve(
     """Solve CLR-Geo over packages by ``context.method``, which is ``benders`` or ``full``.
 
     Coefficients of Benders' cuts are exponentials, which may exceed the range of solvers. If ``benders`` fails for this
-    reason, the whole program is solved instead, because its rows keep their exponents; ``details`` says so.
+    reason, the whole program is solved instead, because its rows keep their exponents. ``details`` then has the reason.
 
     Args:
         packages: One package for each user.
@@ -216,7 +216,7 @@ def _make_solution(
         central: The program as arrays.
         form: The program in matrix form, which maps variables to positions in ``x``.
         x: The point: a value for each variable.
-        bound: Proved lower bound of the objective with divided costs. None if there is none.
+        bound: Proved lower bound on the objective with divided costs. None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.
         solver: Name, version and iterations.
         details: Figures of the method, for the report.
