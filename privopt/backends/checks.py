@@ -8,7 +8,7 @@ import numpy as np
 from attrs import evolve
 from scipy import sparse
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, sum_products
 from privopt.backends.raw import FailedCheckError, Raw, RejectedAnswerError
 from privopt.dsl.condition import WIDE_ROW_ADVICE, ScaledForm, tightening_cost
 from privopt.dsl.duality import proved_optimum_bound
@@ -176,7 +176,7 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
 
 def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
     """Return the sum of the objective's absolute terms at ``x``, the scale of its rounding error; 0 without ``x``."""
-    return 0.0 if x is None else float(np.abs(form.c) @ np.abs(x)) + abs(form.c0)
+    return 0.0 if x is None else sum_products(np.abs(form.c), np.abs(x)) + abs(form.c0)
 
 
 def fix_dear_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
@@ -200,7 +200,7 @@ def fix_dear_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
     if not np.isfinite(cheapest).all():
         return form
     # Every column of a better point costs at least its cheapest value, so none can cost more than this above it.
-    excess = flip * (objective - form.c0) - float(cost @ cheapest)
+    excess = flip * (objective - form.c0) - sum_products(cost, cheapest)
     # The smallest step that matters. Within it a continuous column moves no row by more than a solver's tolerance, and
     # an integer column cannot move at all.
     entries = np.zeros(form.shape[1])

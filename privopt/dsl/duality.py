@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, sum_products
 from privopt.dsl.form import StandardForm
 
 
@@ -49,7 +49,8 @@ def weak_duality(
     ):
         return -np.inf, y
     is_bounded = (reduced != 0) & ~is_unbounded
-    return float(y[active] @ active_sides) + float(reduced[is_bounded] @ column_bounds[is_bounded]), y
+    bound = sum_products(y[active], active_sides) + sum_products(reduced[is_bounded], column_bounds[is_bounded])
+    return bound, y
 
 
 def dual_bound(form: StandardForm, duals: Floats) -> float:
@@ -81,14 +82,13 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
     Returns:
         The bound in the form's own sense; infinite if the multipliers prove no bound.
     """
-    strict_bound = dual_bound(form, duals)
-    if np.isfinite(strict_bound):
-        return strict_bound
+    form.check_linear("a bound by weak duality")
     flip = 1.0 if form.sense == "min" else -1.0
-    cost, y = flip * form.c, flip * duals
+    cost = flip * form.c
     lower, upper = implied_bounds(form)
-    # The multipliers that weak_duality would use, because their reduced costs are needed here.
-    y = np.where(((y > 0) & ~np.isfinite(form.row_lower)) | ((y < 0) & ~np.isfinite(form.row_upper)), 0.0, y)
+    lower_bound, y = weak_duality(form, cost, flip * duals, lower, upper)
+    if np.isfinite(lower_bound):
+        return flip * lower_bound + form.c0
     reduced = cost - form.A.T @ y
     unbounded = np.flatnonzero(~np.isfinite(np.where(reduced > 0, lower, upper)) & (reduced != 0))
     # The sum of the sizes of a reduced cost's terms: its rounding error is in proportion to it.
@@ -98,7 +98,7 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
     # Each such column is taken to be at most ten times its value in the solver's point, or 10. The bound is lowered by
     # the most that the reduced costs can contribute then.
     reach = 10.0 * np.maximum(np.abs(point[unbounded]), 1.0)
-    largest_error = float(np.abs(reduced[unbounded]) @ reach)
+    largest_error = sum_products(np.abs(reduced[unbounded]), reach)
     # weak_duality counts a column at 0 if it is given 0 for the bound that the column lacks.
     lower, upper = lower.copy(), upper.copy()
     lower[unbounded] = np.where(np.isfinite(lower[unbounded]), lower[unbounded], 0.0)

@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from privopt.arrays import Floats, Ints, read_only
+from privopt.arrays import Floats, Ints, read_only, sum_products
 from privopt.dsl.sets import IndexSet
 from privopt.errors import ModelError
 
@@ -296,8 +296,8 @@ class StandardForm:
 
     def objective_at(self, point: Floats) -> float:
         """Return the objective of a point, shape (n,)."""
-        value = float(self.c @ point) + self.c0
-        return value if self.Q is None else value + 0.5 * float(point @ (self.Q @ point))
+        value = sum_products(self.c, point) + self.c0
+        return value if self.Q is None else value + 0.5 * sum_products(point, self.Q @ point)
 
     def linearised_at(self, point: Floats) -> StandardForm:
         """Return this form with the tangent of its objective at a point, shape (n,), as a linear objective.
@@ -308,7 +308,7 @@ class StandardForm:
         if self.Q is None:
             return self
         gradient = self.c + self.Q @ point
-        return evolve(self, c=gradient, c0=self.objective_at(point) - float(gradient @ point), Q=None)
+        return evolve(self, c=gradient, c0=self.objective_at(point) - sum_products(gradient, point), Q=None)
 
     def check_linear(self, subject: str) -> None:
         """Raise a ModelError if the objective is quadratic; ``subject`` is what cannot take it."""
