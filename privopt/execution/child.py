@@ -34,11 +34,13 @@ class RemoteError(NamedTuple):
         kind: The error's class.
         arguments: The error's ``args``.
         state: The error's other attributes by name, such as its notes.
+        is_task_lost: Whether the worker could not load its task, and so stored none of the held values sent with it.
     """
 
     kind: type[Exception]
     arguments: tuple[Any, ...]
     state: dict[str, Any]
+    is_task_lost: bool = False
 
     @classmethod
     def of(cls, error: Exception) -> RemoteError:
@@ -116,7 +118,7 @@ _owner: Any = None
 
 
 def send_progress(value: object) -> None:
-    """Send a value from a worker to its owner before the answer. It replaces any value sent earlier."""
+    """Send a value from a worker to its owner before the answer. There it replaces any value sent earlier."""
     if _owner is not None:
         _send((None, value))
 
@@ -172,12 +174,13 @@ def serve(quiet: bool, module: str = "") -> None:
             from privopt.errors import UsageError
 
             refusal = UsageError(f"a worker process cannot load the work it was given: {error!r}")
-            answer: tuple[bool, Any] = False, RemoteError.of(refusal)
+            answer: tuple[bool, Any] = False, RemoteError.of(refusal)._replace(is_task_lost=True)
         else:
             # Values that were sent earlier are held here, and arguments of type Number stand for them.
             held_values.update(new_values)
             for number in dropped_numbers:
-                del held_values[number]
+                # An owner that could not load the previous answer names its dropped values again.
+                held_values.pop(number, None)
             answer = _run_task(function, [held_values[a.number] if isinstance(a, Number) else a for a in arguments])
         _send(answer)
 

@@ -58,7 +58,7 @@ class _Processes(WorkerExecutor):
         """Call a function in the worker process of a slot. If the process dies, try once more in a new one.
 
         Raises:
-            SolverError: The second process died as well, or the executor was closed.
+            SolverError: The second process died as well, or the executor was closed before one could be started.
         """
         # A worker may die by chance, for example when memory is short. If a second one dies too, the task is the cause.
         for attempt in (1, 2):
@@ -72,7 +72,7 @@ class _Processes(WorkerExecutor):
             except DeadWorkerError as error:
                 worker.close()
                 self._workers[slot] = None
-                if attempt == 2 or self._closed:
+                if attempt == 2:
                     name = getattr(function, "__qualname__", repr(function))
                     raise SolverError(f"the worker process died in {name}, twice ({error})") from error
             else:

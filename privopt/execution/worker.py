@@ -135,7 +135,7 @@ class Worker:
             raise
 
     def call(self, function: Callable[..., T], arguments: Sequence[object], live: Container[int] = ()) -> T:
-        """Run a task in the child, and return its result.
+        """Run a task in the child, and return its result or raise its error.
 
         Args:
             function: The function to call.
@@ -144,6 +144,7 @@ class Worker:
 
         Raises:
             DeadWorkerError: The process ended instead of answering.
+            UsageError: The function or an argument cannot be pickled, or the child cannot load it.
         """
         # Held values are replaced by their numbers; those that the child does not have yet are sent along.
         new_values = {a.number: a.value for a in arguments if isinstance(a, Held) and a.number not in self.held}
@@ -162,8 +163,10 @@ class Worker:
             self.process.kill()
             raise DeadWorkerError(f"exit status {self.process.wait()}") from error
         self.answered += 1
-        self.held.update(new_values)
-        self.held.difference_update(dropped_numbers)
+        # A child that could not load the task has neither stored nor dropped any value.
+        if succeeded or not value.is_task_lost:
+            self.held.update(new_values)
+            self.held.difference_update(dropped_numbers)
         if succeeded:
             answer: T = value
             return answer
@@ -178,9 +181,9 @@ class Worker:
         return self.process.poll() is None
 
     def death(self) -> str:
-        """Wait for the process to end, and return how it died: by which signal or exit code, and its last error line.
+        """Wait for the process to end, and return how it died: its signal or exit code, and its last error line.
 
-        The line is known only of a quiet worker.
+        The line is omitted if the worker is not quiet, because its standard error is not kept.
         """
         code = self.process.wait()
         lines: list[str] = []

@@ -106,6 +106,32 @@ def test_unheld_values_are_forgotten(workers):
     assert number not in worker.held
 
 
+class Unloadable:
+    def __reduce__(self):
+        return exec, ("raise RuntimeError('unloadable')",)
+
+
+def test_values_of_an_unloadable_task_are_sent_again(workers):
+    reference = workers.hold(np.ones(3))
+    pid = workers.submit("a", os.getpid).result()
+    with pytest.raises(UsageError, match="unloadable"):
+        workers.submit("a", print, reference, Unloadable()).result()
+    assert workers.submit("a", np.sum, reference).result() == 3
+    assert workers.submit("a", os.getpid).result() == pid
+
+
+def test_values_are_dropped_once_though_an_answer_cannot_be_loaded(workers):
+    reference = workers.hold(np.ones(3))
+    pid = workers.submit("a", os.getpid).result()
+    assert workers.submit("a", np.sum, reference).result() == 3
+    del reference
+    gc.collect()
+    answer = "type('Answer', (), {'__reduce__': lambda self: (exec, ('raise RuntimeError(\"unloadable\")',))})()"
+    with pytest.raises(RuntimeError, match="unloadable"):
+        workers.submit("a", eval, answer).result()
+    assert workers.submit("a", os.getpid).result() == pid
+
+
 def test_output_of_a_worker_stays_out_of_the_pipe(workers):
     assert workers.submit("a", os.write, 1, b"noise\n").result() == 6
     assert workers.submit("a", print, "more").result() is None
