@@ -128,13 +128,13 @@ class _PluginLoader:
         Raises:
             _UnfitError: The value is not a list of specs of these types.
         """
-        # A value that is not a list is put in one, so that the message below shows it, unless it is a valid spec.
         is_list = isinstance(returned, Iterable) and not isinstance(returned, str | bytes)
         specs: list[Any] = list(returned) if is_list else [returned]  # type: ignore[call-overload]
-        for spec in specs:
-            if not isinstance(spec, spec_types):
-                expectation = " or ".join(spec_type.__name__ for spec_type in spec_types)
-                raise _UnfitError(f"{hook} must return a list of {expectation}, got {spec!r}")
+        # A value that is not a list is refused even if it is a valid spec, and shown whole in the message.
+        invalid_specs = [spec for spec in specs if not (is_list and isinstance(spec, spec_types))]
+        if invalid_specs:
+            expectation = " or ".join(spec_type.__name__ for spec_type in spec_types)
+            raise _UnfitError(f"{hook} must return a list of {expectation}, got {invalid_specs[0]!r}")
         self.specs_by_hook[hook] = specs
 
 

@@ -84,6 +84,11 @@ def test_plugin_is_registered_with_its_distribution(plugin):
         ("@hookimpl\ndef privopt_mechanisms():\n    raise KeyError('x')", "KeyError"),
         ("@hookimpl\ndef privopt_mechanisms():\n    return ['text']", "list of MechanismSpec"),
         ("@hookimpl\ndef privopt_mechanisms():\n    return [[]]", "list of MechanismSpec"),
+        (
+            "from privopt.specs import NameSpec\n@hookimpl\ndef privopt_names():\n"
+            "    return NameSpec(name='safe', target='acme:safe')",
+            "list of NameSpec, got NameSpec(name='safe'",
+        ),
         ("@hookimpl\ndef privopt_checks():\n    yield 1 / 0", "ZeroDivisionError"),
         ("def privopt_mechanisms():\n    return []", "marked with @privopt.specs.hookimpl"),
     ],
