@@ -281,14 +281,15 @@ def cap_time_limit(seconds: float | None = None) -> float | None:
     """
     check()
     remaining_seconds = clock().left
-    if seconds is None:
-        # The deadline may have passed since the check: a solver still gets a limit above 0.
-        return None if remaining_seconds == math.inf else max(remaining_seconds, 1e-3)
-    return min(seconds, remaining_seconds)
+    if remaining_seconds == math.inf:
+        return seconds
+    # The deadline may have passed since the check: a solver still gets a limit above 0, which some take for no limit.
+    remaining_seconds = max(remaining_seconds, 1e-3)
+    return remaining_seconds if seconds is None else min(seconds, remaining_seconds)
 
 
 def slices(count: int) -> Iterator[tuple[int, int]]:
-    """Yield spans ``a, b`` that cover ``range(count)`` in order, and check the deadline before each span.
+    """Yield spans ``a, b``, from a to b - 1, that cover ``range(count)``, and check the deadline before each span.
 
     This is for loops over compiled code that cannot check the deadline itself. The spans grow until one takes a tenth
     of a second. The results of the work must not depend on how the range is divided.
@@ -414,6 +415,8 @@ class Ticket:
 
 _SIGNAL_RECEIVED: Final = threading.Event()
 """Set while a block of :func:`interrupts` has received a signal."""
+_open_blocks = 0
+"""The number of open blocks of :func:`interrupts` that handle signals. Only the main thread changes it."""
 
 
 def asked_to_end() -> bool:
@@ -426,10 +429,13 @@ def interrupts() -> Iterator[list[int]]:
     """Turn SIGINT and SIGTERM into KeyboardInterrupt in the block, and yield a list of the received signals.
 
     Work inside may catch the interrupt and finish with its current result. In that case, the list still shows that
-    there was a signal, and :func:`asked_to_end` is true in all threads until the block ends. Signal handlers that were
-    set before run too, after the signal has been added to the list. Outside the main thread, the block has no effect.
+    there was a signal, and :func:`asked_to_end` is true in all threads until the outermost such block ends. Signal
+    handlers that were set before run too, after the signal has been added to the list. Outside the main thread, the
+    block has no effect.
     """
+    global _open_blocks
     signals_received: list[int] = []
+    # A handler is None if it was not set from Python, so that Python could not restore it.
     original_handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     handled_signals = [number for number, handler in original_handlers.items() if handler not in (None, signal.SIG_IGN)]
 
@@ -447,10 +453,13 @@ def interrupts() -> Iterator[list[int]]:
         handled_signals = []
     for number in handled_signals:
         signal.signal(number, note_signal)
+    _open_blocks += bool(handled_signals)
     try:
         yield signals_received
     finally:
         for number in handled_signals:
             signal.signal(number, original_handlers[number])
-        if handled_signals:
+        _open_blocks -= bool(handled_signals)
+        # A nested block must not clear the event, because the signal was meant for the blocks around it too.
+        if handled_signals and not _open_blocks:
             _SIGNAL_RECEIVED.clear()

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import math
+import signal
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 from attrs import evolve
 
 from privopt.errors import SolverError, StoppedError
 from privopt.execution import processes, serial, threads
-from privopt.execution.clock import Clock, DaemonCall, OutOfTime, Ticket, cap_time_limit, check, clock, limit, slices
+from privopt.execution.clock import (
+    Clock,
+    DaemonCall,
+    OutOfTime,
+    Ticket,
+    asked_to_end,
+    cap_time_limit,
+    check,
+    clock,
+    interrupts,
+    limit,
+    slices,
+)
 from privopt.execution.resources import in_threads
 
 
@@ -63,6 +77,23 @@ def test_solvers_get_the_remaining_time():
         fake.time = 2.0
         cap_time_limit()
     assert scope.expired
+
+
+def test_solver_gets_time_though_the_deadline_passes_meanwhile():
+    times = iter([0.0, 1.0, 5.0, 1.0, 5.0])
+    with limit(2.0, now=lambda: next(times)) as scope:
+        assert cap_time_limit() > 0
+        assert cap_time_limit(3.0) > 0
+    assert not scope.expired
+
+
+def test_nested_block_keeps_the_interrupt_of_the_outer_one():
+    with interrupts() as outer_signals:
+        with suppress(KeyboardInterrupt), interrupts() as inner_signals:
+            signal.raise_signal(signal.SIGTERM)
+        assert inner_signals == outer_signals == [signal.SIGTERM]
+        assert asked_to_end()
+    assert not asked_to_end()
 
 
 def test_message_says_what_was_not_done():
