@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from privopt.errors import RegistryError
 from privopt.registry import Entry, registry
+from privopt.registry.distributions import normalize_name
 from privopt.registry.missing import CORE as CORE_PLUGIN
 
 CORE: Final = "privopt.checker"
@@ -119,16 +120,11 @@ def _check_owner(point: EntryPoint) -> None:
     # Any distribution may provide the part for a notion of the core, or for a name that is not registered here.
     if entry is None or entry.plugin == CORE_PLUGIN or point.dist is None:
         return
-    if _normalize_name(point.dist.name) != _normalize_name(entry.plugin):
+    if normalize_name(point.dist.name) != normalize_name(entry.plugin):
         raise RegistryError(
             f"the checker's part {point.name!r} is registered by {_describe_point(point)}, but "
             f"{entry.spec.name!r} belongs to {entry.origin}; uninstall one"
         )
-
-
-def _normalize_name(distribution: str) -> str:
-    """Return the name of a distribution in the normal form of packaging (PEP 503), to compare two names."""
-    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def _match_target(point: EntryPoint) -> re.Match[str]:

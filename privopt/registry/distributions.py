@@ -57,6 +57,15 @@ class InstalledEntryPoints:
     damaged: tuple[DamagedDistribution, ...]
 
 
+def normalize_name(distribution: str) -> str:
+    """Return the name of a distribution in the normal form of packaging (PEP 503), in which names are compared.
+
+    >>> normalize_name("Privopt_Metric.DP")
+    'privopt-metric-dp'
+    """
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
 @cache
 def installed_entry_points() -> InstalledEntryPoints:
     """Return the entry points of every distribution on the path, which are read once per process."""
@@ -65,8 +74,8 @@ def installed_entry_points() -> InstalledEntryPoints:
     visited: set[str] = set()
     for distribution in _distributions(damaged):
         name = _folder_name(distribution)
-        # As in importlib, the first distribution on the path hides later ones of the same name (PEP 503 form).
-        key = re.sub(r"[-_.]+", "-", name).lower()
+        # As in importlib, the first distribution on the path hides later ones of the same name.
+        key = normalize_name(name)
         if key in visited:
             continue
         visited.add(key)

@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from attrs import evolve
 
@@ -27,16 +27,12 @@ from privopt.interfaces import Bounds, Mechanism, Objective, Outcome, Release, R
 from privopt.interfaces.abilities import ProvesBound, Warns, details_of, solves_program
 from privopt.interfaces.result import LP, Details, Plugin, ProblemFile, RunOptions, Times
 from privopt.registry import registry
+from privopt.registry.distributions import normalize_name
 from privopt.run.measure import Measurement, measure_release
 from privopt.run.problem_copy import ProblemCopy
-from privopt.run.task import Task
+from privopt.run.task import Options, Task
 from privopt.specs import NOTHING
 from privopt.version import VERSION
-
-if TYPE_CHECKING:
-    from privopt.run.task import Options
-else:
-    Options = Any
 
 __all__ = [
     "RELATIVE_TOLERANCE",
@@ -184,7 +180,7 @@ def _check_bound(bound: float, value: float, *, maximise: bool) -> float:
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 """Matches the name of a distribution at the beginning of a requirement such as ``numpy>=2``."""
-_OTHERS: Final = re.compile(r";.*\bextra\b")
+_OPTIONAL: Final = re.compile(r";.*\bextra\b")
 """Matches the part of a requirement that makes it optional."""
 
 
@@ -199,12 +195,11 @@ def versions_behind(plugin: str) -> dict[str, str]:
         plugin: The name of the plugin's distribution.
     """
     versions: dict[str, str] = {}
-    # A stack of names to look up. The names are compared in the normal form of Python's packaging rules. An empty name
-    # counts as visited, because importlib refuses it with a ValueError.
+    # A stack of names to look up. An empty name counts as visited, because importlib refuses it with a ValueError.
     remaining, visited = [plugin], {""}
     while remaining:
         name = remaining.pop()
-        key = re.sub(r"[-_.]+", "-", name).lower()
+        key = normalize_name(name)
         if key in visited:
             continue
         visited.add(key)
@@ -219,7 +214,7 @@ def versions_behind(plugin: str) -> dict[str, str]:
             continue
         names, numbers = metadata.get_all("Name") or [name], metadata.get_all("Version") or ["unknown"]
         versions[names[0]] = numbers[0]
-        matches = [_NAME.match(text) for text in metadata.get_all("Requires-Dist") or [] if not _OTHERS.search(text)]
+        matches = [_NAME.match(text) for text in metadata.get_all("Requires-Dist") or [] if not _OPTIONAL.search(text)]
         remaining += [match[0] for match in matches if match is not None]
     return {"python": platform.python_version(), **{name: versions[name] for name in sorted(versions, key=str.lower)}}
 
