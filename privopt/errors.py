@@ -16,6 +16,7 @@
     ├── SolverError           5   a solver died, refused its input or returned a wrong solution
     │   └── SolverDiedError   5   the solver's process ended during a solve: no other solver is tried
     └── CertificationError    5   a release could not be certified: nothing is written
+        └── RoundTripError    5   a written release failed verification: it was removed
 
 Exit codes are those of the command line. Codes 0 (done) and 4 (stopped early with a certified result) are not errors.
 

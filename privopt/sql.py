@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from privopt.api.released import OpenRelease
     from privopt.ledger.ledger import Ledger
-else:  # DuckDB may not be installed, and what solves is loaded late
+else:  # DuckDB may not be installed, and the modules that solve are loaded late
     DuckDBPyConnection = OpenRelease = Ledger = Any
 
 __all__ = ["register"]

@@ -123,7 +123,7 @@ class _Dask(WorkerExecutor):
         return not isinstance(future.exception() if future.status == "error" else None, KilledWorker)
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop the feeding threads and disconnect from the cluster, which keeps running."""
+        """Stop the threads of the slots and disconnect from the cluster, which keeps running."""
         super().close(wait=wait)
         self._client.close()
 

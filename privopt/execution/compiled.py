@@ -185,7 +185,7 @@ def _listen_to_numba() -> None:
     _listening = True
     from numba.core import event
 
-    class First(event.Listener):  # type: ignore[misc, name-defined, unused-ignore]
+    class CompilationListener(event.Listener):  # type: ignore[misc, name-defined, unused-ignore]
         def on_start(self, happened: event.Event) -> None:
             """Count a compilation that starts, and notify each listener once."""
             global _compilation_count
@@ -197,4 +197,4 @@ def _listen_to_numba() -> None:
         def on_end(self, happened: event.Event) -> None:
             """Do nothing; numba requires the method."""
 
-    event.register("numba:compile", First())
+    event.register("numba:compile", CompilationListener())

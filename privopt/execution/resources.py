@@ -88,7 +88,7 @@ def _bytes_under_cgroups(lines: str | None = None, root: Path = _CGROUPS) -> int
     for line in text.splitlines():
         # A line has the number of a hierarchy, its controllers (none in v2), and the group's path in the hierarchy.
         _, controllers, name = line.split(":", 2)
-        is_v1 = controllers == "memory" or "memory" in controllers.split(",")
+        is_v1 = "memory" in controllers.split(",")
         if not (is_v1 or not controllers):
             continue
         hierarchy = root / "memory" if is_v1 else root

@@ -43,7 +43,7 @@ from privopt.specs import (
 
 
 class _UnfitError(Exception):
-    """Raised if a hook is not marked as one or returns an object of the wrong type. The plugin's author must fix it."""
+    """Raised if a hook lacks its mark or returns an object of the wrong type, which the plugin's author must fix."""
 
 
 class _PluginLoader:
@@ -166,7 +166,7 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
 def _in_order(points: Iterable[EntryPoint], broken: list[Broken]) -> list[tuple[EntryPoint, str, str]]:
     """Return entry points with name and version of their distributions, in the order of their precedence.
 
-    If two distributions claim the same name, the first one keeps it, so that no plugin can replace a part of the
+    If two distributions register the same name, the first one keeps it, so that no plugin can replace a part of the
     project.
 
     Args:
@@ -190,8 +190,8 @@ def _in_order(points: Iterable[EntryPoint], broken: list[Broken]) -> list[tuple[
 def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Registry:
     """Return a registry of the valid entries, and add the others to ``broken``.
 
-    An entry is invalid if another entry has its name, if it is a kind of an unregistered role, or if it is a mechanism
-    with an unregistered notion.
+    An entry is invalid if an earlier entry has its category and name, if it is a kind of an unregistered role, or if it
+    is a mechanism with an unregistered notion.
 
     Args:
         entries: All entries, in the order of their precedence.
