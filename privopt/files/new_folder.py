@@ -47,14 +47,14 @@ def check_target(folder: Path, *, force: bool, option: str = "--out", known_by: 
     Args:
         folder: The folder to write.
         force: Whether an earlier result may be replaced.
-        option: The option that names the folder, for messages.
+        option: The option, or the function of the Python interface (``"save:"``), that names the folder, for messages.
         known_by: The name of a file that every earlier result contains. Folders without it were not written by privopt.
 
     Raises:
         UsageError: The folder exists and may not be replaced, or the folder around it cannot be written.
     """
     check_parent(folder, option)
-    cure = "--force" if option.startswith("--") else "force=True"
+    cure = _describe_force(option)
     if folder.is_symlink():
         raise UsageError(f"{option} {folder}: is a link; name the folder itself")
     if not folder.exists():
@@ -65,6 +65,11 @@ def check_target(folder: Path, *, force: bool, option: str = "--out", known_by: 
         raise UsageError(f"{option} {folder}: exists already; {cure} replaces it")
     if not (folder / known_by).is_file():
         raise UsageError(f"{option} {folder}: exists and was not written by privopt, so {cure} will not replace it")
+
+
+def _describe_force(option: str) -> str:
+    """Return how a user permits that a target is replaced: on the command line, or in Python if that named it."""
+    return "--force" if option.startswith("--") else "force=True"
 
 
 def check_parent(target: Path, option: str = "--out") -> None:
@@ -85,7 +90,7 @@ def check_parent(target: Path, option: str = "--out") -> None:
 
 
 def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
-    """Refuse a file that must not be written. ``option`` is the option that names the file, for messages.
+    """Refuse a file that must not be written. ``option`` names the file in messages, as in :func:`check_target`.
 
     Raises:
         UsageError: The file exists and ``force`` is False, it is not a regular file, or its folder cannot be created.
@@ -94,7 +99,7 @@ def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
     if target.is_symlink() or (target.exists() and not target.is_file()):
         raise UsageError(f"{option} {target}: is not a regular file")
     if target.exists() and not force:
-        raise UsageError(f"{option} {target}: exists already; --force replaces it")
+        raise UsageError(f"{option} {target}: exists already; {_describe_force(option)} replaces it")
 
 
 def check_files(
@@ -123,8 +128,8 @@ def check_files(
             raise UsageError(f"{option} {target}: is read, so nothing is written over it; name another file")
         for folder in folders:
             if path.is_relative_to(folder.absolute().resolve()):
-                cure = "which holds the release alone; name a file elsewhere"
-                raise UsageError(f"{option} {target}: lies in {folder}, {cure}")
+                advice = "which holds the release alone; name a file elsewhere"
+                raise UsageError(f"{option} {target}: lies in {folder}, {advice}")
         if option_by_path.setdefault(path, option) != option:
             raise UsageError(f"{option} {target}: is {option_by_path[path]} too; name two files")
 
@@ -246,6 +251,7 @@ def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
     """Write a file of a release folder (DIR) that the checksums do not cover, such as the report.
 
     The file is written next to DIR and then renamed, because leftovers of a killed run in DIR would make DIR invalid.
+    Only if the folder around DIR cannot be written, it is written in its own folder.
 
     Args:
         target: The file, in ``folder`` or in its ``private/``.
@@ -424,7 +430,7 @@ def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
         The new path of the folder that was moved away. None if there was none or it was empty.
     """
     if not target.exists() or not any(target.iterdir()):
-        folder.rename(target)
+        folder.rename(target)  # which replaces an empty folder
         return None
     # The earlier folder is kept under another name until the new one is in place.
     replaced = home.with_suffix(".replaced")
@@ -438,10 +444,10 @@ def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
 
 
 def remove_replaced(folder: Path, warn: Callable[[str], None] | None) -> None:
-    """Remove a replaced folder, and call ``warn`` if it cannot be removed."""
+    """Remove a folder that the result in place has replaced, and call ``warn`` with a sentence if that fails."""
     try:
         folder.chmod(0o700)
         shutil.rmtree(folder)
-    except (OSError, KeyboardInterrupt):
+    except (OSError, KeyboardInterrupt):  # the result is in place by now, so an interrupt must not fail the run
         if warn is not None:
-            warn(f"what was replaced could not be removed whole: {folder}")
+            warn(f"{folder} is no longer needed, but could not be removed completely")

@@ -195,7 +195,7 @@ def test_existing_page_is_refused_before_the_release_is_verified(tmp_path, monke
     release = open_release(solve_points(tmp_path / "two", ["a,1,2", "b,1,3"]))
     (tmp_path / "page.html").write_text("mine")
     monkeypatch.setattr("privopt.report.write_report.write_report", lambda folder: pytest.fail("verified first"))
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="exists already; force=True replaces it"):
         release.report(tmp_path / "page.html")
 
 
