@@ -31,7 +31,7 @@ MAX_HEADER: Final = 1 << 20
 """The number of bytes at the start of a file in which the end of its header is searched."""
 
 NO_HEADER: Final = "a first row that looks like data, not like a header"
-"""The text that stands in messages for column names that may be secret data."""
+"""The text that replaces, in messages, column names that may be secret data."""
 
 MAX_DAYS: Final = 70_000_000
 """Dates up to this many days before or after 1970 (about 190,000 years) can be written."""
@@ -39,11 +39,11 @@ FAR_DATE: Final = "a date beyond all calendars"
 """The text of a date that polars cannot write."""
 
 MAX_DECIMAL_DIGITS: Final = 38
-"""The most digits of a polars decimal."""
+"""The largest number of digits of a polars decimal."""
 
 MAX_KEPT: Final = 1 << 16
-"""The most bytes of a public CSV table whose parsed cells are cached. Solving, publishing and verifying a problem read
-the same cells, and polars needs 1.3 ms for the 49 rows of the embedded city (2 cores, mean of 400)."""
+"""The largest size, in bytes, of a public CSV table whose parsed cells are cached. Solving, publishing and verifying a
+problem read the same cells, and polars needs 1.3 ms for the 49 rows of the embedded city (2 cores, mean of 400)."""
 
 
 _BINARY_FORMATS: Final = {

@@ -30,7 +30,7 @@ _UNSEEN: Final = frozenset(
 All except the last one have the property Default_Ignorable_Code_Point."""
 
 MAX_WARNINGS: Final = 5
-"""The most groups of names that warnings quote."""
+"""The largest number of groups of names that warnings quote."""
 
 _NUMBER: Final = re.compile(r"([+-]?\d+)(?:\.(\d*))?")
 """A subject name that is a number, with or without decimals."""

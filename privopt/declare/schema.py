@@ -156,7 +156,7 @@ class File:
 
 @frozen(kw_only=True)
 class Folder:
-    """A folder that a problem file names. It belongs to the problem's owner and is not part of DIR.
+    """A folder that a problem file names. It belongs to the problem's owner and is not part of the release folder.
 
     Attributes:
         name: The name in the problem file.
@@ -170,7 +170,7 @@ class Folder:
 def key(
     default: Any = NOTHING,
     *,
-    help: str,  # the field's own word for it
+    help: str,  # hides Python's help(), but describe and click call such a text "help" too
     unit: str = "",
     secret: bool = False,
     name: str | None = None,

@@ -54,7 +54,7 @@ class _Scope:
     seen: dict[PurePosixPath, FileUse] = field(factory=dict)
 
 
-_scope: ContextVar[_Scope] = ContextVar("place")
+_scope: ContextVar[_Scope] = ContextVar("_scope")
 """The rules for the problem that is being read."""
 
 

@@ -1,7 +1,7 @@
 """The SQLite file of a ledger, of stored reports or of a log. Every transaction is durable and atomic.
 
-SQLite's errors are divided into three kinds: changed bytes, a file of another kind, and a disk or lock that prevents
-the work.
+SQLite's errors are divided into three kinds: changed bytes, a file that may not be opened or written, and a disk or
+lock that prevents the work.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def translated_errors(path: Path) -> Iterator[None]:
     except (sqlite3.ProgrammingError, sqlite3.InterfaceError):  # an error in the caller's code, such as a wrong thread
         raise
     except UnicodeDecodeError as error:  # the file contains bytes that are not text, which SQLite's message quotes
-        raise DoesNotHoldError(f"{path}: changed: text that is none") from error
+        raise DoesNotHoldError(f"{path}: changed: bytes that are not text") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", "") or ""
         if code.startswith(_IN_THE_WAY):
@@ -286,14 +286,14 @@ def _open_connection(path: Path, form: Form) -> sqlite3.Connection:
 
 
 def _status_of(path: Path) -> os.stat_result | None:
-    """Return a file's status; None if there is none, as of a link to a file that is gone."""
+    """Return a file's status; None if the file does not exist, for example if the path is a broken link."""
     with suppress(OSError):
         return path.stat()
     return None
 
 
 NAME_LOOKS: Final = 3
-"""Number of times that a file's names are counted before it is refused, since names can vanish between two looks."""
+"""The number of times that a file's names are counted before it is refused: names can vanish between two counts."""
 
 
 def _check_names(path: Path, status: os.stat_result) -> None:
@@ -310,7 +310,7 @@ def _check_names(path: Path, status: os.stat_result) -> None:
         UsageError: The file has a name that privopt did not give it.
     """
     for _ in range(NAME_LOOKS):
-        # A folder has several links too. It is refused later, as no log.
+        # A folder has several links too. It is refused later, because it is not a log.
         if status.st_nlink == 1 or not stat.S_ISREG(status.st_mode):
             return
         # Killed runs may leave such names: "until" names of a rotation, and "new" in the hidden folder of a creation.

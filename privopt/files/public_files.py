@@ -83,7 +83,7 @@ def split_public_files(folder: Path) -> dict[str, bytes]:
     omitted.
     """
     files = artefact(folder)
-    dated = {
+    archive_facts = {
         f"{name}, of its members": _archive_facts(contents)
         for name, contents in public_bytes(folder)
         if _is_zip(contents)
@@ -97,7 +97,7 @@ def split_public_files(folder: Path) -> dict[str, bytes]:
                 parts[f"{name}, column {number}"] = "\n".join(cells).encode()
         elif b"\x00" not in contents:
             parts[f"{name}, its numbers left out"] = NUMBER.sub(b"#", contents)
-    return parts | dated | read_public_parts(folder)
+    return parts | archive_facts | read_public_parts(folder)
 
 
 def _is_zip(contents: bytes) -> bool:

@@ -70,7 +70,7 @@ def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> I
         raise Unreadable(_MISSING) from None
     except OSError as error:
         raise Unreadable(f"which cannot be read ({error.strerror})") from None
-    except Unreadable:
+    except Unreadable:  # a ValueError too, but not the one below
         raise
     except ValueError:  # the name contains a zero byte, or characters that cannot be encoded
         raise Unreadable("which no file can be called") from None
@@ -146,7 +146,8 @@ def private_folder(path: Path, *, closed: bool = False) -> None:
 def open_private(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file for writing that only its owner can ever read.
 
-    When the block ends without an error, the file replaces any existing file at ``path``. Links are not followed.
+    When the block ends without an error, the file replaces any existing file at ``path``. Otherwise it stays under a
+    hidden name, from which the next call for this path removes it. Links are not followed.
     """
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)
