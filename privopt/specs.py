@@ -142,7 +142,7 @@ class MechanismSpec:
         """Check that there is a method, and that no two methods have the same name."""
         names = [method.name for method in value]
         if not names or len(set(names)) != len(names):
-            raise ValueError(f"{self.name}: wants one method or more under different names, not {names}")
+            raise ValueError(f"{self.name}: methods must be one or more, with different names, not {names}")
 
     @property
     def default(self) -> MethodSpec:
@@ -368,4 +368,4 @@ class Hooks:
     @staticmethod
     @hookspec
     def privopt_released(release: object, problem: object) -> None:
-        """Observe a certified release just after its folder has been written."""
+        """Observe a certified release, written but not yet verified or published."""

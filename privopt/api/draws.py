@@ -55,4 +55,4 @@ def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
     """
     first = draw(min(BLOCK_DRAWS, count))
     # A generator function would draw the first block only when the caller asks for it.
-    return chain([first], (draw(min(BLOCK_DRAWS, count - begun)) for begun in range(BLOCK_DRAWS, count, BLOCK_DRAWS)))
+    return chain([first], (draw(min(BLOCK_DRAWS, count - start)) for start in range(BLOCK_DRAWS, count, BLOCK_DRAWS)))

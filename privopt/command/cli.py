@@ -330,13 +330,13 @@ def verify(
     signers: Path | None,
 ) -> int:
     """Check every claim again from the files in DIR and nothing else: proved, declared or none."""
+    # The docstring is the text of --help. ``jobs`` is the number of threads, ``require`` the word "proved" or None, and
+    # ``signers`` an OpenSSH file of the people whose signature is accepted.
     from privopt.registry import registry
     from privopt.run.kernel import find_kernel, prove
     from privopt.run.signatures import with_signature
     from privopt.run.verify import verify as run
 
-    # The docstring is the text of --help. ``jobs`` is the number of threads, ``require`` the word "proved" or None, and
-    # ``signers`` an OpenSSH file of the people whose signature is accepted.
     if kernel:
         find_kernel()  # raises an error if there is no kernel, before a long verification
     # Damaged distributions are named, because the folder may need the mechanism of one of them.
@@ -360,7 +360,7 @@ def verify(
         with progress_display(quiet=quiet) as progress:
             show_step(progress, "the proved checker")
             by_kernel = prove(folder)
-    words = f"{outcome.words()}" + (f"; proved, by a proved checker: {by_kernel}" if by_kernel else "")
+    words = outcome.words() + (f"; proved, by a proved checker: {by_kernel}" if by_kernel else "")
     document = outcome.to_json() | ({"kernel": by_kernel} if kernel else {})
     text = f"{word}{folder}: {words}"
     say_result(document, text, as_json=as_json)

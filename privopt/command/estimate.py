@@ -123,7 +123,9 @@ def estimate(
         count = len(flows.groups)
         counts_text = f"{count:,} x {count:,} flows from {number_of(flows.n, 'trip')}"
         remark(f"note: {flows.pair_guarantee}")
-        _tell(folder, reports, flows, "both reports", None if quiet else f"{out}: {counts_text} ({flows.method})")
+        _print_notes(
+            folder, reports, flows, "both reports", None if quiet else f"{out}: {counts_text} ({flows.method})"
+        )
         if as_json:
             say_json(json.dumps(flows.to_json(), indent=2, ensure_ascii=False))
         return
@@ -144,12 +146,12 @@ def estimate(
         )
     counts_text = f"{number_of(len(shares.ids), 'share')} from {number_of(shares.n, 'report')}"
     line = None if quiet else f"{out}: {counts_text} ({shares.method}{shares.gaps})"
-    _tell(folder, reports, shares, "a report", line)
+    _print_notes(folder, reports, shares, "a report", line)
     if as_json:
         say_json(json.dumps(shares.to_json(), indent=2, ensure_ascii=False))
 
 
-def _tell(folder: Path, reports: Path, result: Estimate | Flows, required: str, line: str | None) -> None:
+def _print_notes(folder: Path, reports: Path, result: Estimate | Flows, required: str, line: str | None) -> None:
     """Print the notes of an estimate, and a line on what was written, to standard error.
 
     It is called after the table was written.

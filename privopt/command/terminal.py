@@ -197,7 +197,8 @@ def say_json(document: str) -> None:
 def say_ids(ids: Sequence[str]) -> None:
     """Print ids on standard output, one per line: unchanged to a program, escaped on a terminal.
 
-    Lines are written in batches small enough that an interrupt does not cut a line.
+    A line break inside an id is always escaped, so that it does not look like a further id. Lines are written in
+    batches small enough that an interrupt does not cut a line.
     """
     stream = _result_stream()
     # Lines per write: as many as fit into one atomic write to a pipe even if all were as long as the longest.
@@ -263,7 +264,7 @@ class _Display:
         start: Time at which the display was created, in seconds of the monotonic clock.
         limit: The time limit in seconds; None without one.
         last: The latest report.
-        spoken: Whether any report has arrived. Until then, a log gets no line.
+        has_report: Whether any report has arrived. Until then, a log gets no line.
         ended: Set when the work is over, which ends the thread.
         thread: The thread that draws.
     """
@@ -272,7 +273,7 @@ class _Display:
         """Create the display; its thread is not started yet."""
         self.start, self.limit = time.monotonic(), limit
         self.last: Report = ("reading", 0, None, None)
-        self.spoken = False
+        self.has_report = False
         self.ended = threading.Event()
         # A daemon, so that the process can end without it.
         self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
@@ -281,7 +282,7 @@ class _Display:
         """Store the latest progress of a search for the thread to draw; see :data:`privopt.interfaces.Progress`."""
         # A single assignment of a tuple needs no lock: the thread never sees parts of two reports.
         self.last = phase, iteration, lower, upper
-        self.spoken = True
+        self.has_report = True
 
     def _run(self) -> None:
         """Show progress until :attr:`ended` is set: live on a terminal, otherwise as a line every few seconds."""
@@ -295,13 +296,13 @@ class _Display:
             self._animate(console)
             return
         while True:
-            if self.spoken:
+            if self.has_report:
                 print(self._text(), file=sys.stderr, flush=True)
             # After an interrupt there are no lines but the one just printed, which says that the work is ending.
             if asked_to_end():
                 return
             # Until the first report arrives, look for it often, so that its line is printed soon.
-            if self.ended.wait(SECONDS_BETWEEN_LINES if self.spoken else 0.2):
+            if self.ended.wait(SECONDS_BETWEEN_LINES if self.has_report else 0.2):
                 return
 
     def _animate(self, console: Console) -> None:

@@ -28,7 +28,7 @@ MAX_NAME: Final = 100
 """A header with a longer column name (in characters) is not quoted in messages, because it may be data."""
 
 MAX_HEADER: Final = 1 << 20
-"""The number of bytes at the start of a file in which the end of its header is searched."""
+"""The number of bytes at the start of a file that are searched for the end of the header."""
 
 NO_HEADER: Final = "a first row that looks like data, not like a header"
 """The text that replaces, in messages, column names that may be secret data."""
@@ -93,7 +93,7 @@ def find_header_fault(head: bytes, file: str) -> Fault | None:
         file: The name of the file.
     """
     if _OTHER_TEXT.match(head):
-        return Fault(file, "", "JSON, XML or HTML", "comma-separated values, or a format that is said by the name")
+        return Fault(file, "", "JSON, XML or HTML", "comma-separated values, or a file name that states the format")
     # A name in quotes may contain line ends, which are removed, so that the line ends where the header does.
     line = _QUOTED.sub(lambda name: name[0].translate(None, b"\r\n"), head[:MAX_HEADER]).partition(b"\n")[0]
     if line[:4].lower() == b"sep=":

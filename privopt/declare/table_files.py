@@ -84,9 +84,9 @@ class TableSource:
 
         Column names are converted to normal form, unless two names would become equal.
         """
-        forms = {name: normal_form(name) for name in frame.columns}
+        forms = {column: normal_form(column) for column in frame.columns}
         if len({*forms.values()}) == len(forms):
-            frame = frame.rename({name: form for name, form in forms.items() if name != form})
+            frame = frame.rename({column: form for column, form in forms.items() if column != form})
         return cls(name=name, columns=tuple(frame.columns), batches=lambda: iter([frame]))
 
     @classmethod

@@ -239,10 +239,8 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
         cells = texts.to_frame("text").select(pl.col("text").fill_null(""), stripped=cell)
         cell_texts = cells["stripped"]
         is_invalid = (cell_texts == "").to_numpy() & (column.kind == "id")
-        values, is_out_of_bounds = (
-            cells["stripped" if column.kind == "id" else "text"],
-            np.zeros(len(series), dtype=np.bool_),
-        )
+        values = cells["stripped" if column.kind == "id" else "text"]
+        is_out_of_bounds = np.zeros(len(series), dtype=np.bool_)
     else:
         # strict=False: text that is not a number becomes null, and thus "missing".
         numbers = _to_integers(cell) if column.whole else cell.cast(pl.Float64, strict=False)

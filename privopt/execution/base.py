@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from itertools import count
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -103,7 +104,7 @@ class WorkerExecutor(Executor):
         """Create a pool with one thread for each of ``jobs`` workers."""
         self.jobs = jobs
         # Numbers for held values, which are never reused, and the slot of each key.
-        self._numbers, self._slots = iter(range(1 << 62)), dict[Hashable, int]()
+        self._numbers, self._slots = count(), dict[Hashable, int]()
         self._pools = [ThreadPoolExecutor(1, thread_name_prefix=f"privopt-{n}") for n in range(jobs)]
         # Weak, so that workers can forget a value once the caller has dropped its reference.
         self._live_values: WeakValueDictionary[int, Held] = WeakValueDictionary()

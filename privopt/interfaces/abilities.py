@@ -535,7 +535,7 @@ def details_of(
 
 
 def meaning_of(mechanism: object, problem: object, release: Release, result: Result) -> tuple[str, ...]:
-    """Return sentences on what the guarantee means for a problem; empty if the mechanism is no :class:`Explains`."""
+    """Return sentences on what the guarantee means for a problem; empty without the ability :class:`Explains`."""
     return tuple(mechanism.meaning(problem, release, result)) if isinstance(mechanism, Explains) else ()
 
 

@@ -75,8 +75,8 @@ def certify_noise(
     (True, True)
 
     Args:
-        guarantee: The claim. Its kind is ``pure-dp``, ``local-dp``, ``zcdp`` or ``approx-dp``, whose exact
-            ``rho_text`` and ``delta_text`` are in ``extra``.
+        guarantee: The claim. Its kind is ``pure-dp``, ``local-dp``, ``zcdp`` (with the exact ``rho_text`` in
+            ``extra``) or ``approx-dp`` (with ``delta_text``).
         calls: The noise calls that the release states.
         failures: Other claims that failed, one line each. If there are any, the certificate does not hold.
         notes: Fields to add to the certificate's notes, which already contain scales and sensitivities.
@@ -124,13 +124,14 @@ def certify_noise(
         complaints.append(f"all calls together: expected at most {allowed}, got {float_up(worst):.9g}")
     # Both figures become doubles. If rounding would put worst above the limit although the exact numbers are within it,
     # it is capped at the limit, so that the published figures agree with the verdict.
-    limit = None if allowed is None else float(allowed)
-    is_within_limit = limit is not None and allowed is not None and worst <= allowed
+    stated_worst, limit = float_up(worst), None if allowed is None else float(allowed)
+    if allowed is not None and worst <= allowed:
+        stated_worst = min(stated_worst, float(allowed))
     return Certificate(
         holds=not complaints,
         evidence="declared",
         kind=guarantee.kind,
-        worst=min(float_up(worst), limit) if is_within_limit and limit is not None else float_up(worst),
+        worst=stated_worst,
         allowed=limit,
         # A call may add noise to many numbers, but only the mechanism knows how many.
         checked=len(calls) if checked is None else checked,
@@ -146,9 +147,9 @@ class ScaledNoiseRelease(Protocol):
 
     @property
     def scales(self) -> Sequence[Fraction]:
-        """Return the exact scale at which each call was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`).
+        """The exact scale at which each call was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`).
 
-        This may differ from the scale that was requested.
+        It may differ from the scale that was requested.
         """
 
 

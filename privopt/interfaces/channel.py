@@ -61,6 +61,8 @@ class Channel:
     def pair_with(self, other: Channel) -> Channel:
         """Return the channel of two independent reports, one from each channel; its outputs are ``(first, second)``.
 
+        It has only inputs, outputs and probabilities: prior, distances and map are omitted.
+
         Args:
             other: A channel over the same inputs. Its outputs vary fastest.
 

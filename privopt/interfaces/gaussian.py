@@ -126,13 +126,13 @@ class ApproxDP(ZCDP[R_contra]):
     @classmethod
     def budget_of(cls, guarantee: Guarantee) -> Fraction | None:
         """Return the largest rho that provably implies the guarantee."""
-        assert guarantee.epsilon is not None  # this kind states both
+        assert guarantee.epsilon is not None  # a guarantee of this kind always states epsilon and delta
         return rho_of(guarantee.epsilon, Fraction(guarantee.extra["delta_text"]))
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
         """Return the stated pair (epsilon, delta) as the only element, as doubles that are rounded up."""
-        assert guarantee.epsilon is not None  # this kind states both
+        assert guarantee.epsilon is not None  # a guarantee of this kind always states epsilon and delta
         return ((float_up(guarantee.epsilon), float_up(Fraction(guarantee.extra["delta_text"]))),)
 
     @classmethod

@@ -236,7 +236,7 @@ class UtilityLoss(ABC, Generic[R_contra]):
         """
         enclosure = self.enclose(release)
         if enclosure is None:
-            raise CertificationError(f"a unit of {unit!r}, of a loss that is not rounded")
+            raise CertificationError(f"the unit of a loss that is not rounded must be absent, got {unit!r}")
         # Only if both ends of the enclosure round to one number is the rounded loss the same on every machine.
         rounded_lower, rounded_upper = (stated_above(end, unit) if unit > 0.0 else math.nan for end in enclosure)
         if (
@@ -248,7 +248,3 @@ class UtilityLoss(ABC, Generic[R_contra]):
                 f"rounded to the same, as solve writes it, got {unit!r}"
             )
         return rounded_lower
-
-
-P = TypeVar("P")
-R = TypeVar("R", bound=Release)

@@ -304,7 +304,7 @@ class Registry:
         """Call every plugin's hook ``privopt_released``, and return the errors of observers as warnings.
 
         Args:
-            release: The certified release, whose folder has just been written.
+            release: The certified release, whose files are written but not yet verified and moved into place.
             problem: The problem of the release.
         """
         complaints = []

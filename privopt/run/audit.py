@@ -64,7 +64,8 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
     return figures
 
 
-_WORDS: Final = {
+# The titles of figures in the table, by key. The title of any other key is the key itself with spaces.
+_TITLES: Final = {
     "epsilon": "epsilon",
     "gv": "violated inequalities",
     "bayes_error": "error of the best guess",
@@ -77,7 +78,7 @@ _WORDS: Final = {
 
 def table(figures: Mapping[str, Any]) -> str:
     """Return the figures of an audit as text, with a last line that names the figures that do not apply."""
-    titles = {name: _WORDS.get(name, name.replace("_", " ")) for name in figures}
+    titles = {name: _TITLES.get(name, name.replace("_", " ")) for name in figures}
     lines = [
         f"{titles[name]:<30}{line}"
         for name, value in figures.items()

@@ -50,4 +50,4 @@ def prove(folder: Path) -> str:
         return output.removeprefix("proved: ")
     if completed.returncode == NOT_PROVED:
         raise DoesNotHoldError(f"{folder}: {KERNEL}: {output}")
-    raise UsageError(f"{folder}: {KERNEL}: {output}; docs/proof/README.md says which folders it speaks of")
+    raise UsageError(f"{folder}: {KERNEL}: {output}; docs/proof/README.md says which folders it covers")

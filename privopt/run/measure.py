@@ -35,7 +35,8 @@ class Measurement:
 
     Attributes:
         guarantee: The guarantee that the mechanism claims.
-        registered_kind: The kind of guarantee that the mechanism is registered for.
+        registered_kind: The only kind of guarantee that the method may claim: the one that the mechanism chooses for
+            the problem (:class:`privopt.interfaces.abilities.ChoosesNotion`), or else the one in its spec.
         certificate: The certificate of the mechanism's privacy constraint.
         utility: The utility loss.
         value: The loss of the release; None if there is none or it could not be evaluated.

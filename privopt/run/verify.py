@@ -299,10 +299,10 @@ def verify(folder: Path, *, jobs: int | None = None, progress: Progress | None =
     report("sums of the files")
     complaints = check_sums(folder)
     if not complaints:
-        document = read_document(folder)
+        stated = read_document(folder)
         # A malformed result.json whose checksum is right was written like that. That is a complaint, not an error.
         try:
-            result_of(document, RESULT)
+            result_of(stated, RESULT)
         except InputError as error:
             complaints = [f"{RESULT}: {f.where}: missing" if f.actual == "nothing" else str(f) for f in error.faults]
     try:
@@ -323,7 +323,7 @@ def verify(folder: Path, *, jobs: int | None = None, progress: Progress | None =
         complaints += opened.mechanism.verify(opened.problem, opened.release, opened.result)
     report("bound")
     # Last, because evaluating a proof takes longest, and is only worthwhile if all other claims hold.
-    complaints += _check_bound(opened, fits=not complaints)
+    complaints += _check_bound(opened, other_claims_hold=not complaints)
     seeded = recomputed.guarantee.seeded
     # Noise from a seed can be drawn again by anyone who knows the seed, so the verdict is "none" whatever was proved.
     word = None if complaints else "none" if seeded else recomputed.certificate.evidence
@@ -461,12 +461,12 @@ def _find_bound_over(opened: OpenedFolder) -> str | None:
     return mechanism.bound_over(opened.problem, opened.folder) if isinstance(mechanism, BoundsChosen) else None
 
 
-def _check_bound(opened: OpenedFolder, *, fits: bool) -> list[str]:
+def _check_bound(opened: OpenedFolder, *, other_claims_hold: bool) -> list[str]:
     """Return a line for each error in the claimed bound: it contradicts the value, or the folder does not prove it.
 
     Args:
         opened: The content of DIR.
-        fits: Whether all other claims hold. The proof, whose evaluation takes longest, is evaluated only if they do.
+        other_claims_hold: Whether all other claims hold. The proof, which takes longest, is evaluated only if they do.
     """
     maximise = opened.mechanism.utility(opened.problem, opened.result.method).maximise
     value, bound = opened.result.objective.value, opened.result.objective.lower_bound
@@ -479,7 +479,7 @@ def _check_bound(opened: OpenedFolder, *, fits: bool) -> list[str]:
     # A bound that the value already passes is wrong, whatever the folder proves.
     passed = value > bound if maximise else bound > value
     lines = [f"{where}: {bound!r} is contradicted by the value, {value!r}"] if passed else []
-    if not fits:
+    if not other_claims_hold:
         return lines
     # An error in the proof's file is raised as such (InputError); any other becomes a line.
     errors: list[str] = []
@@ -519,7 +519,7 @@ def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind
     Args:
         opened: The content of DIR.
         recomputed: The recomputed result.
-        registered_kind: The kind of guarantee that the mechanism is registered for.
+        registered_kind: The only kind of guarantee that the method may claim (:class:`Measurement`).
     """
     result, registered = opened.result, opened.registered
     lines = []

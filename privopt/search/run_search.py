@@ -158,8 +158,8 @@ def _certify_during(
         incumbent.certify()
         proved_bound = incumbent.best_proved.bound
         # The first bound is always proved, and later ones only if they would close enough of the remaining gap.
-        min_gain = MIN_GAP_GAIN * max(0.0, incumbent.best_certified.value - proved_bound)
-        if proved_bound == -math.inf or incumbent.promised_bound > proved_bound + min_gain:
+        min_increase = MIN_GAP_GAIN * max(0.0, incumbent.best_certified.value - proved_bound)
+        if proved_bound == -math.inf or incumbent.promised_bound > proved_bound + min_increase:
             incumbent.prove()
         last_time = search_time.now()
 
@@ -172,8 +172,8 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bo
     Args:
         incumbent: The incumbent with the offers of the search.
         search_time: The time scope of the search, whose remaining time is used for closing.
-        begins_held: Whether the search began with work that was short by its count. Its proof is then short too, and
-            gets more time, for a busy machine.
+        begins_held: Whether the search began with work that is known to be short. If so, its proof is short too, and
+            gets more time in case the machine is busy.
     """
     incumbent.begin_closing(max(search_time.left, incumbent.closing_seconds, MIN_CLOSING_SECONDS))
 
