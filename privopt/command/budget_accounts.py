@@ -25,7 +25,7 @@ MAX_AMOUNT_DIGITS: Final = 40
 """The largest number of digits of an amount before its decimal point, and after it (see ``cost.amount_of``)."""
 
 SPENT_AT_DELTA: Final = (
-    "what is said at a delta holds for a limit always; for what was spent where amounts were fixed beforehand, and not "
+    "an epsilon at a delta always holds for limits; for what was spent, only if amounts were fixed beforehand, not "
     "chosen from results"
 )
 """A caution printed with conversions at a delta: sums over amounts that were chosen from earlier results need not hold.

@@ -186,8 +186,8 @@ def align_columns(rows: Sequence[Sequence[str]], *, indent: int = 0) -> str:
 def say_json(document: str) -> None:
     """Print the text of a JSON document to standard output.
 
-    Control and formatting characters are escaped in JSON's way, so that a terminal does not obey them and every value
-    is read as it was.
+    Control and formatting characters are escaped as JSON escapes them, so that a terminal does not act on them, and
+    every value is still read unchanged.
     """
     is_printable = printable(document) == document
     escaped = (c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document.rstrip("\n"))

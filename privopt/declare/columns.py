@@ -21,7 +21,8 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
 
     Args:
         path: The new file.
-        columns: By name, the (rows,) values: texts, whole numbers or doubles; None becomes an empty cell.
+        columns: The values of each column, of shape (rows,), by name: texts, whole numbers or doubles. None becomes an
+            empty cell.
     """
     import polars as pl
 

@@ -166,7 +166,10 @@ class Clock:
             yield
 
     def without_deadline(self) -> AbstractContextManager[None]:
-        """Run a block past the deadlines of this scope and those around it, although others may give it up."""
+        """Run a block past the deadlines of this scope and those around it.
+
+        Unlike with :meth:`hold`, code that waits for the work of the block may give it up.
+        """
         return within(_HeldClock(self))
 
     @contextmanager

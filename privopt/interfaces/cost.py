@@ -134,7 +134,7 @@ class Cost:
         delta: The amount of approximate DP, in addition to epsilon.
         unit: The neighbouring relation that the amounts refer to. All costs of a ledger have the same unit.
         notion: The name of the notion of privacy; empty if there is none.
-        mechanism: The SHA-256 of what the report was drawn from: a folder's SHA256SUMS, or a problem file.
+        mechanism: The SHA-256 of the source of the report: a folder's SHA256SUMS, or a problem file.
         purpose: The purpose of the charge, in words.
 
     Raises:
@@ -186,7 +186,7 @@ def cost_of_draw(
     Args:
         guarantee: The guarantee of the draw.
         relation: The unit of its amounts (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
-        mechanism: The SHA-256 of what is drawn from: a folder's SHA256SUMS, or a problem file.
+        mechanism: The SHA-256 of the source of the draw: a folder's SHA256SUMS, or a problem file.
         purpose: The purpose of the charge, in words.
         mark: Why the draw is not private, in words. If given, this text is returned whatever the guarantee says.
     """

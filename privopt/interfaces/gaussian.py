@@ -81,7 +81,7 @@ class ZCDP(BoundedOdds[R_contra]):
     def bound(cls, guarantee: Guarantee) -> str:
         """Return a clause on how often guesses are right, and on the largest factor of odds besides delta."""
         # The guess comes first, because the factor, which must hold except with probability delta, is far larger than
-        # what usually shows.
+        # the change of odds in most results.
         epsilon, delta = cls.point(guarantee)
         rho = f"at rho = {guarantee.extra['rho_text']}, " if "rho_text" in guarantee.extra else ""
         return (
@@ -92,7 +92,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """Return a bound on how often a guess is right, since the KL divergence is at most rho.
+        """Return a bound on how often a guess is right, which follows from a KL divergence of at most rho.
 
         The bound is from Bretagnolle and Huber (1979).
         """

@@ -25,8 +25,8 @@ USELESS_FACTOR: Final = 100
 """If a release can change the odds between two inputs by more than this factor, almost no doubt remains."""
 
 HIDING_GUESS: Final = 0.75
-"""If guesses between two inputs are right with at most this probability (odds of 3 to 1), texts say that little shows.
-"""
+"""If guesses between two inputs are right with at most this probability (odds of 3 to 1), texts say that one person
+makes little difference."""
 
 
 def factor(epsilon: float) -> str:
@@ -77,7 +77,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause: that one person makes little difference or, if guesses are often right, may show."""
+        """Return a clause on whether one person makes little difference or, if guesses are often right, may be seen."""
         if cls.guess(guarantee) <= HIDING_GUESS:
             return "One person makes little difference"
         return "What one person changes may show"

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from privopt.declare.toml_text import exact_text
 
 MAX_NAME_CHARACTERS: Final = 24
-"""Longer names of parts (in characters) are shortened in a table in a terminal."""
+"""Names of parts with more characters than this are shortened in the text table."""
 
 Errors = Mapping[Fraction, tuple[float, ...]]
 """The errors of all parts, by budget."""

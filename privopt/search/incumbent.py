@@ -35,7 +35,7 @@ P_contra = TypeVar("P_contra", contravariant=True)
 CLOSING_TIME_FACTOR: Final = 1.5
 """A search leaves this many times the duration of earlier certifying, proving and writing for those to come."""
 STEP_PHASES: Final = {"certify": "repairing and certifying", "prove": "proving the bound"}
-"""What the progress display says during each closing step (certifying or proving)."""
+"""The text that the progress display shows during each closing step (certifying or proving)."""
 MIN_NOTED_EXCESS: Final = 0.01
 """If a certified value exceeds the promised one by more than this fraction, the path of the answer mentions it."""
 
@@ -136,7 +136,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         path: The steps of the search so far, in words.
         details: Figures that the methods reported so far, by name.
         _best_offers: The best offer of each method.
-        _best_bounds: The highest promised bound of each method, and what it is to be proved from.
+        _best_bounds: The highest promised bound of each method, and the multipliers that are to prove it.
         _tried_values: For each method, the promised or certified value of its offer that was last tried.
         _offer_counts: The number of offers of each method.
     """

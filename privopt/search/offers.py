@@ -64,7 +64,7 @@ class Offer(Generic[C, P]):
         candidate: The candidate, or a :class:`Later` that computes it; None if only a bound is offered.
         value: Its promised value.
         bound: The promised lower bound; None if only a candidate is offered.
-        proof: What the bound is proved from, such as multipliers, or a :class:`Later` that computes it.
+        proof: The data that prove the bound, such as multipliers, or a :class:`Later` that computes them.
         firm: Whether the candidate keeps its promised value when it is repaired.
     """
 
@@ -88,7 +88,7 @@ class BestOffer(Generic[C, P]):
     Attributes:
         candidate: The candidate of the lowest promised value; None before the first one.
         value: Its promised value; infinite before the first one.
-        proof: What the highest bound is proved from; None before the first one.
+        proof: The data that prove the highest bound; None before the first one.
         bound: That bound; minus infinity before the first one.
     """
 
@@ -151,7 +151,7 @@ class Offers(Generic[C, P]):
             candidate: A candidate that is not changed afterwards, or a :class:`Later` that computes one.
             value: The candidate's value as the method knows it. It only decides which candidate is certified next.
             bound: A bound as the method knows it. ``proof`` is evaluated before any bound is stated.
-            proof: What the bound is proved from, or a :class:`Later` that computes it.
+            proof: The data that prove the bound, or a :class:`Later` that computes them.
             firm: False for a candidate of a relaxation, whose value rises when it is repaired. Such an offer does not
                 count towards the gap, and any firm offer of the same origin replaces it.
 
@@ -196,7 +196,7 @@ class Offers(Generic[C, P]):
         Args:
             name: Origin of all offers of the view; ``""`` keeps the origin of each.
             candidate: Lifts a candidate of the smaller problem to the whole one; None if the whole problem needs none.
-            proof: Lifts what a bound is proved from; None if the bounds do not hold for the whole problem.
+            proof: Lifts the data that prove a bound; None if the bounds do not hold for the whole problem.
             firm: False if a lifted candidate may have a higher value than promised. Such a view, or a view without
                 ``proof`` or ``candidate``, has its own gap.
         """
@@ -228,7 +228,7 @@ class View(Offers[C, P]):
             outer: The search of the whole problem, which gets the offers.
             name: Origin of all offers of the view; ``""`` keeps the origin of each.
             candidate: Converts a candidate of the smaller problem to one of the whole; None to pass none on.
-            proof: Converts what a bound is proved from; None if the bounds do not hold for the whole problem.
+            proof: Converts the data that prove a bound; None if the bounds do not hold for the whole problem.
             firm: Whether a converted candidate keeps its promised value.
         """
         super().__init__(outer.gap)

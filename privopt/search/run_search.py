@@ -120,8 +120,8 @@ def _certify_during(
         incumbent: The incumbent that the search makes its offers to.
         search_time: The time scope of the search, whose end must leave time for the incumbent's closing steps.
         has_limit: Whether ``search_time`` ends; without a limit the function only waits.
-        earlier_holds: The number of times that ``search_time`` was held before the search, which is waited for until it
-            holds it once more. None if it need not.
+        earlier_holds: The number of holds of ``search_time`` that had begun before the search, if the search must be
+            waited for until it begins one too. None if it need not be.
     """
     last_time = start = search_time.now()
     cpu_start, granted_seconds = process_time(), search_time.granted_seconds
