@@ -12,6 +12,7 @@ import zipfile
 from fractions import Fraction
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 from attrs import frozen
@@ -20,9 +21,11 @@ from helpers.checker_parts import modules, one_file, run
 from helpers.examples import EXAMPLES
 from helpers.mended_sums import edit
 from helpers.random_problems import CHECKED, forms
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from privopt import checker
-from privopt.checker.exact import ONE, PI, RefusedError, arcsine_of_root, cosine, exp_down, exp_up
+from privopt.checker.exact import ONE, PI, RefusedError, arcsine_of_root, cosine, exp_down, exp_up, log_down
 from privopt.checker.parts import choose_part, find_parts
 from privopt.command.checker_file import checker_file
 from privopt.command.cli import cli
@@ -296,6 +299,18 @@ def test_encloses_exponentials():
         assert ball <= flint.arb(flint.fmpz(high))
         assert high - low <= max(4, low >> 230)
     flint.ctx.prec = 53
+
+
+@given(st.integers(1, 10**40), st.integers(1, 10**40), st.integers(-140, 20))
+@example(6, 1, -120)  # the nearest decimal of 120 digits is 1 + 1e-119, whose logarithm is too large
+@example(1, 2**64, 0)
+def test_bounds_logarithms_from_below_even_near_1(numerator, denominator, exponent):
+    excess = Fraction(numerator, denominator) * Fraction(10) ** exponent
+    with mpmath.workdps(400):
+        exact = mpmath.log1p(mpmath.mpf(excess.numerator) / excess.denominator)
+        bound = log_down(1 + excess)
+        error = exact - mpmath.mpf(bound.numerator) / bound.denominator
+        assert 0 <= error <= exact * mpmath.mpf("2e-110") + mpmath.mpf("1e-119")
 
 
 def test_sines_and_arcs_are_within_their_bounds():
