@@ -195,10 +195,12 @@ class Batch:
         except OSError as error:
             raise StoppedError(f"{self.folder}: {error.strerror or error}; nothing written") from error
         try:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UsageError(f"batch {cut(self.name)}: another process runs it; wait for its end") from None
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise UsageError(f"batch {cut(self.name)}: another process runs it; wait for its end") from None
+        # Only the process with the lock may end the access of workers, or delete the key.
+        try:
             yield self
         finally:
             (self.folder / _OPEN).unlink(missing_ok=True)  # workers must not draw after the block, however it ended

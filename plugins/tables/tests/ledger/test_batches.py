@@ -304,12 +304,14 @@ def test_refuses_batches_that_depend_on_other_rows(town, tmp_path, extra_options
 
 
 def test_batch_runs_once_at_a_time(tmp_path):
-    with Batch(ledger=tmp_path / "book", name="x").open_folder():
+    with Batch(ledger=tmp_path / "book", name="x").open_folder() as batch:
+        access = batch.grant_access()
         with (
             pytest.raises(UsageError, match="another process"),
             Batch(ledger=tmp_path / "book", name="x").open_folder(),
         ):
             pass
+        assert access.read_key() == batch.key()
         with Batch(ledger=tmp_path / "book", name="y").open_folder():
             pass
     for name in ("", " ", "a\nb", "x" * 201):
