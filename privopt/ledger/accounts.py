@@ -20,8 +20,8 @@ class Account:
         spent_sum: The amount spent, in total or in the requested window: epsilon or rho, followed by delta if the unit
             has one.
         left_sum: The amount that may still be spent under the limit, in the same form; None without a limit.
-        reports: The number of charges: one for each report, or for predicted traces one for the first report and for
-            each segment.
+        reports: The number of charges, in any window: one for each report, or for predicted traces one for the first
+            report and one for each segment.
         period: The calendar period that all figures are for, if the limit is by the calendar; otherwise None.
     """
 

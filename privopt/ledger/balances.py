@@ -242,13 +242,13 @@ class LedgerTransaction:
         ).fetchone()
         return None if row is None else str(row[0])
 
-    def knows_others(self, subject: str) -> bool:
+    def has_others(self, subject: str) -> bool:
         """Return whether any other subject was charged."""
         query = "SELECT 1 FROM accounts WHERE subject != ? LIMIT 1"
         return self.connection.execute(query, (subject,)).fetchone() is not None
 
     def _read_balance(self, key: AccountKey, micros: int | None) -> _Balance:
-        """Return an account's balance, from its newest entry and, with a window, the entries beside its beginning.
+        """Return an account's balance, from its newest entry and, with a window, the entries around its beginning.
 
         Args:
             key: The account.
@@ -273,18 +273,18 @@ class LedgerTransaction:
     def _find_charge(self, account: int, where: str, *values: int) -> Entry | None:
         """Return the first entry of an account that meets a condition in SQL, or None; see :meth:`_find_entry`."""
         entry = self._find_entry(f"account = ? {where}", account, *values)
-        # The lookup is by the index, and the entry is from the table.
+        # SQLite finds the row by the index, but reads it from the table: a changed index can lead to another account.
         if entry is not None and entry.account != account:
             raise DoesNotHoldError(f"{self.path}: changed: the index of entry {entry.number}")
         return entry
 
     def _total_until(self, time: int, account: int, last: Entry, nothing: Sum) -> Sum:
-        """Return an account's total up to a time.
+        """Return an account's total up to a time, including charges at that time.
 
-        Both entries beside the time are read, and their counts compared, so a time that was changed is noticed.
+        The entries just before and just after it are read, and their counts compared, so a changed time is noticed.
 
         Args:
-            time: The time in microseconds since 1970, UTC, which counts itself.
+            time: The time in microseconds since 1970, UTC.
             account, last: Number of the account, and its newest entry.
             nothing: The total of no charges.
 
@@ -361,6 +361,9 @@ class LedgerTransaction:
             subject: The subject's name in the result.
             micros: Length in microseconds of the window whose charges count as spent. None for all time.
             limit: The limit in force. None without one.
+
+        Raises:
+            DoesNotHoldError: An entry was changed.
         """
         # Two windows: the requested one for what was spent, that of the limit for what is left.
         balance, remaining = self._read_balance(key, micros), None
@@ -380,7 +383,14 @@ class LedgerTransaction:
         )
 
     def charges(self, subject: str | None) -> list[Charge]:
-        """Return the charges of a subject, or of all subjects, oldest first."""
+        """Return the charges of a subject, or of all subjects if it is None, oldest first.
+
+        Args:
+            subject: The subject, as the ledger names it.
+
+        Raises:
+            DoesNotHoldError: The terms of a charge are missing.
+        """
         query = (
             "SELECT e.number, e.time, e.terms, a.subject, a.period FROM entries e JOIN accounts a ON a.id = e.account"
         )
@@ -404,7 +414,8 @@ class LedgerTransaction:
     def charges_for(self, purpose: str) -> dict[AccountKey, list[tuple[int, Fraction]]]:
         """Return the time and amount (epsilon or rho) of each charge for a purpose, oldest first, by account.
 
-        Entries that were removed are not noticed: what was paid seems less then, and is charged again.
+        Missing entries are not noticed. If some were removed, too little seems to have been charged, so the difference
+        is charged again.
 
         Raises:
             DoesNotHoldError: One of these entries was changed.

@@ -143,7 +143,12 @@ class BatchAccess:
         return key
 
     def coins(self, key: bytes, release: str) -> Coins:
-        """Return the batch's random bytes for a release, as :meth:`Batch.coins` does; :meth:`read_key` has the key."""
+        """Return the batch's random bytes for a release, as :meth:`Batch.coins` does.
+
+        Args:
+            key: The batch's key (:meth:`read_key`), which must not be pickled.
+            release: SHA-256 of the release's SHA256SUMS.
+        """
         return Coins(encode_parts((key, _LABEL, self.name.encode("utf-8"), release.encode())))
 
 
@@ -277,7 +282,7 @@ class Batch:
     def grant_access(self) -> BatchAccess:
         """Let other processes of this user read the key until the block of :meth:`open_folder` ends."""
         access = BatchAccess(name=self.name, folder=self.folder.absolute(), token=os.urandom(16).hex())
-        self.key()  # made before anybody reads it
+        self.key()  # creates a missing key, which read_key does not
         with open_private(self.folder / _OPEN) as stream:
             stream.write(access.token.encode("ascii"))
         return access
@@ -373,7 +378,7 @@ class Batch:
         """Delete the key of an unfinished batch, so that it can never be repeated. The charges stay.
 
         Returns:
-            Whether there was a key.
+            Whether there was a key. False for a batch that has ended.
 
         Raises:
             UsageError: There is no batch of this name.

@@ -61,8 +61,8 @@ class Charge:
     Attributes:
         ledger: An open ledger, or its file, which is created if it is missing.
         subject: For a table, the column that says whom each row is about. For a solve, a person, or a data set whose
-            tables all share one limit. None for the name of the problem's only secret file. The ledger must then have
-            no other subject, because otherwise next year's copy of the file would get its own budget.
+            tables all share one limit. If None, the name of the problem's only secret file is the subject, and the
+            ledger must have no other one: otherwise next year's copy of the file would get a budget of its own.
         key: File of the key under which the ledger hashes subjects. None if names are stored as they are.
         sticky: For a table: whether each subject's first report at a place is stored, and repeated at later visits.
         within: Distance in km from the centre of a stored report's cell up to which the report is repeated. None to
@@ -147,11 +147,11 @@ class Charge:
         if isinstance(self.ledger, Ledger):
             yield self.ledger
             return
-        with Ledger(self.ledger, key=self.key) as book:
+        with Ledger(self.ledger, key=self.key) as ledger:
             # Nothing is charged to a ledger that was changed. Only later entries than those of the last check are
             # checked, so that the nights of a long period take the same time.
-            book.check(full=False, progress=progress)
-            yield book
+            ledger.check(full=False, progress=progress)
+            yield ledger
 
     def charge_solve(
         self,
@@ -237,7 +237,7 @@ class Charge:
             InputError, DoesNotHoldError: The ledger cannot be used.
         """
         subject = self.subject or ""
-        subject_name(subject)  # an invalid name is refused before a ledger's file is created
+        subject_name(subject)  # a missing or invalid name is refused before a ledger's file is created
         cost = cost_of(folder, result, relation, "sample")
         with self.open_ledger(progress) as ledger:
             if progress is not None:

@@ -105,8 +105,8 @@ class Walk:
         """Return an account's total and its number of charges in the entries that were checked so far."""
         return self.totals.get(account, (zero_sum(key.unit), 0))
 
-    def report_change(self, entry: Entry, reason: str) -> DoesNotHoldError:
-        """Return the error for the changed ``entry``, which names its number, its subject and the ``reason``."""
+    def change_error(self, entry: Entry, reason: str) -> DoesNotHoldError:
+        """Return the error that reports a changed ``entry`` by its number and subject, with the ``reason``."""
         key = self.key_of(entry)
         owner_text = "" if key is None else f" (subject {cut(key.subject)})"
         return DoesNotHoldError(f"{self.path}: entry {self.number + 1}{owner_text}: changed: {reason}")
@@ -118,19 +118,19 @@ class Walk:
             DoesNotHoldError: The entry was changed.
         """
         if entry.number != self.number + 1:
-            raise self.report_change(entry, f"its number must be {self.number + 1}, got {entry.number}")
+            raise self.change_error(entry, f"its number must be {self.number + 1}, got {entry.number}")
         key, terms = self.key_of(entry), self.terms_of(entry)
         if terms is None or not entry.follows(self.previous_hash, key, terms):
-            raise self.report_change(entry, "its hash is another, or what it names is gone")
+            raise self.change_error(entry, "its hash is another, or what it names is gone")
         if self.head is not None and entry.number == self.head[0] and entry.hash.hex() != self.head[1]:
-            raise self.report_change(entry, f"its hash is another than {self.head[1]}, which was kept elsewhere")
+            raise self.change_error(entry, f"its hash is another than {self.head[1]}, which was kept elsewhere")
         # Transactions never write an earlier time than that of the last entry (LedgerTransaction.now).
         if entry.time < self.time:
-            raise self.report_change(entry, "it is older than the one before")
+            raise self.change_error(entry, "it is older than the one before")
         # A charge has an account, and every other entry has none.
         if (key is None) == (terms.kind == "charge"):
             owner = "a subject, got none" if key is None else "no subject, got one"
-            raise self.report_change(entry, f"{terms.kind} must be of {owner}")
+            raise self.change_error(entry, f"{terms.kind} must be of {owner}")
         if terms.kind == "closed":
             # Charges of closed periods are in an archive, of the same relation.
             self.relation = terms.relation
@@ -151,16 +151,16 @@ class Walk:
             DoesNotHoldError: The charge's relation, unit or total is wrong.
         """
         if self.relation not in (None, terms.relation):
-            raise self.report_change(entry, "its unit is not that of the charges before")
+            raise self.change_error(entry, "its unit is not that of the charges before")
         self.relation = terms.relation
         if key.unit != terms.unit or key.unit not in UNITS:
-            raise self.report_change(entry, f"a charge of {terms.unit} in an account of {key.unit}")
+            raise self.change_error(entry, f"a charge of {terms.unit} in an account of {key.unit}")
         previous_total, count = self.total_of(account, key)
         # The stored total must be recomputable, because a transaction relies on the newest one alone.
         total, count = add_sums(previous_total, sum_of(terms.amount)), count + 1
         text = ";".join(map(str, total))
         if (entry.total, entry.charges) != (text, count):
-            raise self.report_change(entry, f"its total must be {text}, got {cut(str(entry.total))}")
+            raise self.change_error(entry, f"its total must be {text}, got {cut(str(entry.total))}")
         self.totals[account] = (total, count)
 
     def check_end(self) -> None:

@@ -84,7 +84,8 @@ class Checked(NamedTuple):
     """What a check did.
 
     Attributes:
-        archive: The file of the closed period that the given head is of; None if it is of the open one, or not given.
+        archive: The file of the closed period that has the entry of the given head. None if the open period has it, or
+            if no head was given.
         first: Number of the first entry that was checked; 1 if all were.
     """
 
@@ -93,7 +94,7 @@ class Checked(NamedTuple):
 
 
 def check_ledger(
-    book: LedgerTransaction,
+    transaction: LedgerTransaction,
     form: Form,
     *,
     head: str | None = None,
@@ -103,9 +104,9 @@ def check_ledger(
     """Check a ledger, and store a checkpoint.
 
     Args:
-        book: The ledger, open for reading.
+        transaction: The ledger, open for reading.
         form: The form of a ledger's file.
-        head: A head ``N:HASH`` that was kept elsewhere, of the open period or of a closed one. The check is then full.
+        head: A head ``N:HASH`` of the open period or a closed one that was stored elsewhere. The check is then full.
         full: Whether to check all entries. If False, only those after the checkpoint, if there is one.
         progress: Called with the number of entries that are checked.
 
@@ -117,18 +118,18 @@ def check_ledger(
         UsageError: The head has another form.
     """
     known_head = None if head is None else head_of(head)
-    archive = None if known_head is None else find_closed_head(book, known_head, form, progress=progress)
+    archive = None if known_head is None else find_closed_head(transaction, known_head, form, progress=progress)
     if archive is not None:
-        # The entry is in an archive. The archives from there on were checked, and what each left to the next ledger.
+        # The entry is in an archive. find_closed_head has checked that archive and the newer ones.
         known_head = None
-    checkpoint = None if full or head is not None else _read_checkpoint(book)
+    checkpoint = None if full or head is not None else _read_checkpoint(transaction)
     if checkpoint is None:
-        check_chain(book.connection, book.path, head=known_head, progress=progress)
+        check_chain(transaction.connection, transaction.path, head=known_head, progress=progress)
     else:
-        _check_later_entries(book, checkpoint, progress)
+        _check_later_entries(transaction, checkpoint, progress)
     # Without later entries the stored checkpoint stays valid.
-    if checkpoint is None or book.count_entries() > checkpoint.number:
-        _write_checkpoint(book)
+    if checkpoint is None or transaction.count_entries() > checkpoint.number:
+        _write_checkpoint(transaction)
     return Checked(archive, 1 if checkpoint is None else checkpoint.number + 1)
 
 
@@ -137,13 +138,13 @@ def _checkpoint_path(ledger: Path) -> Path:
     return ledger.with_name(f"{ledger.name}.checked")
 
 
-def _read_checkpoint(book: LedgerTransaction) -> _Checkpoint | None:
+def _read_checkpoint(transaction: LedgerTransaction) -> _Checkpoint | None:
     """Return the checkpoint, or None if there is none for the ledger's present entries.
 
     After a rotation, or after a backup was restored, the stored one belongs to other entries.
     """
     try:
-        text = read_bytes(_checkpoint_path(book.path), largest=1000).decode("ascii", "replace")
+        text = read_bytes(_checkpoint_path(transaction.path), largest=1000).decode("ascii", "replace")
     except (Unreadable, OSError):
         return None
     match = _CHECKED.fullmatch(text)
@@ -151,42 +152,42 @@ def _read_checkpoint(book: LedgerTransaction) -> _Checkpoint | None:
         return None
     number = int(match["number"])
     query = "SELECT hash, time FROM entries WHERE number = ?"
-    first, last = (book.connection.execute(query, (entry,)).fetchone() for entry in (1, number))
+    first, last = (transaction.connection.execute(query, (entry,)).fetchone() for entry in (1, number))
     expected = [bytes.fromhex(match[name]) for name in ("first", "hash")]
     if first is None or last is None or [first[0], last[0]] != expected:
         return None
     return _Checkpoint(number, last[0], last[1], int(match["accounts"]), int(match["terms"]), match["digest"])
 
 
-def _write_checkpoint(book: LedgerTransaction) -> None:
+def _write_checkpoint(transaction: LedgerTransaction) -> None:
     """Store the last entry as the checkpoint, if the ledger has a file. A failure only makes the next check slower."""
-    head = book.head
-    if head is None or not book.path.exists():
+    head = transaction.head
+    if head is None or not transaction.path.exists():
         return
     accounts, terms = (
-        int(book.connection.execute(f"SELECT ifnull(max(id), 0) FROM {table}").fetchone()[0])
+        int(transaction.connection.execute(f"SELECT ifnull(max(id), 0) FROM {table}").fetchone()[0])
         for table in ("accounts", "terms")
     )
     text = (
-        f"privopt ledger checked 3 {book.hash_of(1).hex()} {head.number}:{head.hash.hex()} accounts {accounts} "
-        f"terms {terms} {_digest_of(book, head.number, accounts, terms)}\n"
+        f"privopt ledger checked 3 {transaction.hash_of(1).hex()} {head.number}:{head.hash.hex()} accounts {accounts} "
+        f"terms {terms} {_digest_of(transaction, head.number, accounts, terms)}\n"
     )
-    path = _checkpoint_path(book.path)
+    path = _checkpoint_path(transaction.path)
     with suppress(OSError, StoppedError), claim_folder(path) as work:
         (work / "new").write_text(text, "ascii")
         (work / "new").replace(path)
 
 
-def _digest_of(book: LedgerTransaction, number: int, accounts: int, terms: int) -> str:
+def _digest_of(transaction: LedgerTransaction, number: int, accounts: int, terms: int) -> str:
     """Return the digest of what decides which entries count, in hexadecimal digits.
 
     Args:
-        book: The ledger, open for reading.
+        transaction: The ledger, open for reading.
         number, accounts, terms: The largest numbers of the entries, accounts and terms that the digest covers.
     """
     digest = hashlib.sha256()
     for query in _DIGESTED:
-        cursor = book.connection.execute(query, {"number": number, "accounts": accounts, "terms": terms})
+        cursor = transaction.connection.execute(query, {"number": number, "accounts": accounts, "terms": terms})
         while rows := cursor.fetchmany(ROWS_AT_ONCE):
             # The text of a list of rows distinguishes types, which SQLite does not enforce.
             digest.update(repr(rows).encode("utf-8", "surrogateescape"))
@@ -194,21 +195,21 @@ def _digest_of(book: LedgerTransaction, number: int, accounts: int, terms: int) 
     return digest.hexdigest()
 
 
-def _check_later_entries(book: LedgerTransaction, checkpoint: _Checkpoint, progress: Progress | None) -> None:
+def _check_later_entries(transaction: LedgerTransaction, checkpoint: _Checkpoint, progress: Progress | None) -> None:
     """Check the entries after a checkpoint, and that the digest of those before is unchanged.
 
     Raises:
         DoesNotHoldError: An entry was changed, or what decides which entries count.
     """
     number, _, _, accounts, terms, digest = checkpoint
-    if _digest_of(book, number, accounts, terms) != digest:
+    if _digest_of(transaction, number, accounts, terms) != digest:
         raise DoesNotHoldError(
-            f"{book.path}: changed: its accounts, terms, limits or index are not those of the last check, up to entry "
-            f"{number}; see what was changed: privopt budget {book.path}"
+            f"{transaction.path}: changed: its accounts, terms, limits or index are not those of the last check, up to "
+            f"entry {number}; see what was changed: privopt budget {transaction.path}"
         )
-    walk = _LaterWalk(book, checkpoint)
+    walk = _LaterWalk(transaction, checkpoint)
     query = "SELECT * FROM entries NOT INDEXED WHERE number > ? ORDER BY number"
-    for row in book.connection.execute(query, (number,)):
+    for row in transaction.connection.execute(query, (number,)):
         walk.check_entry(Entry(*row))
         if progress is not None and walk.number % ENTRIES_PER_PROGRESS == 0:
             progress(f"{number_of(walk.number, 'entry')} checked", 0, None, None)
@@ -222,24 +223,27 @@ class _LaterWalk(Walk):
     what was read so far.
 
     Attributes:
-        book: The ledger, open for reading.
+        transaction: The ledger, open for reading.
         checkpoint: The checkpoint.
         numbers: The numbers of the later entries, by account; None for those that charge nobody.
     """
 
-    def __init__(self, book: LedgerTransaction, checkpoint: _Checkpoint) -> None:
-        """Begin after the checkpoint's entry."""
-        self.book, self.path, self.head = book, book.path, None
+    def __init__(self, transaction: LedgerTransaction, checkpoint: _Checkpoint) -> None:
+        """Begin after the checkpoint's entry.
+
+        The constructor of Walk is not called, because it would read all accounts and terms.
+        """
+        self.transaction, self.path, self.head = transaction, transaction.path, None
         self.accounts, self.terms, self.totals, self.used_terms = {}, {}, {}, set()
         self.number, self.previous_hash, self.time = checkpoint[:3]
         self.checkpoint, self.numbers = checkpoint, dict[int | None, list[int]]()
         # All charges of a ledger have the same relation, so that of the first one serves.
-        self.relation = book.relation
+        self.relation = transaction.relation
 
     def key_of(self, entry: Entry) -> AccountKey | None:
         """Return the key of an entry's account; None if it has no account, or one that is gone."""
         if entry.account is not None and entry.account not in self.accounts:
-            key = self.book.key_at(entry.account)
+            key = self.transaction.key_at(entry.account)
             if key is not None:
                 self.accounts[entry.account] = key
         return super().key_of(entry)
@@ -247,7 +251,7 @@ class _LaterWalk(Walk):
     def terms_of(self, entry: Entry) -> Terms | None:
         """Return the terms of an entry; None if they are gone."""
         if entry.terms not in self.terms:
-            terms = self.book.terms_at(entry.terms)
+            terms = self.transaction.terms_at(entry.terms)
             if terms is not None:
                 self.terms[entry.terms] = terms
         return super().terms_of(entry)
@@ -259,7 +263,7 @@ class _LaterWalk(Walk):
             DoesNotHoldError: That entry was changed.
         """
         if account not in self.totals:
-            earlier = self.book.newest_charge(account, self.checkpoint.number)
+            earlier = self.transaction.newest_charge(account, self.checkpoint.number)
             if earlier is not None:
                 if not isinstance(earlier.total, str) or not isinstance(earlier.charges, int):
                     raise DoesNotHoldError(f"{self.path}: entry {earlier.number}: changed: its total")
@@ -285,18 +289,18 @@ class _LaterWalk(Walk):
         for account, numbers in self.numbers.items():
             # No later entry is older than the last one that was checked.
             values = (account, self.checkpoint.time, self.checkpoint.number)
-            rows = self.book.connection.execute(f"{query} ORDER BY time, number", values)
+            rows = self.transaction.connection.execute(f"{query} ORDER BY time, number", values)
             if [number for (number,) in rows] != numbers:
                 raise DoesNotHoldError(f"{self.path}: changed: the index of entry {numbers[-1]}")
         later_rows = [
-            {row[0] for row in self.book.connection.execute(f"SELECT id FROM {table} WHERE id > ?", (last,))}
+            {row[0] for row in self.transaction.connection.execute(f"SELECT id FROM {table} WHERE id > ?", (last,))}
             for table, last in (("accounts", self.checkpoint.accounts), ("terms", self.checkpoint.terms))
         ]
         if not (later_rows[0] <= self.numbers.keys() and later_rows[1] <= self.used_terms):
             raise DoesNotHoldError(f"{self.path}: changed: subjects, or terms, that no entry has")
         # A charge finds its account by name, in an index of its own.
         for account in later_rows[0]:
-            if self.book.number_of(self.accounts[account]) != account:
+            if self.transaction.number_of(self.accounts[account]) != account:
                 raise DoesNotHoldError(
                     f"{self.path}: changed: the index of subject {cut(self.accounts[account].subject)}"
                 )

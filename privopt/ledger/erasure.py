@@ -48,26 +48,26 @@ class Erasure:
         }
 
 
-def erase_subject(book: Ledger, subject: str) -> Erasure:
+def erase_subject(ledger: Ledger, subject: str) -> Erasure:
     """Remove a subject's data as far as possible: the reports that ``apply --sticky`` stores.
 
-    Charges cannot be removed. Each entry holds the hash of the one before, so the ledger would no longer verify.
+    Charges cannot be removed. Each entry contains the hash of the one before, so the ledger would no longer verify.
     Besides, an account without its charges would give the same person the whole budget again.
 
     Args:
-        book: The open ledger.
+        ledger: The open ledger.
         subject: The subject, as the users' tables name it.
 
     Raises:
         InputError: The key is not the ledger's: its hashes would match no subject.
         UsageError: The text is not a valid name of a subject.
     """
-    book.account(subject)  # refuses a key other than the ledger's
-    label, charge_count = book.label_of(subject), len(book.charges(subject))
+    ledger.account(subject)  # refuses a key other than the ledger's
+    label, charge_count = ledger.label_of(subject), len(ledger.charges(subject))
     kept_count = 0
-    if book.path.with_name(f"{book.path.name}.sticky").is_dir():
-        with KeptReports(book, make=False) as stored_reports:
-            kept_count = stored_reports.forget(book.name_of(subject))
+    if ledger.path.with_name(f"{ledger.path.name}.sticky").is_dir():
+        with KeptReports(ledger, make=False) as stored_reports:
+            kept_count = stored_reports.forget(ledger.name_of(subject))
     erased = f"{number_of(kept_count, 'kept report')}: which reports were given at which of its places"
     remaining = [
         "tables that were written before: delete its rows there and in the original tables; a published report stays "
@@ -80,15 +80,15 @@ def erase_subject(book: Ledger, subject: str) -> Erasure:
             "again"
         )
         remaining.insert(0, f"{number_of(charge_count, 'charge')} in the ledger ({contents}): {reason}")
-    archived_count, archive_names = _count_archived_charges(book, subject)
+    archived_count, archive_names = _count_archived_charges(ledger, subject)
     if archived_count:
         remaining.append(
             f"{number_of(archived_count, 'charge')} in archived periods ({', '.join(archive_names)}): entries there "
             "are chained too; nothing charges these files any more: delete them once nobody checks them by --history"
         )
     if charge_count or archived_count:
-        remaining.append(_describe_name(book))
-    if batch_count := count_batch_keys(book.path):
+        remaining.append(_describe_name(ledger))
+    if batch_count := count_batch_keys(ledger.path):
         keys, batches = ("the keys", "batches") if batch_count > 1 else ("the key", "batch")
         remaining.append(
             f"{keys} of {batch_count:,} unfinished {batches} next to the ledger, with which a guess of a row's place "
@@ -104,14 +104,14 @@ def erase_subject(book: Ledger, subject: str) -> Erasure:
     )
 
 
-def _count_archived_charges(book: Ledger, subject: str) -> tuple[int, list[str]]:
+def _count_archived_charges(ledger: Ledger, subject: str) -> tuple[int, list[str]]:
     """Return the number of a subject's charges in a ledger's archived periods, and the names of the files with any.
 
     An archive that was moved elsewhere cannot be read, nor can those before it, which only it names.
     """
-    count, names, archive = 0, [], book.archive
+    count, names, archive = 0, [], ledger.archive
     while archive is not None and archive.exists():
-        with Ledger(archive, key=book.key, make=False) as archived:
+        with Ledger(archive, key=ledger.key, make=False) as archived:
             if charges := archived.charges(subject):
                 count += len(charges)
                 names.append(archive.name)
@@ -119,14 +119,14 @@ def _count_archived_charges(book: Ledger, subject: str) -> tuple[int, list[str]]
     return count, names
 
 
-def _describe_name(book: Ledger) -> str:
+def _describe_name(ledger: Ledger) -> str:
     """Return a sentence on who can still tell that the remaining charges are the subject's."""
-    if book.key is None:
+    if ledger.key is None:
         return (
             "its name, in clear, in each of these entries: an entry with another name has another hash; a new ledger "
             "with --hash-subjects holds no names"
         )
     return (
-        f"a hash instead of its name in these entries: only who has {book.key} and the subject's id can tell whose "
+        f"a hash instead of its name in these entries: only who has {ledger.key} and the subject's id can tell whose "
         "they are; once the key is destroyed, for all subjects, nobody can, and nothing more can be charged"
     )

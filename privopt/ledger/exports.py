@@ -27,13 +27,13 @@ LARGEST_EPSILON = 700
 """The largest epsilon of a charge that is exported to dp-accounting: exp(710) would overflow a double."""
 
 
-def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
+def count_by_epsilon(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
     """Return the number of charges of each epsilon, for charges of pure or local differential privacy.
 
     Raises:
         UsageError: A charge is of a notion other than differential privacy, or there are no charges.
     """
-    spent: Counter[Fraction] = Counter()
+    counts: Counter[Fraction] = Counter()
     for cost in costs:
         # The class of the charge's notion of privacy; `object` fails the test below.
         kind = registry().kind("notion", cost.notion).load() if cost.notion else object
@@ -44,10 +44,10 @@ def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
                 f"got {actual}"
             )
         assert cost.epsilon is not None  # costs of these notions have an epsilon
-        spent[cost.epsilon] += 1
-    if not spent:
+        counts[cost.epsilon] += 1
+    if not counts:
         raise UsageError("ledger: the subject must have a charge to export, got none")
-    return spent
+    return counts
 
 
 def _import_module(name: str, distribution: str) -> Any:
@@ -72,6 +72,10 @@ def to_opendp(costs: Iterable[Cost]) -> Measurement:
     The result is a composition (``make_composition``) of one measurement for each charge. Data sets are at distance 0,
     or at 1 if one individual differs. When invoked, the measurement reveals nothing about its argument. Epsilons are
     doubles, rounded up.
+
+    Raises:
+        UsageError: A charge is of a notion other than differential privacy, there are no charges, or OpenDP is not
+            installed.
     """
     opendp = _import_module("opendp.prelude", "opendp")
     # OpenDP requires these opt-ins for measurements that users define.
@@ -87,9 +91,9 @@ def to_opendp(costs: Iterable[Cost]) -> Measurement:
             privacy_map=lambda distance: distance * epsilon,
         )
 
-    spent = spent_purely(costs)
+    counts = count_by_epsilon(costs)
     return opendp.c.make_composition(
-        [make_measurement(float_up(amount)) for amount, times in spent.items() for _ in range(times)]
+        [make_measurement(float_up(amount)) for amount, times in counts.items() for _ in range(times)]
     )
 
 
@@ -101,16 +105,16 @@ def to_dp_accounting(costs: Iterable[Cost]) -> object:
     relation REPLACE_ONE. Noise is rounded down.
 
     Raises:
-        UsageError: A charge is of a notion other than differential privacy, an epsilon exceeds 700, or no dp-accounting
-            with such events is installed.
+        UsageError: A charge is of a notion other than differential privacy, there are no charges, an epsilon exceeds
+            700, or no dp-accounting with such events is installed.
     """
     events = _import_module("dp_accounting", "dp-accounting")
-    spent = spent_purely(costs)
+    counts = count_by_epsilon(costs)
     answers = getattr(events, "RandomizedResponseDpEvent", None)
     if answers is None:
         raise UsageError("dp_accounting must be dp-accounting 0.6 or later, got one without RandomizedResponseDpEvent")
     responses = []
-    for epsilon, times in spent.items():
+    for epsilon, times in counts.items():
         if epsilon > LARGEST_EPSILON:
             raise UsageError(f"epsilon of a charge must be at most {LARGEST_EPSILON} for dp-accounting, got {epsilon}")
         # One event for each charge: PLDAccountant 0.6 counts a self-composed response once.

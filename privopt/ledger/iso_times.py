@@ -72,7 +72,7 @@ def read_iso_time(text: str) -> IsoTime | None:
     try:
         midnight = datetime.combine(_read_date(match), time(), tzinfo=_read_offset(match))
         moment = midnight + timedelta(hours=hour, minutes=minute, seconds=min(second, 59))
-    except (ValueError, OverflowError):  # a day that no calendar has, or one beyond the years 1 to 9999
+    except (ValueError, OverflowError):  # a day that does not exist, or one outside the years 1 to 9999
         return None
     return IsoTime(moment, excess_seconds + (second == 60), second == 60)
 

@@ -242,7 +242,7 @@ class Visits:
             stored_keys = [candidate for candidate in (key, *nearby_keys) if candidate in self.stored]
             # Earlier visits of this block count as well, so that a new place is charged and drawn once.
             requested_keys = [candidate for candidate in (key, *nearby_keys) if candidate in first_visits]
-            # The earliest report: of stored ones that with the oldest charge.
+            # The earliest report. Stored reports are older than all of this block; charges order them.
             if stored_keys:
                 self._given.append(min(stored_keys, key=lambda candidate: self.stored[candidate][1]))
             elif requested_keys:

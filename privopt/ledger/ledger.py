@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from privopt.ledger.balances import SCHEMA, LedgerTransaction, Mark
 from privopt.ledger.checkpoints import check_ledger
 from privopt.ledger.entries import BEGINNING, AccountKey, Limit, Terms, micros_of
 from privopt.ledger.periods import Calendar
-from privopt.ledger.rotation import Rotation, check_history, knows_others, predecessor_of, predecessors, rotate_file
+from privopt.ledger.rotation import Rotation, check_history, has_others, predecessor_of, predecessors, rotate_file
 from privopt.ledger.subject_names import PLAIN, Names, derive_column_key, key_at, subject_name
 
 __all__ = ["FORM", "Ledger"]
@@ -46,7 +47,7 @@ class Ledger(LogFile):
         ledger.charge("anna", Cost(epsilon="0.5", unit="per km", purpose="morning of May 1"))
         ledger.account("anna").left
 
-    Every entry holds the SHA-256 of the one before, the subject's exact total including this entry, and the time. A
+    Every entry contains the SHA-256 of the one before, the subject's exact total including this entry, and the time. A
     charge is durable before :meth:`charge` returns, so draw only after the call. Several processes may charge at once,
     each waiting up to a minute for the others. Charging and reading an account take O(log n) for n entries, and rely
     only on entries whose hash they have recomputed. Each process (also after a fork) and thread must open its own.
@@ -58,7 +59,7 @@ class Ledger(LogFile):
         clock: Returns the nanoseconds since 1970, UTC.
         form: The kind of file and its tables.
         checked_from: Number of the first entry that the last :meth:`check` recomputed, 1 if all; None before a check.
-        _label: How the charges so far name subjects (:attr:`Names.label`), when the ledger was opened. Empty if none.
+        _label: How charges name subjects (:attr:`Names.label`), read when the ledger is opened; empty without charges.
 
     Raises:
         InputError: The file is not a ledger, or the key's file has no key.
@@ -77,8 +78,8 @@ class Ledger(LogFile):
         """Open the file, and check that its charges were made under the key."""
         super().__attrs_post_init__()
         try:
-            with self._open_for_reading() as book:
-                self._check_key(book)
+            with self._open_for_reading() as transaction:
+                self._check_key(transaction)
         except BaseException:
             self.close()
             raise
@@ -87,16 +88,16 @@ class Ledger(LogFile):
         """Return the constructor's call with the ledger's file and, if subjects are hashed, the key's file."""
         return f"Ledger({str(self.path)!r}{'' if self.key is None else f', key={str(self.key)!r}'})"
 
-    def _check_key(self, book: LedgerTransaction) -> None:
+    def _check_key(self, transaction: LedgerTransaction) -> None:
         """Refuse a key other than the one of the charges so far, and an existing key's file that is not valid."""
-        self._label = book.names
+        self._label = transaction.names
         if self.key is None:
             return
         if self._label == PLAIN:
             raise InputError([Fault(str(self.path), "subjects", "a key to hash them", "plain names, as charged")])
         # Reading the key refuses an invalid file now, not at the first charge, which creates a key that may be missing.
         if self._label or self.key.exists() or not self.make:
-            book.check_names(self._names.label)
+            transaction.check_names(self._names.label)
 
     @cached_property
     def _names(self) -> Names:
@@ -109,9 +110,9 @@ class Ledger(LogFile):
         Args:
             connection: The new database, in a transaction.
         """
-        book = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
-        book.add(Terms(kind="begin", purpose=f"privopt ledger 1 {secrets.token_hex(16)}"))
-        book.close()
+        transaction = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
+        transaction.add(Terms(kind="begin", purpose=f"privopt ledger 1 {secrets.token_hex(16)}"))
+        transaction.close()
 
     @contextmanager
     def _open_for_reading(self, *, make: bool = False) -> Iterator[LedgerTransaction]:
@@ -123,10 +124,10 @@ class Ledger(LogFile):
     def _open_for_writing(self) -> Iterator[LedgerTransaction]:
         """Open a transaction that is committed when the block ends without an error."""
         with self.writing() as connection:
-            book = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
-            book.check_open()
-            yield book
-            book.close()
+            transaction = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
+            transaction.check_open()
+            yield transaction
+            transaction.close()
 
     # --- charging -----------------------------------------------------------------------------------------
 
@@ -148,12 +149,12 @@ class Ledger(LogFile):
             UsageError: The name is not valid, or ``alone`` is set and the ledger has another subject. Nothing was
                 charged.
         """
-        with self._open_for_charging(cost) as (book, terms, limit):
+        with self._open_for_charging(cost) as (transaction, terms, limit):
             name = self._names.of(subject)
-            if alone and knows_others(book, name, FORM):
+            if alone and has_others(transaction, name, FORM):
                 reason = f"a default, {cut(subject)}, could give the same people a second budget"
-                raise UsageError(f"{self.path}: knows other subjects, and {reason}; name the subject: --subject ID")
-            is_charged = book.charge(book.key_of(name, period, limit, cost.account), terms, limit)
+                raise UsageError(f"{self.path}: has other subjects, and {reason}; name the subject: --subject ID")
+            is_charged = transaction.charge(transaction.key_of(name, period, limit, cost.account), terms, limit)
         if not is_charged:
             raise self.refusal(subject, cost, period)
 
@@ -215,10 +216,10 @@ class Ledger(LogFile):
             InputError: The unit of the cost, or the key, is not the ledger's. Nothing was charged.
         """
         # In one transaction, so that no other process can use up the limit between two of the reports.
-        with self._open_for_charging(cost) as (book, terms, limit):
-            key = book.key_of(self._names.of(subject), None, limit, cost.account)
+        with self._open_for_charging(cost) as (transaction, terms, limit):
+            key = transaction.key_of(self._names.of(subject), None, limit, cost.account)
             # The number of charges before the first one that is refused.
-            return next((count for count in range(times) if not book.charge(key, terms, limit)), times)
+            return next((count for count in range(times) if not transaction.charge(key, terms, limit)), times)
 
     def charge_rows(
         self,
@@ -239,13 +240,13 @@ class Ledger(LogFile):
         # Terms, names and accounts are looked up once for each different value, since tables repeat them.
         rows = list(zip(subjects, periods or [None] * len(subjects), strict=True))
         counts = times or [1] * len(rows)
-        with self._open_for_charging(cost) as (book, _, limit):
+        with self._open_for_charging(cost) as (transaction, _, limit):
             terms_by_count = {count: Terms.of_cost(cost.times(count)) for count in dict.fromkeys(counts) if count}
             charged_rows = dict.fromkeys(row for row, count in zip(rows, counts, strict=True) if count)
             names = {
                 subject: self._names.of(subject) for subject in dict.fromkeys(subject for subject, _ in charged_rows)
             }
-            keys = {row: book.key_of(names[row[0]], row[1], limit, cost.account) for row in charged_rows}
+            keys = {row: transaction.key_of(names[row[0]], row[1], limit, cost.account) for row in charged_rows}
             marks: list[Mark | None] = []
             for row, count in zip(rows, counts, strict=True):
                 if not count:
@@ -254,10 +255,11 @@ class Ledger(LogFile):
                 key = keys[row]
                 # Factors from the smallest refused one on are refused without a lookup. If none was, it is count + 1.
                 refused_count = count + 1 if closed is None else closed.get(key, count + 1)
-                is_charged = count < refused_count and book.charge(key, terms_by_count[count], limit)
+                is_charged = count < refused_count and transaction.charge(key, terms_by_count[count], limit)
                 if closed is not None and not is_charged:
                     closed[key] = min(count, refused_count)
-                marks.append((book.head.number, book.head.hash) if is_charged and book.head else None)
+                head = transaction.head
+                marks.append((head.number, head.hash) if is_charged and head else None)
             return marks
 
     @contextmanager
@@ -271,32 +273,32 @@ class Ledger(LogFile):
             InputError: The charges so far are for another relation, there is a limit for another unit but not for this
                 one, or subjects are named in another way.
         """
-        with self._open_for_writing() as book:
-            relation = book.relation
+        with self._open_for_writing() as transaction:
+            relation = transaction.relation
             if relation not in (None, cost.unit):
                 expectation = f"{relation or 'no unit'}, as charged (what another relation bounds is for another file)"
                 raise InputError([Fault(str(self.path), "unit", cost.unit or "no unit", expectation)])
-            limit = book.limit_of(cost.account)
+            limit = transaction.limit_of(cost.account)
             # If only other units are limited, charges of this unit would be unlimited without anyone noticing.
-            if limit is None and (limited_units := book.units("limit")):
+            if limit is None and (limited_units := transaction.units("limit")):
                 expectation = (
                     f"one in {' or '.join(sorted(limited_units))}, which is limited, or a limit in {cost.account} too ("
                 )
                 expectation += f'privopt budget {self.path} --set AMOUNT --unit "{cost.account}")'
                 raise InputError([Fault(str(self.path), "unit", f"a charge of {cost.account}", expectation)])
             # The first charge fixes how subjects are named: named in two ways, a person would have two budgets.
-            if not book.names:
-                book.add(Terms(kind="names", purpose=self._names.label))
-            book.check_names(self._names.label)
-            yield book, Terms.of_cost(cost), limit
+            if not transaction.names:
+                transaction.add(Terms(kind="names", purpose=self._names.label))
+            transaction.check_names(self._names.label)
+            yield transaction, Terms.of_cost(cost), limit
 
     # --- asking -------------------------------------------------------------------------------------------
 
     @property
     def unit(self) -> str | None:
         """The unit of all amounts, such as "per client" or "per km". None before the first charge."""
-        with self._open_for_reading() as book:
-            return book.relation
+        with self._open_for_reading() as transaction:
+            return transaction.relation
 
     def limit_of(self, unit: str) -> Limit | None:
         """Return the limit of each subject; None without a limit.
@@ -304,14 +306,14 @@ class Ledger(LogFile):
         Args:
             unit: "epsilon", "rho" or "(epsilon, delta)".
         """
-        with self._open_for_reading() as book:
-            return book.limit_of(unit)
+        with self._open_for_reading() as transaction:
+            return transaction.limit_of(unit)
 
     @property
     def units(self) -> tuple[str, ...]:
         """The units (epsilon, rho, or epsilon with delta) that have charges or limits; epsilon if there are none."""
-        with self._open_for_reading() as book:
-            units = book.units("charge") | book.units("limit")
+        with self._open_for_reading() as transaction:
+            units = transaction.units("charge") | transaction.units("limit")
         return tuple(unit for unit in UNITS if unit in units) or (EPSILON,)
 
     def set_limit(
@@ -346,15 +348,15 @@ class Ledger(LogFile):
         unit = unit or (PAIR if delta is not None else self.units[0])
         calendar = None if per is None else Calendar(per, zone)
         limit = Limit(amount=amount, delta=delta, hours=hours, calendar=calendar, account=unit)
-        with self._open_for_writing() as book:
-            old_limit = book.limit_of(unit)
+        with self._open_for_writing() as transaction:
+            old_limit = transaction.limit_of(unit)
             previous = None if old_limit is None else old_limit.calendar
-            if unit in book.units("charge") and previous != calendar:
+            if unit in transaction.units("charge") and previous != calendar:
                 raise UsageError(
                     f"{self.path}: calendar must be {previous or 'none'}, as charged so far, got {calendar or 'none'}: "
                     "give the same --per and --zone, or begin a new ledger"
                 )
-            book.add(Terms.of_limit(limit))
+            transaction.add(Terms.of_limit(limit))
 
     def _select_unit(self, unit: str | None) -> str:
         """Return the given unit, or by default the ledger's first one (:attr:`units`).
@@ -382,10 +384,11 @@ class Ledger(LogFile):
             UsageError: There is no such unit.
         """
         unit = self._select_unit(unit)
-        with self._open_for_reading() as book:
-            book.check_names(self._names.label)
-            name, limit = self._names.of(subject), book.limit_of(unit)
-            return book.account(book.key_of(name, period, limit, unit), subject_name(subject), micros_of(hours), limit)
+        with self._open_for_reading() as transaction:
+            transaction.check_names(self._names.label)
+            name, limit = self._names.of(subject), transaction.limit_of(unit)
+            key = transaction.key_of(name, period, limit, unit)
+            return transaction.account(key, subject_name(subject), micros_of(hours), limit)
 
     def accounts(self, *, hours: Amount | None = None, unit: str | None = None) -> list[Account]:
         """Return every subject's account in a unit, sorted by the ledger's names and by period; see :meth:`account`.
@@ -395,14 +398,14 @@ class Ledger(LogFile):
             unit: "epsilon", "rho" or "(epsilon, delta)". None for the first of :attr:`units`.
         """
         unit = self._select_unit(unit)
-        with self._open_for_reading() as book:
-            limit, micros = book.limit_of(unit), micros_of(hours)
-            return [book.account(key, key.subject, micros, limit) for key in book.accounts(unit)]
+        with self._open_for_reading() as transaction:
+            limit, micros = transaction.limit_of(unit), micros_of(hours)
+            return [transaction.account(key, key.subject, micros, limit) for key in transaction.accounts(unit)]
 
     def periods(self, subject: str, unit: str) -> list[str]:
         """Return the calendar periods in which a subject was charged in a unit, in order; none without a calendar."""
-        with self._open_for_reading() as book:
-            return book.periods(self._names.of(subject), unit)
+        with self._open_for_reading() as transaction:
+            return transaction.periods(self._names.of(subject), unit)
 
     def charges(self, subject: str | None = None) -> list[Charge]:
         """List the charges, oldest first.
@@ -410,23 +413,18 @@ class Ledger(LogFile):
         Args:
             subject: The subject whose charges to list, as the caller names it. None for all subjects.
         """
-        with self._open_for_reading() as book:
-            return book.charges(None if subject is None else self._names.of(subject))
+        with self._open_for_reading() as transaction:
+            return transaction.charges(None if subject is None else self._names.of(subject))
 
     def purposes(self) -> list[str]:
         """Return the distinct purposes of all charges (:attr:`Cost.purpose`), also of archived periods."""
-        with self._open_for_reading() as book:
+        with self._open_for_reading() as transaction:
             purposes: dict[str, None] = {}
-            for connection in self._list_connections(book):
-                rows = connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind = 'charge'")
+            # Lazily, because an archive is closed once the generator ends.
+            for period in chain([transaction], (archived for _, archived in predecessors(transaction, FORM))):
+                rows = period.connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind = 'charge'")
                 purposes |= dict.fromkeys(purpose for (purpose,) in rows)
             return list(purposes)
-
-    def _list_connections(self, book: LedgerTransaction) -> Iterator[sqlite3.Connection]:
-        """Yield this ledger's database, and those of the archived periods that are there, the newest first."""
-        yield book.connection
-        for _, archived in predecessors(book, FORM):
-            yield archived.connection
 
     def count_charges(self, mechanism: str) -> int:
         """Return the number of charges for reports of a release. Charges of archived periods do not count.
@@ -437,8 +435,8 @@ class Ledger(LogFile):
         query = (
             "SELECT count(*) FROM entries e JOIN terms t ON t.id = e.terms WHERE t.kind = 'charge' AND t.mechanism = ?"
         )
-        with self._open_for_reading() as book:
-            (count,) = book.connection.execute(query, (mechanism,)).fetchone()
+        with self._open_for_reading() as transaction:
+            (count,) = transaction.connection.execute(query, (mechanism,)).fetchone()
         return int(count)
 
     def charges_for(self, purpose: str) -> dict[AccountKey, list[Fraction]]:
@@ -447,9 +445,9 @@ class Ledger(LogFile):
         Raises:
             DoesNotHoldError: One of these entries was changed: a batch relies on what was paid for it.
         """
-        with self._open_for_reading() as book:
-            periods = [book.charges_for(purpose)]
-            periods += [archived.charges_for(purpose) for _, archived in predecessors(book, FORM)]
+        with self._open_for_reading() as transaction:
+            periods = [transaction.charges_for(purpose)]
+            periods += [archived.charges_for(purpose) for _, archived in predecessors(transaction, FORM)]
         return _join_periods(periods)
 
     def name_of(self, subject: str) -> str:
@@ -482,13 +480,13 @@ class Ledger(LogFile):
 
         Each period numbers its entries anew, so numbers alone do not say which of two charges came first.
         """
-        with self._open_for_reading() as book:
+        with self._open_for_reading() as transaction:
             # Number and hash, because another ledger has entries of the same numbers.
             missing = set(marks)
-            ordered = sorted(mark for mark in missing if book.hash_of(mark[0]) == mark[1])
+            ordered = sorted(mark for mark in missing if transaction.hash_of(mark[0]) == mark[1])
             missing -= {*ordered}
             # Reports charged in an archived period, up to the entry at which it was closed, stay charged.
-            for predecessor, archived in predecessors(book, FORM) if missing else ():
+            for predecessor, archived in predecessors(transaction, FORM) if missing else ():
                 earlier = sorted(
                     mark for mark in missing if mark[0] <= predecessor.number and archived.hash_of(mark[0]) == mark[1]
                 )
@@ -502,23 +500,23 @@ class Ledger(LogFile):
 
         A ledger that continues archived ones has that of the oldest one's first entry.
         """
-        with self._open_for_reading(make=True) as book:
-            predecessor = predecessor_of(book)
-            return book.hash_of(1) if predecessor is None else predecessor.first
+        with self._open_for_reading(make=True) as transaction:
+            predecessor = predecessor_of(transaction)
+            return transaction.hash_of(1) if predecessor is None else predecessor.first
 
     @property
     def archive(self) -> Path | None:
         """The file of the archived period that this ledger continues. None if it was never rotated."""
-        with self._open_for_reading() as book:
-            predecessor = predecessor_of(book)
+        with self._open_for_reading() as transaction:
+            predecessor = predecessor_of(transaction)
             return None if predecessor is None else predecessor.path
 
     @property
     def head(self) -> str:
         """Number and hash of the last entry, ``N:HASH``. A stored copy reveals later whether entries were cut off."""
-        with self._open_for_reading(make=True) as book:
-            assert book.head is not None  # every ledger has the entry that it began with
-            return f"{book.head.number}:{book.head.hash.hex()}"
+        with self._open_for_reading(make=True) as transaction:
+            assert transaction.head is not None  # every ledger has the entry that it began with
+            return f"{transaction.head.number}:{transaction.head.hash.hex()}"
 
     def check(self, *, head: str | None = None, full: bool = True, progress: Progress | None = None) -> Path | None:
         """Recompute every hash and every total, and run the database's own check.
@@ -534,8 +532,8 @@ class Ledger(LogFile):
         Raises:
             DoesNotHoldError, UsageError: Something was changed, or ``head`` is not of the form ``N:HASH``.
         """
-        with self._open_for_reading() as book:
-            archive, self.checked_from = check_ledger(book, FORM, head=head, full=full, progress=progress)
+        with self._open_for_reading() as transaction:
+            archive, self.checked_from = check_ledger(transaction, FORM, head=head, full=full, progress=progress)
         return archive
 
     def check_history(self, *, progress: Progress | None = None) -> int:
@@ -550,8 +548,8 @@ class Ledger(LogFile):
         Raises:
             DoesNotHoldError: An archive is missing or changed, or a ledger does not begin with what the archive left.
         """
-        with self._open_for_reading() as book:
-            return check_history(book, FORM, progress=progress)
+        with self._open_for_reading() as transaction:
+            return check_history(transaction, FORM, progress=progress)
 
     def rotate(
         self, *, progress: Progress | None = None, step: Callable[[str], object] = lambda name: None
@@ -569,8 +567,8 @@ class Ledger(LogFile):
             StoppedError: Other processes use the ledger, or the disk failed. The old ledger or the new one is there.
             UsageError: The ledger has no charges, or is an archived one.
         """
-        with self._open_for_reading() as book:
-            book.check_open()
+        with self._open_for_reading() as transaction:
+            transaction.check_open()
         # The file is locked by a connection of its own, and this one would be in the way.
         self.close()
         try:

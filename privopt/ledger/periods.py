@@ -17,7 +17,7 @@ from privopt.ledger.iso_times import read_iso_time
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-SYSTEMS_OWN: Final = frozenset({"localtime", "posixrules", "Factory"})
+MACHINE_ZONES: Final = frozenset({"localtime", "posixrules", "Factory"})
 """Names of zones that mean different zones on different machines, or no zone."""
 
 
@@ -48,7 +48,7 @@ def _check_period(instance: object, attribute: object, value: str) -> None:
 def _check_zone(instance: object, attribute: object, value: str) -> None:
     """Refuse a time zone that is unknown, or that differs between machines (a validator of attrs)."""
     try:
-        is_known = ZoneInfo(value).key not in SYSTEMS_OWN
+        is_known = ZoneInfo(value).key not in MACHINE_ZONES
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError; a name may be a path, or none
         is_known = False
     if not is_known:
@@ -89,7 +89,6 @@ class Calendar:
 
         A time with an offset is an instant. A date, or a time without an offset, is taken in the calendar's zone.
         """
-        # A date, or a time without an offset, belongs to the calendar's zone already.
         if isinstance(moment, datetime):
             if moment.tzinfo is not None:
                 moment = moment.astimezone(ZoneInfo(self.zone))

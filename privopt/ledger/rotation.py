@@ -47,7 +47,7 @@ __all__ = [
     "Rotation",
     "check_history",
     "find_closed_head",
-    "knows_others",
+    "has_others",
     "predecessor_of",
     "predecessors",
     "rotate_file",
@@ -117,22 +117,22 @@ class _Carried(NamedTuple):
     terms: Terms
 
 
-def predecessor_of(book: LedgerTransaction) -> Predecessor | None:
+def predecessor_of(transaction: LedgerTransaction) -> Predecessor | None:
     """Return the ledger that this one continues, or None for a ledger that continues none."""
-    first_terms = book.first_terms
-    found = None if first_terms is None else _CONTINUES.fullmatch(first_terms.purpose)
-    if found is None:
+    first_terms = transaction.first_terms
+    match = None if first_terms is None else _CONTINUES.fullmatch(first_terms.purpose)
+    if match is None:
         return None
     return Predecessor(
-        path=book.path.with_name(found["name"]),
-        number=int(found["number"]),
-        digest=found["hash"],
-        first=bytes.fromhex(found["first"]),
-        micros=int(found["micros"]),
+        path=transaction.path.with_name(match["name"]),
+        number=int(match["number"]),
+        digest=match["hash"],
+        first=bytes.fromhex(match["first"]),
+        micros=int(match["micros"]),
     )
 
 
-def predecessors(book: LedgerTransaction, form: Form) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
+def predecessors(transaction: LedgerTransaction, form: Form) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
     """Yield the archived ledgers that a ledger continues, the newest first, each open for reading.
 
     A missing archive ends the list. The last entry of each archive is compared with the one that its successor names.
@@ -140,44 +140,44 @@ def predecessors(book: LedgerTransaction, form: Form) -> Iterator[tuple[Predeces
     Raises:
         DoesNotHoldError: An archive is not the one that the next ledger continues.
     """
-    predecessor = predecessor_of(book)
+    predecessor = predecessor_of(transaction)
     with ExitStack() as archives:
         while predecessor is not None and predecessor.path.exists():
-            # All stay open until the end, because the next newer one is compared with what each leaves.
+            # All stay open until the end, because callers compare each archive with the next newer one.
             connection = archives.enter_context(open_archive(predecessor.path, form))
-            archived = LedgerTransaction(connection=connection, path=predecessor.path, clock=book.clock)
+            archived = LedgerTransaction(connection=connection, path=predecessor.path, clock=transaction.clock)
             if archived.hash_of(predecessor.number).hex() != predecessor.digest:
-                raise DoesNotHoldError(f"{predecessor.path}: changed: not the ledger that {book.path} continues")
+                raise DoesNotHoldError(f"{predecessor.path}: changed: not the ledger that {transaction.path} continues")
             yield predecessor, archived
             predecessor = predecessor_of(archived)
 
 
-def knows_others(book: LedgerTransaction, subject: str, form: Form) -> bool:
+def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool:
     """Return whether a ledger or one of its archives charged any subject other than the given one.
 
     Return True as well if an archive is missing: it may have other subjects, because a rotation by the calendar leaves
     the subjects of closed periods only in the archive. ``form`` is the form of a ledger's file.
     """
-    if book.knows_others(subject):
+    if transaction.has_others(subject):
         return True
-    missing = predecessor_of(book)
-    for _, archived in predecessors(book, form):
-        if archived.knows_others(subject):
+    missing = predecessor_of(transaction)
+    for _, archived in predecessors(transaction, form):
+        if archived.has_others(subject):
             return True
         missing = predecessor_of(archived)
     return missing is not None
 
 
 def find_closed_head(
-    book: LedgerTransaction, head: tuple[int, str], form: Form, *, progress: Progress | None = None
+    transaction: LedgerTransaction, head: tuple[int, str], form: Form, *, progress: Progress | None = None
 ) -> Path | None:
     """Return the archived ledger that has an entry, or None if the open ledger has it, or none at all.
 
-    Each archive from the newest one to that of the entry is checked, and what it left to the next ledger: whoever
-    forges the open ledger can still name the true archive in it.
+    The archives from the newest one to that of the entry are checked, and also that each next ledger begins with what
+    the archive left: a forged open ledger can still name the true archive.
 
     Args:
-        book: The open ledger.
+        transaction: The open ledger.
         head: Number and hash of the entry, in hexadecimal digits.
         form: The form of a ledger's file.
         progress: Called with the number of entries that are checked.
@@ -187,10 +187,10 @@ def find_closed_head(
             open ledger does not have the entry, and an archive that may have it is missing.
     """
     number, digest = head
-    if _has_hash(book, number, digest):
+    if _has_hash(transaction, number, digest):
         return None
-    missing = predecessor_of(book)
-    for predecessor, archived in _checked_archives(book, form, progress):
+    missing = predecessor_of(transaction)
+    for predecessor, archived in _checked_archives(transaction, form, progress):
         missing = predecessor_of(archived)
         if number <= predecessor.number and _has_hash(archived, number, digest):
             return predecessor.path
@@ -202,9 +202,9 @@ def find_closed_head(
     return None
 
 
-def _has_hash(book: LedgerTransaction, number: int, digest: str) -> bool:
+def _has_hash(transaction: LedgerTransaction, number: int, digest: str) -> bool:
     """Return whether a ledger stores an entry with this number and hash; whether it is the right one is not checked."""
-    row = book.connection.execute("SELECT hash FROM entries WHERE number = ?", (number,)).fetchone()
+    row = transaction.connection.execute("SELECT hash FROM entries WHERE number = ?", (number,)).fetchone()
     return row is not None and isinstance(row[0], bytes) and row[0].hex() == digest
 
 
@@ -225,14 +225,14 @@ def _previous_period(limit: Limit, now: int) -> str:
 
 
 def carried_entries(
-    book: LedgerTransaction, limits: dict[str, Limit], now: int, last: int
+    transaction: LedgerTransaction, limits: dict[str, Limit], now: int, last: int
 ) -> tuple[list[_Carried], dict[str, str]]:
     """Return the entries with which a new ledger begins after its first one, and the first open period by unit.
 
     This depends only on the old ledger's entries and the time of the rotation, so anyone can recompute it.
 
     Args:
-        book: The old ledger.
+        transaction: The old ledger.
         limits: The limits in force, by unit.
         now: The time of the rotation, in microseconds since 1970, UTC.
         last: Number of the last entry of the old ledger that counts.
@@ -242,13 +242,13 @@ def carried_entries(
     """
     # A clock that was set back opens no period again: what was spent there is no longer in this ledger.
     closed = {
-        unit: max(book.closed_before(unit), _previous_period(limit, now))
+        unit: max(transaction.closed_before(unit), _previous_period(limit, now))
         for unit, limit in limits.items()
         if limit.calendar is not None
     }
     window_starts = {unit: now - limit.micros for unit, limit in limits.items() if limit.micros is not None}
     names = ", ".join(f"t.{name}" for name in Terms._fields)
-    rows = book.connection.execute(
+    rows = transaction.connection.execute(
         f"SELECT e.time, a.subject, a.unit, a.period, {names} FROM entries e JOIN accounts a ON a.id = e.account "
         "JOIN terms t ON t.id = e.terms WHERE e.number <= ? ORDER BY e.number",
         (last,),
@@ -260,6 +260,7 @@ def carried_entries(
         key, terms = AccountKey(subject, unit, period), Terms(*texts)
         if key.period and key.period < closed.get(unit, ""):
             continue
+        # Without a window no charge counts as recent, since none is later than now.
         if time > window_starts.get(unit, now):
             recent.append(_Carried(time, key, terms))
             continue
@@ -286,7 +287,7 @@ def carried_entries(
     charges = sorted([*carried, *recent], key=lambda entry: entry.time)
     start = charges[0].time if charges else now
     # If no charges are left, the relation comes from the entries that closed earlier periods.
-    relation = book.relation or ""
+    relation = transaction.relation or ""
     closings = [
         _Carried(start, None, Terms(kind="closed", unit=unit, relation=relation, purpose=period))
         for unit, period in sorted(closed.items())
@@ -294,24 +295,24 @@ def carried_entries(
     return [*closings, *charges], closed
 
 
-def _opening_entries(book: LedgerTransaction, now: int, last: int) -> tuple[list[_Carried], dict[str, str]]:
+def _opening_entries(transaction: LedgerTransaction, now: int, last: int) -> tuple[list[_Carried], dict[str, str]]:
     """Return the entries of a new ledger after its first one: limits, carried entries, and how subjects are named.
 
     Args:
-        book: The old ledger.
+        transaction: The old ledger.
         now: The time of the rotation, in microseconds since 1970, UTC.
         last: Number of the last entry of the old ledger that counts.
 
     Returns:
         The entries, and for each unit with a limit by the calendar the first period that stays open.
     """
-    limits = {unit: limit for unit in UNITS if (limit := book.limit_of(unit)) is not None}
-    carried, closed = carried_entries(book, limits, now, last)
+    limits = {unit: limit for unit in UNITS if (limit := transaction.limit_of(unit)) is not None}
+    carried, closed = carried_entries(transaction, limits, now, last)
     start = carried[0].time if carried else now
     settings = [_Carried(start, None, Terms.of_limit(limit)) for limit in limits.values()]
-    # Whoever was charged has a name. The last entry is of the time of the rotation, before which no charge can be dated
-    # by a clock that is set back: it would leave a window too early.
-    naming = _Carried(now, None, Terms(kind="names", purpose=book.names))
+    # There were charges, so subjects are named in some way. This last entry has the time of the rotation. Otherwise a
+    # clock that was set back could date a later charge before it, and that charge would leave a window too early.
+    naming = _Carried(now, None, Terms(kind="names", purpose=transaction.names))
     return [*settings, *carried, naming], closed
 
 
@@ -338,23 +339,23 @@ def rotate_file(
         UsageError: The ledger was never charged, or the path is a link to it.
     """
     if path.is_symlink():
-        # The new ledger would take the place of the link, and the old one go on under its own name.
+        # The new ledger would replace the link, and the old one would stay in use under its own name.
         raise UsageError(f"{path} must be the ledger's own name to close a period, got a link to {path.resolve()}")
     with translated_errors(path), _open_exclusively(path) as old:
-        book = LedgerTransaction(connection=old, path=path, clock=clock)
+        transaction = LedgerTransaction(connection=old, path=path, clock=clock)
         check_chain(old, path, progress=progress)
-        head, now = book.head, book.now
+        head, now = transaction.head, transaction.now
         assert head is not None  # check_chain refuses an empty ledger
-        if book.relation is None:
+        if transaction.relation is None:
             raise UsageError(f"{path}: there must be charges to close a period, got none")
-        opening, closed = _opening_entries(book, now, head.number)
+        opening, closed = _opening_entries(transaction, now, head.number)
         _remove_stale_links(path)
         archive = _archive_path(path, now)
-        predecessor = predecessor_of(book)
+        predecessor = predecessor_of(transaction)
         if predecessor is not None and predecessor.path.exists():
             # An earlier rotation may have been killed before its last step.
             _close_archive(predecessor.path, clock)
-        first_hash = book.hash_of(1) if predecessor is None else predecessor.first
+        first_hash = transaction.hash_of(1) if predecessor is None else predecessor.first
         purpose = (
             f"privopt ledger 1 {secrets.token_hex(16)} continues {first_hash.hex()} after {head.number}:"
             f"{head.hash.hex()} at {now} in {archive.name}"
@@ -424,10 +425,10 @@ def _write_ledger(path: Path, form: Form, clock: Callable[[], int], entries: lis
         connection.execute("BEGIN IMMEDIATE")
         for statement in form.schema:
             connection.execute(statement)
-        book = LedgerTransaction(connection=connection, path=path, clock=clock)
+        transaction = LedgerTransaction(connection=connection, path=path, clock=clock)
         for entry in entries:
-            book.carry(entry.key, entry.terms, entry.time)
-        book.close()
+            transaction.carry(entry.key, entry.terms, entry.time)
+        transaction.close()
         connection.execute("COMMIT")
         check_chain(connection, path)
     flush(path)
@@ -443,7 +444,7 @@ def _archive_path(path: Path, now: int) -> Path:
 
 
 def _link(path: Path, archive: Path) -> None:
-    """Give a file a second name, unless it has it already from a rotation that was killed."""
+    """Give a ledger's file a second name, unless a rotation that was killed has already given it that name."""
     with suppress(FileExistsError):
         os.link(path, archive)
     if not archive.samefile(path):
@@ -451,7 +452,7 @@ def _link(path: Path, archive: Path) -> None:
 
 
 def _remove_stale_links(path: Path) -> None:
-    """Remove further names of a ledger's file, which a rotation leaves that was killed before the switch."""
+    """Remove further names of a ledger's file, which a rotation that was killed before the switch left behind."""
     for link in path.parent.glob(f"{glob.escape(path.name)}.until-*"):
         if link.samefile(path):
             link.unlink()
@@ -463,19 +464,19 @@ def _close_archive(archive: Path, clock: Callable[[], int]) -> None:
         return
     with closing(sqlite3.connect(archive, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        book = LedgerTransaction(connection=connection, path=archive, clock=clock)
-        if not book.is_archived:
-            book.add(Terms(kind="end", purpose="rotated: charges go to the ledger that continues this one"))
-        book.close()
+        transaction = LedgerTransaction(connection=connection, path=archive, clock=clock)
+        if not transaction.is_archived:
+            transaction.add(Terms(kind="end", purpose="rotated: charges go to the ledger that continues this one"))
+        transaction.close()
         connection.execute("COMMIT")
     archive.chmod(0o400)
 
 
-def check_history(book: LedgerTransaction, form: Form, *, progress: Progress | None = None) -> int:
+def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progress | None = None) -> int:
     """Check all archived ledgers that a ledger continues, and that each next one carries over what it must.
 
     Args:
-        book: The open ledger, which was checked.
+        transaction: The open ledger, which was checked.
         form: The form of a ledger's file.
         progress: Called with the number of entries that are checked.
 
@@ -486,8 +487,8 @@ def check_history(book: LedgerTransaction, form: Form, *, progress: Progress | N
         DoesNotHoldError: An archive is missing or changed, the next ledger begins otherwise than it must, or an archive
             was charged after its rotation.
     """
-    count, oldest, missing = 0, book.path, predecessor_of(book)
-    for _, archived in _checked_archives(book, form, progress):
+    count, oldest, missing = 0, transaction.path, predecessor_of(transaction)
+    for _, archived in _checked_archives(transaction, form, progress):
         count, oldest, missing = count + 1, archived.path, predecessor_of(archived)
     if missing is not None:
         raise DoesNotHoldError(f"{missing.path}: missing: the ledger that {oldest.name} continues")
@@ -495,15 +496,15 @@ def check_history(book: LedgerTransaction, form: Form, *, progress: Progress | N
 
 
 def _checked_archives(
-    book: LedgerTransaction, form: Form, progress: Progress | None
+    transaction: LedgerTransaction, form: Form, progress: Progress | None
 ) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
-    """Yield each archive, as its successor names it and open for reading, once it was checked.
+    """Yield the archives, the newest first, each after checking it and what it left to its successor.
 
-    What it left to its successor is checked too. The newest comes first, and a missing archive ends the list. See
-    :func:`check_history` for arguments and errors.
+    A missing archive ends the list. For each archive the predecessor, as its successor names it, and the archive open
+    for reading are yielded. See :func:`check_history` for arguments and errors.
     """
-    successor = book
-    for predecessor, archived in predecessors(book, form):
+    successor = transaction
+    for predecessor, archived in predecessors(transaction, form):
         missing = predecessor_of(archived)
         check_chain(archived.connection, predecessor.path, head=predecessor.head, progress=progress)
         if predecessor.first != (archived.hash_of(1) if missing is None else missing.first):

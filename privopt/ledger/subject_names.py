@@ -35,7 +35,7 @@ def subject_name(subject: str) -> str:
     if name and fault is None:
         return name
     expectation = f"subject must be text of 1 to {MAX_TEXT_CHARACTERS:,} characters that can be seen"
-    # Only blanks are repeated: a ledger with a key is asked by names that nobody else may read.
+    # Only a blank name is quoted: with a key, messages must not show names.
     actual = fault or (cut(repr(subject)) if isinstance(subject, str) else f"a value of type {type(subject).__name__}")
     raise UsageError(f"{expectation}, got {actual}. Rename the subject in its table, or in the call")
 

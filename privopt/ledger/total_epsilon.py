@@ -26,7 +26,8 @@ def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction
             which is an upper bound.
 
     Returns:
-        The total, rounded up at its sixth digit; None if no delta is left.
+        The total, exact or with a conversion that is rounded up at its sixth digit. None if more than ``delta`` was
+        spent, or if nothing of it is left to convert rho.
 
     Raises:
         UsageError: ``delta`` is not above 0 and below 1.

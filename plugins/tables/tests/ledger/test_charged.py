@@ -309,7 +309,7 @@ def test_copied_file_has_no_new_budget(census, tmp_path, hashed):
     (tmp_path / "counts.csv").rename(tmp_path / "counts-2027.csv")
     census.write_text(CENSUS.replace("counts.csv", "counts-2027.csv"))
     code, _, err = run_command("solve", "hierarchical-dp", census, "--out", tmp_path / "o2", *ledger)
-    assert (code, "knows other subjects" in err, "--subject ID" in err) == (2, True, True), err
+    assert (code, "has other subjects" in err, "--subject ID" in err) == (2, True, True), err
     assert not (tmp_path / "o2").exists()
     for number, subject in enumerate(["counts.csv", "town"]):
         ledger_options = [*ledger, "--subject", subject]
