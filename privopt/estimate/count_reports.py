@@ -134,7 +134,7 @@ class Counter:
         return numbers
 
     def pass_rows(self, frame: pl.DataFrame) -> None:
-        """Add the rows of a batch that is done to the number of rows read, from which faults number later rows."""
+        """Count the rows of a finished batch as read, so that faults give the row numbers of later batches."""
         self._rows += len(frame)
 
     def _read_texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
@@ -165,6 +165,10 @@ class Counter:
         Args:
             frame: A batch of rows.
             has_report: Whether each row has a report.
+
+        Raises:
+            InputError: A report has no subject although there is a column of subjects, or a mark of a trace's first
+                report is neither true nor false.
         """
         if self.subject is None:
             return has_report
@@ -217,7 +221,7 @@ def count_tables(
 
 
 def to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
-    """Convert a table to polars. Columns of mixed types become text, because Arrow's error for them quotes a value."""
+    """Convert a table to polars. If a column has mixed types, all become text: Arrow's error would quote a value."""
     try:
         return frame.to_polars()
     except (ValueError, TypeError, OverflowError, NotImplementedError):

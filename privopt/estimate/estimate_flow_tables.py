@@ -20,7 +20,8 @@ from privopt.estimate.flows import Flows, estimate_flows
 from privopt.estimate.shares import EstimateOptions
 from privopt.files.new_folder import check_files, new_file
 from privopt.interfaces import Channel, Progress
-from privopt.interfaces.cost import Cost, cost_of_draw, sum_text
+from privopt.interfaces.cost import cost_of_draw
+from privopt.ledger.cost_of_report import unit_price
 from privopt.run.verify import OpenedFolder, open_verified
 
 
@@ -49,14 +50,9 @@ def describe_pair_cost(opened: OpenedFolder) -> str:
     if isinstance(cost, str):
         return f"what both reports of a trip reveal together is not bounded by a sum: {cost}"
     return (
-        f"each trip has two reports, drawn independently, which together cost {_price_of(cost.times(2))}: the sum of "
-        f"{_price_of(cost)} for the start and as much for the end"
+        f"each trip has two reports, drawn independently, which together cost {unit_price(cost.times(2))}: the sum of "
+        f"{unit_price(cost)} for the start and as much for the end"
     )
-
-
-def _price_of(cost: Cost) -> str:
-    """Return a cost with its unit, such as ``epsilon 0.5 per km``."""
-    return f"{cost.account} {sum_text(cost.amount)} {cost.unit}".rstrip()
 
 
 def _estimate_opened(
@@ -82,7 +78,7 @@ def _estimate_opened(
     if progress is not None:
         progress("counting trips", 0, None, None)
     trips = count_trips(channel, source, columns)
-    # The estimate assumes that flows are smooth over the map, so it asks for rows of distances between records.
+    # Distances between records are needed because flows are assumed to be smooth over the map.
     flows = estimate_flows(trips, options, groups, rows=channel.distances, unit=channel.unit, progress=progress)
     return evolve(flows, pair_guarantee=describe_pair_cost(opened))
 

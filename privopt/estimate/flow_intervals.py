@@ -69,23 +69,23 @@ class FlowModel(NamedTuple):
 def find_half_widths(
     counts: Floats, shares: Floats, model: FlowModel, pilot_bumps: Bumps, confidence: float, progress: Progress | None
 ) -> Floats:
-    """Return half widths (G, G) of intervals of flows that hold simultaneously, as far as was measured.
+    """Return half widths (G, G) of intervals of flows that aim at holding simultaneously; see the module docstring.
 
     Args:
         counts: (L, L) number of trips by the cells of their reports.
         shares: (G, G) estimated flows.
-        model: How they were estimated.
+        model: How the flows were estimated.
         pilot_bumps: Bumps of the pilots.
         confidence: Confidence in (0, 1).
         progress: Called with the number of draws that are done.
     """
     n = int(counts.sum())
-    factor, more = PILOT_ROUNDS
+    factor, extra_rounds = PILOT_ROUNDS
     links = pilot_bumps.find_links(counts, extremes=True)
     half_widths = np.zeros(shares.size)
     distances = np.zeros(shares.size)
     for number, link in enumerate(links):
-        pilot = pilot_bumps.fit(counts, link, gap=model.gap, rounds=factor * model.rounds + more)
+        pilot = pilot_bumps.fit(counts, link, gap=model.gap, rounds=factor * model.rounds + extra_rounds)
         name = f"flows: pilot {number + 1} of {len(links)}"
         errors = _draw_errors(pilot, model, n, REPLICATES // (2 if number else 1), name, progress)
         half_widths = np.maximum(half_widths, half_widths_of(errors, confidence, n))

@@ -37,8 +37,8 @@ MIXTURE_GAP: Final = 1e-7
 """Gap of the log-likelihood of the mixture, per trip."""
 
 LIKELY: Final = 3.0
-"""Mixtures are allowed by the reports if their log-likelihood is less than the greatest one by this at most: more than
-half of the 0.95 quantile of chi squared with one degree of freedom, 1.92, because two extremes are judged."""
+"""The reports allow a mixture if its log-likelihood is at most this much below the greatest one. This is more than half
+of the 0.95 quantile of chi squared with one degree of freedom, 1.92, because two extremes are judged."""
 
 SAME: Final = 0.02
 """Distance between mixtures, in total variation of their parts, below which they count as the same."""
@@ -106,7 +106,7 @@ def _make_links(columns: Floats, starts: Floats, ends: Floats) -> Floats:
 
 
 def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: Floats) -> Floats:
-    """Return the mixture nearest to an extreme one, between it and the best, that is less likely by LIKELY at most.
+    """Return the mixture nearest to an extreme one, between it and the best, that the reports allow (:data:`LIKELY`).
 
     Args:
         extreme, best: (C,) parts of the links in two mixtures.

@@ -48,8 +48,8 @@ of the flow, from 45 to 9 for trips to near places and from 69 to 39 for trips t
 same for other trips."""
 
 LINKED: Final = "fitted links"
-"""The name, in each row of the table, of what intervals assume about starts and ends. It follows ``smooth`` if flows
-are smooth."""
+"""The name, in each row of the table, of what intervals assume about starts and ends. If flows are smooth, ``smooth``
+precedes it."""
 
 LINK_ASSUMPTION: Final = (
     "intervals of flows are measured, not proved: they assume that ends depend on starts about as in one of the fits "
@@ -69,7 +69,7 @@ class Flows:
         low, high: (G, G) ends of their intervals, which aim at holding simultaneously. That is measured, not proved.
         n: Number of trips with both reports.
         skipped: Number of rows that lack a report.
-        method: ``"maximum-likelihood"``, or the same after ``smooth-``.
+        method: ``"maximum-likelihood"``, or ``"smooth-maximum-likelihood"``.
         confidence: Confidence of the intervals.
         gap: Proved bound on the distance of the log-likelihood from its maximum at this resolution, per trip, before
             the flows were scaled to the shares of their starts and ends.
@@ -174,15 +174,15 @@ def estimate_flows(
     sums = [functionals @ margin_fit.shares for margin_fit in margin_fits]
     # Flows are fitted with finer bumps than starts and ends, although they are estimated less accurately: short trips
     # cross borders of groups within a bump, and the small number of rounds keeps the fit smooth.
-    wished_resolution = min(margin_fit.resolution for margin_fit in margin_fits)
-    finest_resolution = wished_resolution if options.resolution is not None else wished_resolution / REFINEMENT
+    margin_resolution = min(margin_fit.resolution for margin_fit in margin_fits)
+    finest_resolution = margin_resolution if options.resolution is not None else margin_resolution / REFINEMENT
     with limited_to(1):
         if progress is not None:
             progress("flows: likelihood", 0, None, None)
         maker = BumpMaker(channel.probabilities, functionals, rows)
         counts = _merge_trips(trips, maker.cells)
         resolution = maker.find_resolution(
-            finest_resolution, MAX_BUMPS if wished_resolution else MAX_UNSMOOTHED_RECORDS
+            finest_resolution, MAX_BUMPS if margin_resolution else MAX_UNSMOOTHED_RECORDS
         )
         bumps = maker.make(resolution)
         rounds = bumps.choose_rounds(counts)
@@ -212,7 +212,7 @@ def estimate_flows(
         resolution=resolution,
         unit=unit,
         assumption=assumption,
-        notes=_list_notes(trips, assumption, resolution, wished_resolution, unit),
+        notes=_list_notes(trips, assumption, resolution, margin_resolution, unit),
     )
 
 
@@ -225,7 +225,7 @@ def _merge_trips(trips: TripCounts, cells: Ints) -> Floats:
 
 
 def _list_notes(
-    trips: TripCounts, assumption: str, resolution: float, wished_resolution: float, unit: str
+    trips: TripCounts, assumption: str, resolution: float, margin_resolution: float, unit: str
 ) -> tuple[str, ...]:
     """Return the warnings that users of the flows need, as sentences.
 
@@ -233,13 +233,13 @@ def _list_notes(
         trips: The counted trips.
         assumption: What the intervals assume.
         resolution: Resolution of the flows; 0 if they are not smooth.
-        wished_resolution: Resolution of the estimates of starts and ends.
+        margin_resolution: Resolution of the estimates of starts and ends.
         unit: Unit of distance.
     """
     lines = [assumption]
     if trips.repeated:
         lines.append(f"trips omitted because their subjects had one already: {trips.repeated:,}")
-    if resolution > wished_resolution:
+    if resolution > margin_resolution:
         lines.append(
             f"flows are smoother than the shares of starts and ends: at a resolution of {resolution:.3g} {unit}"
         )

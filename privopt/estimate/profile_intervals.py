@@ -54,7 +54,7 @@ def profile_intervals(
         reports: Number of reports n.
         functionals: (G, N) zeros and ones, sparse; each row is an h.
         confidence: Confidence in (0, 1).
-        progress: Called with how many are done.
+        progress: Called with the number of intervals that are done.
 
     Notes:
         An interval takes about fifteen fits. An end that is not found exactly lies farther out, never inside.

@@ -234,8 +234,8 @@ def estimate(
     names, functionals = group_functionals(ids, groups)
     best_fit = fit_reports(columns, counts, options, rows, progress)
     with limited_to(_thread_limit(reported_columns, best_fit.resolution)):
-        # The shares of the groups, scaled below to the sum 1.
         shares, assumption = functionals @ best_fit.shares, ""
+        shares = shares / shares.sum()
         notes: tuple[str, ...]
         if options.intervals == "smooth" and rows is not None and best_fit.resolution:
             half_widths, pilot_resolution = smooth_intervals(
@@ -259,7 +259,7 @@ def estimate(
             notes = (*notes, *smooth_notes)
     return Estimate(
         ids=names,
-        shares=shares / shares.sum(),
+        shares=shares,
         # An interval must contain its share; widening it does not make it less valid.
         low=np.minimum(low, shares),
         high=np.maximum(high, shares),
@@ -331,7 +331,11 @@ def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tupl
 
 
 def collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
-    """Return the channels of all releases, concatenated to (N, K), and how often each output was reported (K,)."""
+    """Return the channels of all releases, concatenated to (N, K), and how often each output was reported (K,).
+
+    Raises:
+        UsageError: Releases have different records, or :func:`check_possible` refuses the counts.
+    """
     ids = list(observed[0].channel.inputs)
     if any(list(release.channel.inputs) != ids for release in observed[1:]):
         raise UsageError("releases must have the same records in the same order")
@@ -501,11 +505,11 @@ def estimate_of_counts(
     Args:
         channel: The channel of the release.
         counts: (N,) noisy counts, in the order of the channel's inputs.
-        options: Only the confidence may be set; the intervals are finite-sample ones.
+        options: The confidence is used. Intervals must be finite-sample ones, without a resolution.
         groups: The input numbers of each group, to estimate shares of groups; None for shares of inputs.
 
     Raises:
-        UsageError: An option other than the confidence is set, or no count is above 0.
+        UsageError: The options ask for other intervals or for a resolution, or no count is above 0.
     """
     if options.intervals != "finite-sample" or options.resolution:
         raise UsageError("noisy counts must have finite-sample intervals, without a resolution")
@@ -524,7 +528,7 @@ def estimate_of_counts(
     shares = functionals @ likely_counts / likely_counts.sum()
     # A share is smallest if its own counts are smallest and all others are largest.
     with np.errstate(invalid="ignore"):
-        # 0 / 0 leaves the share open: its interval is then from 0 to 1.
+        # 0 / 0: nothing bounds the share, so its interval ends at 0 or 1.
         low = np.nan_to_num(min_counts / (min_counts + (max_total - max_counts)), nan=0.0)
         high = np.nan_to_num(max_counts / (max_counts + (min_total - min_counts)), nan=1.0)
     return Estimate(

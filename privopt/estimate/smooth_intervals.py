@@ -115,8 +115,8 @@ def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
     Args:
         errors: (B, G) errors of B estimates of shares whose true values are known.
         confidence: Confidence in (0, 1).
-        reports: Number of reports n of each estimate. A share of which none is expected among n reports cannot be told
-            from 0, so no half width is smaller than that of the rule of three.
+        reports: Number of reports n of each estimate. A share so small that none of n reports may be of it cannot be
+            told from 0, so no half width is below ln(G / (1 - confidence)) / n: the rule of three, for all G at once.
     """
     replicates, count = errors.shape
     sizes = np.sqrt((errors**2).mean(axis=0))
@@ -146,6 +146,9 @@ def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap
         rows: Returns the distances (B, N) from some records to all.
         resolution: The pilot's resolution.
         gap: Distance of the log-likelihood from its maximum, per report, at which the fit ends.
+
+    Raises:
+        UsageError: The pilot's bumps do not fit into memory.
     """
     is_reported = counts > 0
     pilot = fit_bumps(

@@ -40,8 +40,8 @@ Rows = Callable[[Ints], Floats]
 def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
     """Return bumps, distributions (M, N) over the records, such that every record is near the centre of a bump.
 
-    Near means within the resolution. Centres are chosen by farthest-first traversal from record 0. Return None if there
-    are too many bumps for the memory.
+    Near means within the resolution. Centres are chosen by farthest-first traversal from record 0. Return None if the
+    bumps would have more than :data:`MAX_BUMP_ENTRIES` entries.
 
     Args:
         rows: Returns the distances from some records to all.
@@ -121,8 +121,8 @@ def resolved_fit(
 def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
     """Yield resolutions from coarse to fine: a quarter of the greatest distance down to that of typical neighbours.
 
-    The typical distance is the median distance of up to 200 records to their nearest neighbour. ``count`` is the number
-    of records.
+    The typical distance is the median distance of up to 200 records to their nearest neighbour at another place.
+    ``count`` is the number of records.
     """
     first_distances = rows(np.array([0]))[0]
     # Two sweeps: the record farthest from record 0, then the greatest distance from that one.
