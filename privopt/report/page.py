@@ -173,20 +173,20 @@ def _judge(result: Result) -> tuple[str, str]:
     return "proved on the release", "good"
 
 
-def _decimals(value: object) -> object:
+def _add_decimals(value: object) -> object:
     """Return a value in which each rational is followed by an approximate decimal, such as ``"1/3 (0.333333)"``.
 
     Lists are searched recursively; other values are returned unchanged.
     """
     if isinstance(value, (list, tuple)):
-        return [_decimals(inner) for inner in value]
+        return [_add_decimals(inner) for inner in value]
     if isinstance(value, str) and RATIONAL.fullmatch(value):
         numerator, denominator = map(Decimal, value.split("/"))
         return f"{value} ({numerator / denominator:.6g})"
     return value
 
 
-def _certificate(result: Result) -> dict[str, Any]:
+def _format_certificate(result: Result) -> dict[str, Any]:
     """Return the certificate's figures as texts, by name.
 
     The figures themselves may have any type, because the folder may have been tampered with.
@@ -206,7 +206,7 @@ def _certificate(result: Result) -> dict[str, Any]:
     }
     # Further figures of the certificate, which depend on the notion, are shown under their keys.
     notes = {"rests_on": certificate.rests_on, **certificate.notes}
-    rows |= {name.replace("_", " "): _decimals(value) for name, value in notes.items() if value != ""}
+    rows |= {name.replace("_", " "): _add_decimals(value) for name, value in notes.items() if value != ""}
     return {name: format_text(value) for name, value in rows.items()}
 
 
@@ -267,7 +267,7 @@ def _solver_figures(result: Result) -> list[tuple[str, ...]]:
     return [*figures, ("time", format_digits(result.time.total), "seconds")]
 
 
-def _commands(result: Result) -> str:
+def _format_commands(result: Result) -> str:
     """Return the commands that repeat the solve, with all options that can change its result, and that check it."""
     applied = result.asked
     # Details under ``told`` are not verified, so a tampered folder can have any JSON value here.
@@ -289,7 +289,7 @@ def _commands(result: Result) -> str:
     )
 
 
-def _provenance(result: Result) -> dict[str, Any]:
+def _describe_origin(result: Result) -> dict[str, Any]:
     """Return how the release was made, by name: versions, method, solver, problem file, seed and times."""
     # ``solver`` is not verified, so in a tampered folder its members may have any type.
     versions = result.solver.get("versions")
@@ -361,7 +361,7 @@ def page(
         about=_describe_mechanism(result),
         solver_figures=_solver_figures(result),
         limits=limits(result),
-        certificate=_certificate(result),
-        provenance=_provenance(result),
-        commands=_commands(result),
+        certificate=_format_certificate(result),
+        provenance=_describe_origin(result),
+        commands=_format_commands(result),
     )

@@ -265,7 +265,7 @@ def _use_plain_numbers(figure: Figure) -> None:
 def _thin_ticks(figure: Figure) -> None:
     """Place the axes of a figure, and thin out the ticks of horizontal axes whose labels overlap.
 
-    If even the fewest ticks have labels that overlap, the labels are rotated.
+    If labels still overlap with three intervals between ticks, there are two, and the labels are rotated.
     """
     from matplotlib.ticker import MaxNLocator
 

@@ -33,7 +33,10 @@ def read_facts(path: Path) -> dict[str, str]:
         if name not in QUESTIONS
         else Fault(str(path), name, cut(repr(answer)), f"a text of at most {MAX_CHARACTERS:,} characters that all show")
         for name, answer in answers_by_key.items()
-        if name not in QUESTIONS or not isinstance(answer, str) or len(answer) > MAX_CHARACTERS or not _shows(answer)
+        if name not in QUESTIONS
+        or not isinstance(answer, str)
+        or len(answer) > MAX_CHARACTERS
+        or not _is_visible(answer)
     ]
     if faults:
         raise InputError(faults)
@@ -41,7 +44,7 @@ def read_facts(path: Path) -> dict[str, str]:
     return {name: " ".join(answer.split()) for name, answer in answers_by_key.items() if answer.strip()}
 
 
-def _shows(answer: str) -> bool:
+def _is_visible(answer: str) -> bool:
     """Return whether an answer has only visible characters, blanks and line ends.
 
     Invisible direction marks, for example, could reverse the text after the answer.

@@ -109,11 +109,11 @@ def statements(
     return [*made_statements, *_state_answers(facts, answered)]
 
 
-Told: TypeAlias = tuple[str, Mapping[str, object]]
+KeyedValues: TypeAlias = tuple[str, Mapping[str, object]]
 """The key of a text in the catalogue, and the values that are filled in."""
 
 
-def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[Told]:
+def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
     """Yield the claims and figures that ``verify`` checked, and the files that they are about.
 
     Args:
@@ -152,7 +152,7 @@ def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[Told]:
     yield "release.files", {"sums": sha256(opened.folder / SUMS)}
 
 
-def _state_strength(result: Result, *, private: bool) -> Iterator[Told]:
+def _state_strength(result: Result, *, private: bool) -> Iterator[KeyedValues]:
     """Yield statements on the kind of guarantee, epsilon, its unit and the neighbouring inputs.
 
     A release without privacy (``private`` False) gets different sentences, which claim nothing.
@@ -203,7 +203,7 @@ def _bounds_odds(result: Result) -> bool:
     return bool(notion.odds or notion.tails)
 
 
-def _state_loss(result: Result) -> Iterator[Told]:
+def _state_loss(result: Result) -> Iterator[KeyedValues]:
     """Yield statements on the loss of the release and, if it has evidence of privacy, on the proved bound."""
     objective = result.objective
     yield "release.loss", {"value": _format_number(objective.value), "unit": objective.unit}
@@ -212,7 +212,7 @@ def _state_loss(result: Result) -> Iterator[Told]:
         yield key, {"bound": _format_number(objective.lower_bound), "unit": objective.unit}
 
 
-def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[Told]:
+def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[KeyedValues]:
     """Yield statements on attacks: the meaning of the guarantee, warnings, and the figures of ``audit`` that apply.
 
     Args:
@@ -237,10 +237,10 @@ def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[T
         elif f"attack.{name}" in TEXTS and isinstance(value, (int, float)):
             yield f"attack.{name}", {"value": _format_number(value)}
         else:
-            yield "attack.other", {"name": name.replace("_", " "), "value": _figures(value)}
+            yield "attack.other", {"name": name.replace("_", " "), "value": _format_figures(value)}
 
 
-def _state_limits(opened: OpenedFolder) -> Iterator[Told]:
+def _state_limits(opened: OpenedFolder) -> Iterator[KeyedValues]:
     """Yield statements on what the guarantee does not cover: the limits of its notion and of all releases."""
     for line in limits(opened.result)[1]:
         yield "limit.unchecked", {"line": line}
@@ -251,7 +251,7 @@ def _state_limits(opened: OpenedFolder) -> Iterator[Told]:
     yield "limit.private.whole" if opened.release.private_folder else "limit.private", {}
 
 
-def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[Told]:
+def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]:
     """Yield statements on a ledger: limits, total spending, and spending on this release. No subject is named.
 
     Args:
@@ -297,7 +297,7 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[Told]:
         yield "ledger.other", {}
 
 
-def _state_reports(attack: Mapping[str, Any]) -> Iterator[Told]:
+def _state_reports(attack: Mapping[str, Any]) -> Iterator[KeyedValues]:
     """Yield statements on attacks on one and on many reports of a place, as ``audit --over-time`` measures them.
 
     Reports are drawn anew each time ("fresh") or, if that was attacked too, the first one is repeated ("sticky").
@@ -357,10 +357,10 @@ def _format_number(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _figures(value: object) -> str:
+def _format_figures(value: object) -> str:
     """Return nested figures of ``audit`` as a clause: names and numbers of an object, numbers of a list."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{str(name).replace('_', ' ')} {_figures(inner)}" for name, inner in value.items())
+        return ", ".join(f"{str(name).replace('_', ' ')} {_format_figures(inner)}" for name, inner in value.items())
     if isinstance(value, (list, tuple)):
-        return " ".join(map(_figures, value))
+        return " ".join(map(_format_figures, value))
     return _format_number(value)

@@ -48,8 +48,8 @@ def write_disclosure(
 
     Raises:
         DoesNotHoldError: A claim of DIR does not hold, or an entry of the ledger was changed; nothing is written.
-        InputError: DIR, the ledger or the facts cannot be read, or an answer does not fit
-            the schema of the registry of deployments.
+        InputError: DIR, the ledger or the facts cannot be read, or an answer does not fit the schema of the registry of
+            deployments.
         UsageError: A file to write exists and ``force`` is false, is read too, or lies in the release folder.
     """
     # Paths and answers are checked first, because verifying and attacking a large release takes minutes.
@@ -60,12 +60,12 @@ def write_disclosure(
         check_answers(answers, str(facts))
     opened = open_verified(folder, progress=progress)
     with ExitStack() as stack:
-        book = None
+        opened_ledger = None
         if ledger is not None:
-            book = stack.enter_context(Ledger(ledger, make=False))
-            book.check(progress=progress)
+            opened_ledger = stack.enter_context(Ledger(ledger, make=False))
+            opened_ledger.check(progress=progress)
         figures = audit(folder, over_time=ATTACKED_REPORTS, progress=progress)
-        release_statements = statements(opened, figures, answers, book)
+        release_statements = statements(opened, figures, answers, opened_ledger)
     with new_file(out, force=force) as file:
         file.write_text(
             entry(release_statements) if form == "registry" else document(form, release_statements), "utf-8"
