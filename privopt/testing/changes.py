@@ -33,8 +33,8 @@ def changes(
 ) -> Iterator[str]:
     """Yield a sentence for each place where two objects differ: in attrs fields, mappings, sequences and arrays.
 
-    A list equals a tuple of equal parts. A part that only one object has, or that was None in the first, is not a
-    difference, because it may be a cached value.
+    A list equals a tuple of equal parts. An attribute or key that only one object has, or that was None in the first,
+    is not a difference, because it may be a cached value.
 
     Args:
         first: The object before, or as written.

@@ -37,13 +37,15 @@ def split_programs(draw: st.DrawFn) -> Split:
     Each row is a lower bound on a combination of linking columns and the columns of at most one block, so the blocks
     are independent of one another once the linking columns are fixed.
     """
-    # ``outer`` is the number of linking columns, ``sizes`` are the numbers of columns of the blocks.
-    outer, sizes = draw(st.integers(1, 2)), draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
-    starts = np.cumsum([outer, *sizes]).tolist()
+    linking_count = draw(st.integers(1, 2))
+    block_sizes = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
+    starts = np.cumsum([linking_count, *block_sizes]).tolist()
     blocks = [list(range(a, b)) for a, b in pairwise(starts)]
     # The empty block stands for rows over linking columns alone.
     rows = [block for block in [*blocks, []] for _ in range(draw(st.integers(1, 2)))]
-    may_be_nonzero = np.array([[column < outer or column in block for column in range(starts[-1])] for block in rows])
+    may_be_nonzero = np.array(
+        [[column < linking_count or column in block for column in range(starts[-1])] for block in rows]
+    )
     return draw_feasible_program(draw, may_be_nonzero, "G"), blocks
 
 

@@ -57,6 +57,7 @@ EFFORTS: Final = {
         Effort(name="full", examples=400, seconds=1800.0, shrinking=60.0, draws=200_000),
     )
 }
+"""The efforts by name."""
 
 FORMER_NAMES: Final = {"dev": "quick", "nightly": "full"}
 """Names that workflow files may still use."""

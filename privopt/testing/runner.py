@@ -81,7 +81,7 @@ class CheckResult:
 
 
 class _TimeOverError(BaseException):
-    """The time of a check is over. As no subclass of Exception, this error is not caught by Hypothesis and ends it."""
+    """The time of a check is over. Hypothesis does not catch it, because it is no subclass of Exception."""
 
 
 def _run_example(check: Check, subject: Subject, how: Effort, history: History, data: Any) -> None:
@@ -158,9 +158,9 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     history = History(processor_seconds())
     result = run_examples(name, lambda data: _run_example(check, subject, how, history, data), how, seed)
     status, reason = result.status, result.reason
-    shown = history.examples - history.idle
     # An example is idle if it could not have shown a fault. ``history.cannot`` says why the check had nothing to check.
-    if status == "skipped" or (status == "passed" and not shown):
+    effective_count = history.examples - history.idle
+    if status == "skipped" or (status == "passed" and not effective_count):
         nothing_checked = (
             NOTHING_TO_CHECK.format(len(history.solved)) if history.solved else f"{UNSOLVED}: see the check solves"
         )
@@ -175,7 +175,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
         passed_result,
         **not_done,
         seconds=result.seconds,
-        examples=shown if status == "passed" else history.examples,
+        examples=effective_count if status == "passed" else history.examples,
         note=note,
     )
 

@@ -231,7 +231,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     """
     subject = trial.subject
     is_slow = subject.profile.draws is None
-    # Each draw is a solve here, so the attack runs once for each method, unless there is a whole night.
+    # Each draw is a solve here, so the attack runs once for each method, unless the effort is full.
     if is_slow and trial.effort.name != "full" and not trial.once_only("thousands of solves"):
         trial.be_idle()
         return
@@ -252,7 +252,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     if not pairs:
         trial.be_idle()
         return
-    # At least 40 from each pair, as fewer draws would hardly rank the pairs.
+    # At least 40 draws from each problem of a pair, because fewer would hardly rank the pairs.
     pilot_draws = pilot_factor * max(40, trial.effort.draws // (PILOT_DIVISOR * len(pairs)))
     # Two rounds: few draws choose the three most promising pairs, and four times as many the best of these.
     for count, pair_count in ((pilot_draws, 3), (4 * pilot_draws, 1)):
@@ -284,7 +284,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         # CPU seconds for each draw, from which the number of draws follows that the longer look has time for.
         pace = (time.process_time() - started) / first_look.draws
         # After a failure each smaller example has the whole time again: the failure must not vanish for lack of draws.
-        used_seconds = 0.0 if trial.history.failed_at is not None else trial.history.once.get("looked longer", 0.0)
+        used_seconds = 0.0 if trial.history.failed_at is not None else trial.history.long_test_seconds
         # An effort with fewer draws has less time for it, and the methods of a mechanism share that time.
         seconds = MAX_CPU_SECONDS * min(1.0, trial.effort.draws / EFFORTS["ci"].draws) / subject.siblings - used_seconds
         longer = max(
@@ -292,7 +292,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         )
         error = (1 - CONFIDENCE) / len(curve)
         if first_look.violated:
-            trial.history.once["looked longer"] = used_seconds + longer * pace
+            trial.history.long_test_seconds = used_seconds + longer * pace
             verdict = judge_claim(**claim, draws=longer, confidence=1 - error)
             if verdict.violated:
                 delta_text = f" beside a delta of {delta:.4g}" if delta else ""
@@ -306,7 +306,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         # at least a fifth of the draws. It has half of the error, split among three tests.
         factors = (
             first_look.by_event[f"{EVENT_PROBABILITY:g}"],
-            visible_factor(epsilon, EVENT_PROBABILITY, longer // 5, error / 6),
+            visible_factor(epsilon, EVENT_PROBABILITY, longer // 5, error / 6, delta),
         )
         trial.history.note_power(math.inf if None in factors else max(filter(None, factors)), POWER_NOTE)
 

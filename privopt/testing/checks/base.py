@@ -172,6 +172,7 @@ class History:
         examples: Number of examples that ran, up to and including the first failure.
         failed_at: Start time of the first failed example, on the monotonic clock; None before a failure.
         once: For each step that is too expensive for all examples, the number of the example that ran it.
+        long_test_seconds: CPU seconds of the attack's long tests so far, which share a limit.
         earlier: Problems of earlier examples, with which checks compare a new one.
         powers: For each example that states its power, a number and a note with a placeholder for the number
             (:meth:`note_power`).
@@ -184,7 +185,8 @@ class History:
     start: float
     examples: int = 0
     failed_at: float | None = None
-    once: dict[str, Any] = field(factory=dict)
+    once: dict[str, int] = field(factory=dict)
+    long_test_seconds: float = 0.0
     earlier: list[GeneratedProblem] = field(factory=list)
     powers: list[tuple[float, str]] = field(factory=list)
     solved: set[Any] = field(factory=set)
@@ -240,8 +242,8 @@ class Trial:
 
     def problem(self) -> GeneratedProblem:
         """Draw a problem from the profile's strategy."""
-        problem_drawn: GeneratedProblem = self.data.draw(self.subject.profile.problems)
-        return problem_drawn
+        problem: GeneratedProblem = self.data.draw(self.subject.profile.problems)
+        return problem
 
     def once_only(self, what: str) -> bool:
         """Return True for only one example of the check. Use this for a step that is too expensive for all examples.
@@ -256,7 +258,7 @@ class Trial:
         if self.history.failed_at is not None:
             return True
         number = self.history.examples
-        return number >= 2 and bool(self.history.once.setdefault(what, number) == number)
+        return number >= 2 and self.history.once.setdefault(what, number) == number
 
     def chance(self, problem: GeneratedProblem) -> random.Random:
         """Return a random generator whose choices are always the same for the same problem."""

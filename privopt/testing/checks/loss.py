@@ -55,7 +55,7 @@ def objective_reported(trial: Trial) -> None:
 
 @check("lower-bound")
 def lower_bound(trial: Trial) -> None:
-    """Check that the stated bound is not better than the loss of a private release known to the profile.
+    """Check that the stated bound is not better than the loss of a private release that the profile finds.
 
     A lower bound above such a loss is false, as is an upper bound below it if the objective is maximised.
 
@@ -71,8 +71,8 @@ def lower_bound(trial: Trial) -> None:
     find_best_known = trial.subject.profile.best_known
     known_value = None if find_best_known is None else find_best_known(run.problem, run.stated)
     if known_value is None:
-        # With a `best_known` that answers for none of the problems drawn, the check does not apply to the mechanism.
-        known_nowhere = Elsewhere("the profile's `best_known` knows no release of the problems drawn")
+        # If `best_known` returns None for all problems drawn, the check does not apply to the mechanism.
+        known_nowhere = Elsewhere("the profile's `best_known` finds no release for the problems drawn")
         trial.be_idle("the profile has no `best_known`" if find_best_known is None else known_nowhere)
         return
     maximise = trial.subject.mechanism.utility(run.problem, trial.subject.method.name).maximise

@@ -36,8 +36,8 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
     return problem, run, [[int(w) for w in row] for row in np.asarray(weights).tolist()]
 
 
-def greatest_log_ratio(x: int, y: int, allowed: Fraction) -> tuple[float, bool]:
-    """Return log(x / y) of two positive integers, and whether the logarithm is at most ``allowed``.
+def compare_log_ratio(x: int, y: int, allowed: Fraction) -> tuple[float, bool]:
+    """Return log(x / y) of two positive integers, and whether the exact logarithm is at most ``allowed``.
 
     Doubles decide, unless the logarithm is within 1e-9 (relative, if above 1) of the limit. In that case a computation
     with 60 digits decides.
@@ -88,7 +88,7 @@ def zeros_on_both_sides(trial: Trial) -> None:
     for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
         for k, (x, y) in enumerate(zip(rows[i], rows[j], strict=True)):
             # Without symmetry only x > 0 and y = 0 is forbidden: the second record may give outputs of its own.
-            is_forbidden = (x == 0) != (y == 0) if trial.subject.notion.symmetric else x > 0 == y
+            is_forbidden = (x == 0) != (y == 0) if trial.subject.notion.symmetric else x > 0 and y == 0
             if is_forbidden and math.isfinite(d):
                 zero, giver = (names[i], names[j]) if x == 0 else (names[j], names[i])
                 trial.fail(
@@ -122,7 +122,7 @@ def epsilon_achieved(trial: Trial) -> None:
                 continue  # checked by zeros-on-both-sides
             if x < y and not trial.subject.notion.symmetric:
                 continue
-            log_ratio, holds = greatest_log_ratio(max(x, y), min(x, y), allowed)
+            log_ratio, holds = compare_log_ratio(max(x, y), min(x, y), allowed)
             if not holds and (worst is None or log_ratio - float(allowed) > worst[0]):
                 spent = f"{log_ratio / d:.9g}" if d > 0 else "infinite"
                 worst = (
@@ -228,7 +228,7 @@ def verify_catches_rows(trial: Trial) -> None:
         is_forbidden = (
             (weights[neighbour] != weights[row]).any()
             if trial.subject.notion.symmetric
-            else not greatest_log_ratio(TOTAL, max(1, int(weights[neighbour, output])), limit)[1]
+            else not compare_log_ratio(TOTAL, max(1, int(weights[neighbour, output])), limit)[1]
         )
         if is_forbidden:
             change = f"record {parts['records'][row]} was given output {parts['outputs'][output]} with probability 1"

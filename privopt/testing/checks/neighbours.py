@@ -58,7 +58,7 @@ def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIG
     """Return the neighbours of a problem under its guarantee: all of them, or ``limit`` at random if there are more.
 
     Args:
-        trial: One example of the check, whose profile knows the neighbours.
+        trial: One example of the check, whose profile gives the neighbours.
         problem: The problem.
         limit: The largest number of neighbours to return.
     """
@@ -145,7 +145,7 @@ def sensitivity(trial: Trial) -> None:
             _check_shifted_budget(trial, problem, queries, neighbours)
     except TooManyCallsError as error:
         trial.fail(str(error), problem)
-    except PrivoptError:
+    except PrivoptError:  # the check solves reports a refused problem
         hypothesis.reject()
     if not neighbours:
         trial.be_idle()

@@ -222,8 +222,8 @@ def _check_other_process(trial: Trial, runs: list[Run]) -> None:
     work = [(str(run.source), str(out_folder)) for run, out_folder in zip(runs, out_folders, strict=True)]
     # With two jobs, work may end in another order, which must not matter. Only the effort "full" has time for it.
     jobs = 2 if trial.effort.name == "full" else 1
-    where = cls.__module__, sys.modules[cls.__module__].__file__, cls.__qualname__
-    arguments = where, (spec.name, spec.kind_of(method), method.name, method.gap), jobs, work
+    class_source = cls.__module__, sys.modules[cls.__module__].__file__, cls.__qualname__
+    arguments = class_source, (spec.name, spec.kind_of(method), method.name, method.gap), jobs, work
     command = [sys.executable, "-c", _CHILD, json.dumps(sys.path), json.dumps(arguments)]
     environment = {**os.environ, "PYTHONHASHSEED": "4711"}
     try:
@@ -249,19 +249,22 @@ solve_again(*json.loads(sys.argv[2]))
 
 
 def solve_again(
-    where: tuple[str, str, str], way: tuple[str, str, str, float], jobs: int, work: list[tuple[str, str]]
+    class_source: tuple[str, str, str],
+    registration: tuple[str, str, str, float],
+    jobs: int,
+    work: list[tuple[str, str]],
 ) -> None:
     """Solve problems with the kit's seed, by a mechanism's class, into the given folders. The other process calls this.
 
     The class is imported by the name of its module or, if there is no such module, from its file.
 
     Args:
-        where: The class's module, the module's file, and the class's qualified name.
-        way: The mechanism's name, its notion, and the method's name and relative optimality gap.
+        class_source: The class's module, the module's file, and the class's qualified name.
+        registration: The mechanism's name, its notion, and the method's name and relative optimality gap.
         jobs: Number of jobs of each solve.
         work: Pairs of a problem file and its output folder.
     """
-    (module, file, qualname), (mechanism, kind, method, gap) = where, way
+    (module, file, qualname), (mechanism, kind, method, gap) = class_source, registration
     if find_spec(module) is not None:
         imported = import_module(module)
     else:

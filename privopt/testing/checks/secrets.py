@@ -91,17 +91,17 @@ def _find_in_public_files(secret: bytes, folder: Path) -> str | None:
     return None
 
 
-def _is_secretive(subject: Subject) -> str | None:
+def _has_secrets(subject: Subject) -> str | None:
     """Return why the problems of the method under trial have no secret that could leak; None if they have some.
 
-    A problem has secrets if its release draws noise for privacy, or if its profile knows neighbouring inputs.
+    A problem has secrets if its release draws noise for privacy, or if its profile gives neighbouring inputs.
     """
     if subject.kind == NOTHING:
         return Elsewhere(f"not for guarantee kind {subject.kind}")
     return None if subject.noisy or subject.profile.neighbours is not None else Elsewhere("the problem holds no secret")
 
 
-@check("no-secret-leak", needs=_is_secretive, min_examples=10)
+@check("no-secret-leak", needs=_has_secrets, min_examples=10)
 def no_secret_leak(trial: Trial) -> None:
     """Check that no secret of a problem is in a file outside ``private/``.
 
@@ -206,7 +206,7 @@ def unread_columns(trial: Trial) -> None:
 # --- what the order and the form of the secret tell ------------------------------------------------------
 
 
-@check("order-leak", version=4, of={"noise"}, needs=_is_secretive, share=0.6, min_examples=6)
+@check("order-leak", version=4, of={"noise"}, needs=_has_secrets, share=0.6, min_examples=6)
 def order_leak(trial: Trial) -> None:
     """Check that public files reveal nothing about the order or the format of the secret files.
 
@@ -385,7 +385,7 @@ def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProb
     to one more person at each step.
 
     Args:
-        trial: One example of the check, whose profile knows the neighbours.
+        trial: One example of the check, whose profile gives the neighbours.
         problem: The problem at which the steps begin.
     """
     list_neighbours = trial.subject.profile.neighbours

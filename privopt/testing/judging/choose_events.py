@@ -54,7 +54,7 @@ class Test:
     @property
     def words(self) -> str:
         """A description of the event: the view's words, and those of its first cells."""
-        cell_texts = self.view.said(np.flatnonzero(self.event).tolist())
+        cell_texts = self.view.describe(np.flatnonzero(self.event).tolist())
         rest_text = f" and {len(cell_texts) - MAX_SHOWN_CELLS} more" if len(cell_texts) > MAX_SHOWN_CELLS else ""
         return f"{self.view.words}: {', '.join(cell_texts[:MAX_SHOWN_CELLS])}{rest_text}"
 

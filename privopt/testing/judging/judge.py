@@ -325,7 +325,7 @@ class _Trial:
         plan = _plan_rounds(draws)
         candidates: list[_Candidate] = []
         for number, search_round in enumerate(plan):
-            # The best pairs of the last round make up half of this one, and the others are new.
+            # The best pairs of the previous round make up half of this one, and the others are new.
             earlier = candidates[: (search_round.pairs + 1) // 2]
             fresh = [_Candidate(a=a, b=b, odds=odds) for a, b, odds in islice(pairs, search_round.pairs - len(earlier))]
             if not candidates and not fresh:
@@ -340,8 +340,8 @@ class _Trial:
             self._test_candidates(
                 candidates[: search_round.tested],
                 search_round.test,
-                # The last round has half of the error, each one before it half of the next one's:
-                # together less than all of it.
+                # The last round has half of the error, and each earlier one half of that of its successor, so that all
+                # together have less than all of it.
                 (1.0 - self.confidence) * 0.5 ** (len(plan) - number),
             )
             if self.best is not None and self.best[0] > self.epsilon:

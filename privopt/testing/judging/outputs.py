@@ -234,14 +234,14 @@ class View:
         words: A phrase for the property by which outputs are partitioned.
         cells: Maps a table to the (n,) cell numbers of its outputs.
         count: Number of cells.
-        said: Function that describes cells in words, given their numbers in ascending order.
+        describe: Function that describes cells in words, given their numbers in ascending order.
         ordered: Whether cells have a natural order, so that the first or last cells form an event.
     """
 
     words: str
     cells: Callable[[Table], Ints] = field(repr=False)
     count: int
-    said: Callable[[list[int]], list[str]] = field(repr=False)
+    describe: Callable[[list[int]], list[str]] = field(repr=False)
     ordered: bool
 
 
@@ -373,7 +373,7 @@ def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Call
         """Return the output of each cell as text."""
         return ["any other" if cell == rest_cell else _format_key(frequent_keys[cell]) for cell in cell_numbers]
 
-    return View(words=words, cells=cells, count=rest_cell + 1, said=describe, ordered=False)
+    return View(words=words, cells=cells, count=rest_cell + 1, describe=describe, ordered=False)
 
 
 def _format_key(name: Hashable) -> str:
@@ -425,7 +425,7 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
             lines.append(f"{lower:.6g}" if upper == math.nextafter(lower, math.inf) else f"[{lower:.6g}, {upper:.6g})")
         return [*lines, *(ODD_OUTPUTS[cell - last] for cell in cell_numbers[len(inner) :])]
 
-    return View(words=words, cells=cells, count=last + ODD_CELLS, said=describe, ordered=True)
+    return View(words=words, cells=cells, count=last + ODD_CELLS, describe=describe, ordered=True)
 
 
 def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]:

@@ -87,7 +87,7 @@ class Verdict:
             if self.uncompared >= 0.9:
                 lines.append("outputs are nearly all different and were not compared")
             elif self.uncompared >= 0.1:
-                lines.append(f"{100 * self.uncompared:.0f} % of the outputs came but once and were not compared")
+                lines.append(f"{100 * self.uncompared:.0f} % of the outputs occurred only once and were not compared")
             if self.uncompared < 0.9 and self.power is not None:
                 # Rounded up, so that the text never claims more power than the test had.
                 min_factor = math.ceil(100 * self.power) / 100
