@@ -95,7 +95,7 @@ def down(value: Fraction) -> float:
 
 
 def rational(value: object) -> Fraction:
-    """Convert the text of a decimal to the rational number that it stands for.
+    """Convert the text of a decimal to an exact rational number.
 
     Raises:
         RefusedError: The text is not a decimal, has more than 999 digits, or has an exponent of more than three digits.
@@ -108,7 +108,7 @@ def rational(value: object) -> Fraction:
 
 
 def number(value: object) -> Fraction:
-    """Convert a number of a TOML or JSON file to the rational number that it stands for.
+    """Convert a number of a TOML or JSON file to an exact rational number.
 
     Raises:
         RefusedError: The value is not a number.

@@ -112,7 +112,7 @@ class Problem:
         """Accept tables on which no claim depends, and the files that they name.
 
         Such a table belongs to one mechanism, and says how a release was found, for example from which matrix. None of
-        these tables is read, so what the checker says holds for any contents. Every text in them may be a file's name.
+        these tables is read, so the checker's findings are valid for any contents. Every text may be a file's name.
 
         Args:
             tables: Names of the problem's tables, or of its title and purpose.
@@ -167,7 +167,7 @@ class Problem:
             shape: The shape that the matrix must have; any if empty.
 
         Raises:
-            RefusedError: The file does not hold such a matrix.
+            RefusedError: The file is missing, or contains no such matrix.
         """
         matrix = Array(self.read(name), f"problem/{name}")
         # If no shape is given, the matrix is compared with its own shape, so that any shape passes.

@@ -99,7 +99,7 @@ def main(arguments: list[str], parts: Mapping[str, str] | None = None) -> int:
 
 
 def _plugin_name(result: dict[str, Any]) -> object:
-    """Return the name of the mechanism's distribution, which result.json has beside its version; None without one."""
+    """Return the name of the mechanism's distribution from result.json, or None if result.json has none."""
     plugin = result.get("plugin")
     return plugin.get("name") if isinstance(plugin, dict) else None
 

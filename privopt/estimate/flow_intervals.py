@@ -1,12 +1,12 @@
 """Intervals of flows, from the errors of estimates of trips that are drawn from several plausible fits.
 
-The parametric bootstrap of :mod:`.smooth_intervals` draws reports from one pilot, a fit that takes the place of the
-truth. The errors of estimates from these reports include the bias of the estimate at that pilot. Reports of trips can
-leave open how closely ends are linked to starts, and one pilot would ignore other links. So there are up to three: a
-fit that begins at the most likely links, and two that begin as near to the identity, and to independence, as the
-likelihood allows (:mod:`.flow_links`). All have more rounds than the estimate, and finer bumps if there are not too
-many. A half width is CALIBRATION times the sum of the largest half width from the pilots, and the largest distance of
-the estimate from a pilot.
+The parametric bootstrap of :mod:`.smooth_intervals` draws reports from one pilot, a fit that replaces the truth. The
+errors of estimates from these reports include the bias of the estimate at that pilot. Reports of trips can leave open
+how closely ends are linked to starts, and one pilot would ignore other links. So there are up to three: a fit that
+begins at the most likely links, and two that begin as near to the identity, and to independence, as the likelihood
+allows (:mod:`.flow_links`). All have more rounds than the estimate, and finer bumps if there are not too many. A half
+width is CALIBRATION times the sum of the largest half width from the pilots, and the largest distance of the estimate
+from a pilot.
 
 Nothing here is proved. How often these intervals held is measured in docs/benchmarks/city.md.
 """

@@ -82,8 +82,8 @@ def smooth_intervals(
     columns = np.hstack(channels)
     totals = [int(release_counts.sum()) for release_counts in counts]
     n = sum(totals)
-    # The pilot takes the place of the true shares: reports are drawn from it, and shares are estimated from these
-    # reports as they were from the real ones.
+    # The pilot replaces the true shares: reports are drawn from it, and shares are estimated from these reports as they
+    # were from the real ones.
     pilot = _fit_pilot(columns, np.concatenate(counts), rows, resolution / PILOT_REFINEMENT, gap)
     pilot_shares = functionals @ pilot
     bumps = make_bumps(rows, len(columns), resolution)

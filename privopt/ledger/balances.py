@@ -120,7 +120,7 @@ class LedgerTransaction:
     def _read_texts(self, query: str, number: int | None) -> tuple[str, ...] | None:
         """Return the row that a query finds for ``number``, or None if there is no row or a value is not a text.
 
-        The file may have been tampered with, so a column can hold values of any type.
+        The file may have been tampered with, so a column can contain values of any type.
         """
         row: tuple[str, ...] | None = self.connection.execute(query, (number,)).fetchone()
         return row if row is not None and all(isinstance(value, str) for value in row) else None

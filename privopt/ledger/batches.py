@@ -117,7 +117,7 @@ class BatchAccess:
     Attributes:
         name: The batch's name.
         folder: The batch's folder, as an absolute path.
-        token: A random text, new in each block, that the batch's folder holds while the block runs.
+        token: A random text, new in each block, that is stored in the batch's folder while the block runs.
     """
 
     name: str

@@ -164,7 +164,7 @@ def _iter_texts(value: object) -> Iterator[str]:
 def examples_near(file: str) -> tuple[GeneratedProblem, ...]:
     """Return the problem ``example.toml`` of a plugin's project, for :attr:`privopt.testing.Profile.examples`.
 
-    The problem lies beside the project's ``pyproject.toml``, in a folder above ``file`` or, if the plugin is installed
+    The problem lies next to the project's ``pyproject.toml``, in a folder above ``file`` or, if the plugin is installed
     elsewhere, in the current folder. If it is missing, the result is empty.
 
     Args:

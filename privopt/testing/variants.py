@@ -31,7 +31,7 @@ def relabel(
     A profile names the function in ``Profile.variants``.
 
     Args:
-        columns: Names of the columns that hold ids, by table. Absent tables and columns, and empty cells, are skipped.
+        columns: Names of the columns of ids, by table. Absent tables and columns, and empty cells, are skipped.
         unless: Recognises problems in which ids have an effect, for example on a choice between equal costs. Such
             problems have no such variant.
     """
@@ -41,7 +41,7 @@ def relabel(
         if unless is not None and unless(problem):
             return None
         tables = {name: problem.rows(name) for name in columns if name in problem.files}
-        # The numbers of the columns that hold ids, by table.
+        # The numbers of the columns of ids, by table.
         id_columns = {
             name: [column for column, column_name in enumerate(rows[0]) if column_name in columns[name]]
             for name, rows in tables.items()
@@ -163,7 +163,7 @@ def _size_key(row: list[str]) -> tuple[float, str]:
 
 
 def number_in(cell: str) -> float | None:
-    """Return the number in a cell, or None if the cell does not hold a number."""
+    """Return the number in a cell, or None if the cell contains none."""
     try:
         return float(cell)
     except ValueError:

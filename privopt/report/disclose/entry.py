@@ -162,7 +162,7 @@ def _format_sentences(group: str, sentences: Iterator[Statement]) -> str:
 
 
 def _list_typed_fields(answered: Sequence[Statement]) -> Iterator[Field]:
-    """Yield the fields that hold a number, a date, a name or a choice from a list, as the schema requires them.
+    """Yield the fields that contain a number, a date, a name or a choice from a list, as the schema requires them.
 
     Args:
         answered: The statements about the release, without open questions.

@@ -198,7 +198,7 @@ def _find_trust_key(opened: OpenedFolder) -> str:
 
 
 def _bounds_odds(result: Result) -> bool:
-    """Return whether the notion bounds odds. If so, any computation on the release keeps the guarantee."""
+    """Return whether the notion bounds odds. If so, any computation on the release satisfies the guarantee."""
     notion = registry().kind("notion", result.guarantee.kind).load()
     return bool(notion.odds or notion.tails)
 

@@ -24,7 +24,7 @@ def states_channel(subject: Subject) -> str | None:
     A channel gives the probability of each report for each secret. The type ``Elsewhere`` of the reason says that the
     check does not apply to the method at all.
     """
-    # Estimates prefer the channel of the mechanism, which knows the problem, to that of the release.
+    # Estimates prefer the channel that the mechanism makes from problem and release to that of the release alone.
     is_stated = isinstance(subject.mechanism, HasChannel)
     if not is_stated and subject.mechanism_class.release_class.channel is Release.channel:
         return Elsewhere("the release states no `channel`: only its draws tell (epsilon-attack)")

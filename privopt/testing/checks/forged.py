@@ -135,7 +135,7 @@ def use_verifies(trial: Trial) -> None:
                 if _try_use(use, folder) is not False:
                     trial.fail(f"{forgery.what}, and {use.__name__} takes the folder all the same", problem)
     with trial.subject.registered():
-        # A file may hold a short text for a number of millions of digits. Verify must refuse it before it computes it.
+        # A short text can stand for a number of millions of digits, which verify must refuse without computing it.
         usual_seconds = _measure_seconds(partial(verify, run.folder))
         for forgery in _make_long_numbers(run):
             # Compared with the usual time of the same folder on this machine, so that a slow machine accuses nobody.

@@ -1,4 +1,4 @@
-"""The judge: a statistical test, from draws alone, of whether a Python function keeps the guarantee that it claims.
+"""The judge: a statistical test, from draws alone, of whether a Python function satisfies the guarantee that it claims.
 
 Inputs and events of outputs are chosen from some draws, which are then discarded. Each statement is based on fresh
 draws, by Clopper-Pearson bounds whose error probability is split among all tests (Bonferroni). So no event is tested on

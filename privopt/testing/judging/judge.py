@@ -152,7 +152,7 @@ def judge(
     time_limit: float | None = None,
     seed: int = 0,
 ) -> Verdict:
-    """Test, from draws alone, whether a function keeps the guarantee that it claims.
+    """Test, from draws alone, whether a function satisfies the guarantee that it claims.
 
     Each round is four times as long as the one before. It searches pairs of inputs with some draws, and tests the most
     promising events with fresh draws. The error probability is split among all tests of all rounds, with half of it for

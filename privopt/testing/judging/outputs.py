@@ -30,7 +30,7 @@ MAX_KINDS: Final = 256
 """Maximum number of outputs that have their own cell in a view by equality: the most frequent ones."""
 ODD_CELLS: Final = 3
 """Number of cells at the end of a view of numbers, one for each kind of output in :data:`ODD_OUTPUTS`."""
-ODD_OUTPUTS: Final = ("another number of numbers", "infinite", "not a number")
+ODD_OUTPUTS: Final = ("another count of numbers", "infinite", "not a number")
 """The kinds of output that have no place on an axis: with a different count of numbers, or with a number not finite."""
 END_BYTES: Final = 64
 """Number of bytes of an output that are read as numbers: half at its start, half at its end."""
@@ -209,7 +209,7 @@ class Table:
         width = max(set(sizes), key=sizes.count) if width is None else width
         table, oddity = np.zeros((len(parts), width)), np.zeros(len(parts), dtype=np.int64)
         for row_number, (row, _, _) in enumerate(parts):
-            # 1 plus an index of ODD_OUTPUTS: another number of numbers (1), infinite (2), not a number (3).
+            # 1 plus an index of ODD_OUTPUTS: another count of numbers (1), infinite (2), not a number (3).
             if row.size != width:
                 oddity[row_number] = 1
             elif not np.isfinite(row).all():
@@ -255,7 +255,9 @@ def views_of(first: Table, second: Table) -> list[View]:
         second: Draws from the second input, with the same restriction.
     """
     views = [_frequent_values_view(first, second, "the output", lambda table: table.names)]
-    views.append(_frequent_values_view(first, second, "what is no number of the output", lambda table: table.labels))
+    views.append(
+        _frequent_values_view(first, second, "the parts of the output that are not numbers", lambda table: table.labels)
+    )
     if not first.numbers.shape[1]:
         return views
     means = [table.numbers.mean(axis=0) for table in (first, second)]
@@ -277,10 +279,10 @@ def views_of(first: Table, second: Table) -> list[View]:
     # Fisher's linear discriminant for independent columns: a sum with these weights separates the two means best.
     direction = (means[0] - means[1]) / spread**2
     summaries: list[tuple[str, Callable[[Floats], Floats]]] = [
-        ("the sum that tells means apart", lambda numbers: np.asarray(numbers @ direction)),
+        ("the weighted sum that best separates the means", lambda numbers: np.asarray(numbers @ direction)),
         ("the sum", lambda numbers: np.asarray(numbers.sum(axis=1))),
-        ("the place of the greatest", lambda numbers: numbers.argmax(axis=1).astype(np.float64)),
-        ("greatest less least", lambda numbers: np.asarray(np.ptp(numbers, axis=1))),
+        ("the position of the greatest number", lambda numbers: numbers.argmax(axis=1).astype(np.float64)),
+        ("the greatest number minus the least", lambda numbers: np.asarray(np.ptp(numbers, axis=1))),
         ("a classifier's score", _fit_classifier(first.numbers, second.numbers)),
     ]
     return views + [_quantile_view(first, second, values, words) for words, values in summaries]
@@ -324,7 +326,7 @@ def _sizes_and_last_bits(column: int, table: Table) -> list[Hashable]:
 
 CHANGES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
     "": np.asarray,
-    "what is above a whole of ": lambda values: np.asarray(values % 1.0),
+    "fractional part of ": lambda values: np.asarray(values % 1.0),
     "place of the last bit of ": last_bit_places,
 }
 """Functions of a column's numbers by whose values outputs are partitioned, by the words that describe them."""
