@@ -90,8 +90,8 @@ def _find_clash(form: StandardForm) -> Clash:
     crossed_columns = np.flatnonzero(lower > upper)
     if len(crossed_columns):
         return Clash(families=(), bounds=tuple(form.column_name(int(column)) for column in crossed_columns))
-    conditioned = condition(evolve(form, col_lower=lower, col_upper=upper), BEARING)
-    # Without costs, "optimal" only means that a feasible point exists.
+    # Without costs, "optimal" only means that a feasible point exists. The probes set the linear costs to 0.
+    conditioned = condition(evolve(form, Q=None, col_lower=lower, col_upper=upper), BEARING)
     relaxed_outcome = outcome = (probe := _Probe(conditioned)).find_outcome()
     if relaxed_outcome is Outcome.OPTIMAL and form.is_mip:
         outcome = (probe := _IntegerProbe(conditioned)).find_outcome()

@@ -53,6 +53,7 @@ def expand_semicontinuous(form: StandardForm) -> StandardForm:
         col_lower=np.concatenate([np.where(form.integrality == 2, 0.0, form.col_lower), np.zeros(count)]),
         col_upper=np.concatenate([form.col_upper, np.ones(count)]),
         integrality=np.concatenate([np.where(form.integrality == 2, 0, form.integrality), np.ones(count)]),
+        Q=None if form.Q is None else sparse.block_diag([form.Q, sparse.csr_matrix((count, count))], format="csr"),
         families=(*form.families, rows),
         variables=(*form.variables, VariableBlock(name="nonzero", start=n, sets=(names,))),
     )
@@ -78,5 +79,4 @@ def drop_binaries(form: StandardForm, result: Result) -> Result:
     columns, n = form.semicontinuous_columns, form.shape[1]
     x, is_used = result.x[:n].copy(), result.x[n:] > 0.5
     x[columns] = np.where(is_used, np.clip(x[columns], form.col_lower[columns], form.col_upper[columns]), 0.0)
-    # Backends refuse quadratic objectives with semicontinuous columns, so the objective is linear.
-    return evolve(result, x=x, objective=float(form.c @ x) + form.c0)
+    return evolve(result, x=x, objective=form.objective_at(x))

@@ -99,6 +99,17 @@ def test_native_columns_and_files_agree(tmp_path_factory: pytest.TempPathFactory
     assert solve_form(read_mps(path), "cbc", gap=0.0).objective == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("suffix", [".mps", ".lp"])
+def test_file_has_quadratic_objective_and_semicontinuous_columns(tmp_path: Any, suffix: str) -> None:
+    m: Any = Model("portfolio")
+    x = m.variable("x", IndexSet("X", 2), lower=1, upper=4, kind="semicontinuous")
+    m.minimize((x[0] - 2) ** 2 + x[1])
+    m.write(tmp_path / f"model{suffix}")
+    form = read_mps(tmp_path / f"model{suffix}")
+    # 2 at x[0] = x[1] = 1 with both binaries 1.
+    assert form.objective_at(np.ones(form.shape[1])) == pytest.approx(2.0)
+
+
 def test_file_with_semicontinuous_columns_is_read(tmp_path: Any) -> None:
     path = tmp_path / "model.mps"
     path.write_text(
