@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints
-from privopt.dsl.form import StandardForm
+from privopt.dsl.form import StandardForm, has_crossed_bounds
 from privopt.dsl.outcome import Basis, Outcome
 from privopt.dsl.solution import Solver
 from privopt.errors import ModelError, SolverError
@@ -28,9 +28,9 @@ class Answer:
         objective: The form's objective at x.
         duals: Multipliers of the rows, shape (m,), if the outcome is optimal.
         reduced: Reduced costs, shape (n,), if the outcome is optimal.
-        ray: Farkas multipliers y of the rows, shape (m,), if the model is infeasible. For every x within its bounds,
-            ``y A x`` is smaller than the rows' sides require (with the lower side for a positive multiplier, and the
-            upper side for a negative one).
+        ray: Farkas multipliers y of the rows, shape (m,), if the model is infeasible and the solver gives them. For
+            every x within its bounds, ``y A x`` is smaller than the rows' sides require (with the lower side for a
+            positive multiplier, and the upper side for a negative one).
         iterations: Number of simplex and interior-point iterations of this solve.
         seconds: Seconds that this solve took.
     """
@@ -215,15 +215,15 @@ class ColdSession(Session):
         """Solve the model as it is now, from scratch; ``basis`` is ignored.
 
         Raises:
-            SolverError: The solver calls the model infeasible, although its rows can all be satisfied.
+            SolverError: The solver calls the model infeasible, and no multipliers prove it.
         """
         result = self._solver.solve(self.form, time_limit=_positive_limit(time_limit))
         ray = None
-        # A backend's answer has no ray, so it comes from a second solve.
-        if result.outcome is Outcome.INFEASIBLE:
+        # A backend's answer has no ray, so it comes from a second solve. Crossed bounds need no ray as a proof.
+        if result.outcome is Outcome.INFEASIBLE and not has_crossed_bounds(self.form):
             ray = elastic_ray(self.form, self._solver, time_limit)
             if ray is None:
-                raise SolverError(f"{result.solver} calls a model infeasible that misses no row by {MISS_TOLERANCE}")
+                raise SolverError(f"{result.solver} calls a model infeasible, and no multipliers prove it")
         return Answer(
             outcome=result.outcome,
             x=result.x,

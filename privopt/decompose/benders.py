@@ -30,7 +30,7 @@ from privopt.decompose.master import Master, MasterAnswer, ValidRows, prove_boun
 from privopt.decompose.result import Start, check_start
 from privopt.decompose.split import Cut, Split, cut_of, split_form
 from privopt.decompose.state import State
-from privopt.dsl.form import StandardForm
+from privopt.dsl.form import StandardForm, has_crossed_bounds
 from privopt.errors import InfeasibleError, SolverError, StoppedError
 from privopt.execution.clock import OutOfTime, clock, limit
 from privopt.execution.resources import resident
@@ -113,8 +113,11 @@ class Benders(Decomposer):
             SolverError: a solver failed, or the bounds contradict each other.
         """
         options = self if self.solver else evolve(self, solver=context.solver)
-        run = _Run(options, split_form(form, blocks), context, valid, improve)
-        return run.solve(form, start)
+        split = split_form(form, blocks)
+        # Solvers give no ray for crossed sides or bounds, so that no cut would exclude the master's points.
+        if has_crossed_bounds(form):
+            raise InfeasibleError(f"the model has no solution: {explain_clash(split)}")
+        return _Run(options, split, context, valid, improve).solve(form, start)
 
 
 class _Run:
@@ -371,7 +374,7 @@ class _Run:
         state = self.state
         # The centre (the best feasible point) is used as the core point towards which cuts are moved. At the centre
         # itself there is no direction.
-        core = state.centre if state.centre is not z else None
+        core = None if state.centre is None or np.array_equal(state.centre, z) else state.centre
         answers = self.blocks.solve_all(state, z, core)
         for number, answer in enumerate(answers):
             if answer.outcome is Outcome.UNBOUNDED:

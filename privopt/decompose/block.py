@@ -167,8 +167,8 @@ def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
 def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
     """Solve a block without the rows that join it to complicating columns, for a constant lower bound on its cost.
 
-    The bound is the block's first cut. If the remaining rows have no solution, the cut is a feasibility cut, which says
-    that the block is infeasible for all values of the complicating columns.
+    The bound is the block's first cut. If the remaining rows have no solution, the outcome is "infeasible" for all
+    values of the complicating columns, and there is no cut.
 
     Args:
         token: Identifies the run, so that a worker keeps its sessions apart from those of other runs.
@@ -184,33 +184,11 @@ def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
         np.where(is_coupled, np.inf, piece.form.row_upper),
     )
     answer = session.solve()
-    final_basis = session.basis
-    cuts: tuple[Cut, ...] = ()
     # Rows that join the block to complicating columns have no sides now; multipliers on them could only be rounding.
-    if answer.duals is not None:
-        constant_cut = cut_of(piece, np.where(is_coupled, 0.0, answer.duals))
-        cuts = (constant_cut,) if constant_cut is not None else ()
-    if answer.outcome is Outcome.INFEASIBLE:
-        constant_cut = cut_of(
-            piece, np.where(is_coupled, 0.0, _choose_sign(piece, answer.ray, is_coupled)), feasibility=True
-        )
-        cuts = (constant_cut,) if constant_cut is not None else ()
+    constant_cut = None if answer.duals is None else cut_of(piece, np.where(is_coupled, 0.0, answer.duals))
     return BlockAnswer(
-        outcome=answer.outcome, cuts=cuts, basis=final_basis, seconds=answer.seconds, iterations=answer.iterations
+        outcome=answer.outcome,
+        cuts=() if constant_cut is None else (constant_cut,),
+        seconds=answer.seconds,
+        iterations=answer.iterations,
     )
-
-
-def _choose_sign(piece: Piece, ray: Any, is_coupled: Any) -> Floats:
-    """Return the ray, with the sign that proves more, and with zeros for rows that have complicating columns.
-
-    Args:
-        piece: The block.
-        ray: Multipliers of the block's rows, shape (m_l,), of either sign.
-        is_coupled: Whether a row has complicating columns, shape (m_l,).
-    """
-    signed_rays = [np.where(is_coupled, 0.0, sign * ray) for sign in (1.0, -1.0)]
-    values = []
-    for signed_ray in signed_rays:
-        cut = cut_of(piece, signed_ray, feasibility=True)
-        values.append(-np.inf if cut is None else cut.constant)
-    return signed_rays[int(np.argmax(values))]

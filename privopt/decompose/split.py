@@ -196,8 +196,9 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
     owner = np.full(n, -1, dtype=np.int64)
     for number, block in enumerate(blocks):
         columns = np.asarray(block, dtype=np.int64)
-        if columns.size and (columns.min() < 0 or columns.max() >= n):
-            raise ModelError(f"block {number} names column {int(columns.max())} of {n}")
+        is_outside = (columns < 0) | (columns >= n)
+        if is_outside.any():
+            raise ModelError(f"block {number} names column {int(columns[is_outside][0])} of {n}")
         if (owner[columns] >= 0).any() or len(np.unique(columns)) < len(columns):
             repeated = columns[owner[columns] >= 0]
             name = form.column_name(int(repeated[0])) if repeated.size else "a column"

@@ -361,6 +361,11 @@ class StandardForm:
         return f"column {column}"
 
 
+def has_crossed_bounds(form: StandardForm) -> bool:
+    """Return whether a lower side or bound is above the upper one, so that no point satisfies the form."""
+    return bool((form.row_lower > form.row_upper).any() or (form.col_lower > form.col_upper).any())
+
+
 def round_integer_bounds(lower: Floats, upper: Floats, is_integer: NDArray[Any]) -> tuple[Floats, Floats]:
     """Round the bounds of integer columns inwards, to the first and the last integer between them.
 

@@ -432,8 +432,9 @@ class Model:
         rows = block_matrix.shape[0]
         if block_matrix.shape[1] != len(columns):
             raise ModelError(f"block {name}: matrix of shape {block_matrix.shape} for {len(columns)} columns")
-        if len(columns) and (columns.min() < 0 or columns.max() >= self._columns):
-            raise ModelError(f"block {name}: columns must be 0 to {self._columns - 1}, got {columns.max()}")
+        is_outside = (columns < 0) | (columns >= self._columns)
+        if is_outside.any():
+            raise ModelError(f"block {name}: columns must be 0 to {self._columns - 1}, got {columns[is_outside][0]}")
         if not np.isfinite(block_matrix.data).all():
             raise ModelError(f"block {name}: a coefficient is {block_matrix.data[~np.isfinite(block_matrix.data)][0]}")
         sides = [

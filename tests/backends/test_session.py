@@ -89,6 +89,13 @@ def check_farkas(y: np.ndarray | None, A: np.ndarray, b: np.ndarray, bounds: lis
     assert best < y @ b - 1e-9
 
 
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+def test_crossed_sides_are_infeasible_without_a_ray(solver: str) -> None:
+    form = StandardForm(c=[1], A=[[1]], row_lower=[2], row_upper=[1], col_lower=[0], col_upper=[9], integrality=[0])
+    answer = get(solver).session(form).solve()
+    assert (answer.outcome, answer.ray) == (Outcome.INFEASIBLE, None)
+
+
 def test_session_reports_unbounded_model() -> None:
     form = StandardForm(
         c=[-1, -1],

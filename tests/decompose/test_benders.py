@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.backends import Outcome, get
+from privopt.decompose import blocks
 from privopt.decompose.benders import Benders, Start
+from privopt.decompose.block import solve_block
 from privopt.dsl.form import StandardForm
 from privopt.errors import InfeasibleError, ModelError, StoppedError, UnboundedError, UsageError
 from privopt.execution.clock import Clock, clock
@@ -131,6 +133,47 @@ def test_refuses_integer_columns():
     )
     with pytest.raises(ModelError, match="integer"):
         Benders().solve(form, [[1]], context())
+
+
+def test_names_the_column_that_is_outside():
+    form = StandardForm(
+        c=[1, 1], A=[[1, 1]], row_lower=[1], row_upper=[2], col_lower=[0, 0], col_upper=[1, 1], integrality=[0, 0]
+    )
+    with pytest.raises(ModelError, match="names column -1 of 2"):
+        Benders().solve(form, [[1, -1]], context())
+
+
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+@pytest.mark.parametrize(("row_lower", "col_upper"), [([2, 2], [9, 2, 1]), ([2, 0], [9, -1, 1]), ([11, 0], [9, 2, 1])])
+def test_crossed_bounds_have_no_solution(solver, row_lower, col_upper):
+    form = StandardForm(
+        c=[1, 2, 1],
+        A=[[1, 1, 0], [0, 1, 1]],
+        row_lower=row_lower,
+        row_upper=[10, 1],
+        col_lower=[0, 0, 0],
+        col_upper=col_upper,
+        integrality=[0, 0, 0],
+    )
+    with pytest.raises(InfeasibleError):
+        Benders(solver=solver).solve(form, [[1, 2]], context())
+
+
+def test_no_core_point_at_the_query_itself(monkeypatch):
+    form = StandardForm(
+        c=[-1, 2], A=[[1, 1]], row_lower=[2], row_upper=[9], col_lower=[0, 0], col_upper=[1.5, 9], integrality=[0, 0]
+    )
+    queries = []
+
+    def record(token, piece, solver, z, core, basis):
+        queries.append((z, core))
+        return solve_block(token, piece, solver, z, core, basis)
+
+    monkeypatch.setattr(blocks, "solve_block", record)
+    result = Benders().solve(form, [[1]], context(), start=Start(x=np.array([1.5, 0.5])))
+    assert result.objective == pytest.approx(-0.5)
+    assert queries[0][0].tolist() == [1.5]
+    assert queries[0][1] is None
 
 
 def test_accepts_no_complicating_columns():

@@ -85,6 +85,7 @@ FAULTS: list[tuple[Callable[[Any, Any, Any], Any], str]] = [
     ),
     (lambda m, z, h: m.add_block("b", sparse.eye(3), columns=z), r"shape \(3, 3\) for 12 columns"),
     (lambda m, z, h: m.add_block("b", sparse.eye(3) * np.inf, columns=h), "coefficient is inf"),
+    (lambda m, z, h: m.add_block("b", [[1.0, 1.0]], columns=np.array([-1, 0])), "0 to 14, got -1"),
     (lambda m, z, h: m.piecewise("t", h[i], [0], [1], forall=i), "two breakpoints .*got one"),
     (lambda m, z, h: total(h[i], over=cast("Any", "i")), "over .*index"),
     (lambda m, z, h: m.require("f", Le(total(h[i], over=i) * total(h[j], over=j), 1)), "multiplies variables"),
