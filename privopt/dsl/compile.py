@@ -162,18 +162,18 @@ def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
     params: set[Param] = set().union(*(t.coefficient.atoms(Param) for t in family.all_terms))
     if any(callable(p.source) for p in params):
         return None  # a function may return other numbers each time
-    # The columns of a variable that stands for an absolute value or an extremum move if others are added.
+    # The columns of absolute values and extrema move if the model gets further variables.
     starts = tuple(t.variable.start for t in family.all_terms if t.variable is not None)
     return n, starts, frozenset((p, p.revision) for p in params)
 
 
 def _depends_on_bounds(family: Family | Block) -> bool:
-    """Return whether the rows of a family depend on bounds of variables: those of implications and privacy rows do."""
+    """Return whether the rows of a family depend on bounds of variables, as implications and privacy rows do."""
     return isinstance(family, Family) and (family.kind == "indicator" or privacy_terms(family) is not None)
 
 
 def _old_rows(form: StandardForm, name: str) -> Rows:
-    """Return the rows that a family has in an earlier form."""
+    """Return the rows of the family ``name`` in an earlier form."""
     block = form.family(name)
     rows = slice(block.start, block.stop)
     return Rows(form.A[rows], form.row_lower[rows], form.row_upper[rows], block)
@@ -270,7 +270,7 @@ def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats
     pair = privacy_terms(family)
     if pair is not None:
         privacy_rows = build_privacy_rows(family, pair, places, size, n, col_lower, block, coefficients)
-        # None means that a family of that shape is no privacy family after all, and is compiled like any other.
+        # None means that the numbers show no privacy rows; the family is then compiled like any other.
         if privacy_rows is not None:
             return privacy_rows
     where = f"family {family.name}"

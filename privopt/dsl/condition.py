@@ -160,29 +160,29 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
             continue
         rows = np.arange(block.start, block.stop)
         is_privacy[rows] = True
-        # Rows a z_left - b z_right <= 0; cut tells which exponents exceeded the cap.
-        a, b, row_scale, cut = _privacy_rows(block.log_ratio, bearing)
-        # If both columns are the same, z <= exp(L) z says nothing for L >= 0, and z <= 0 for L < 0.
+        # Rows a z_left - b z_right <= 0; is_cut marks exponents that exceeded the cap.
+        a, b, row_scale, is_cut = _privacy_coefficients(block.log_ratio, bearing)
+        # If both columns are the same, z <= exp(L) z always holds for L >= 0, and means z <= 0 for L < 0.
         is_same_column = block.left == block.right
-        a, b, cut = (
+        a, b, is_cut = (
             np.where(is_same_column & (block.log_ratio >= 0), 0.0, a),
             np.where(is_same_column, 0.0, b),
-            cut & ~is_same_column,
+            is_cut & ~is_same_column,
         )
         parts.append((rows, block.left, block.right, a, b))
         scale[rows] = row_scale
-        if cut.any():
-            tightened.append(rows[cut])
+        if is_cut.any():
+            tightened.append(rows[is_cut])
             names.append(block.name)
-            largest = max(largest, float(np.abs(block.log_ratio[cut]).max()))
+            largest = max(largest, float(np.abs(block.log_ratio[is_cut]).max()))
     # The row of each stored matrix entry, shape (nnz,).
     row_of = np.repeat(np.arange(m), np.diff(form.A.indptr))
-    is_wide = _general_rows(form, bearing, data, scale, is_privacy, row_of)
+    is_wide = _scale_general_rows(form, bearing, data, scale, is_privacy, row_of)
     # Other rows are scaled by powers of two, which is exact. Entries of privacy rows are written anew below.
     data *= np.where(is_privacy, 0.0, scale)[row_of]
     matrix = sparse.csr_matrix((data, form.A.indices.copy(), form.A.indptr.copy()), shape=(m, n))
     if parts:
-        matrix = _with_privacy(matrix, is_privacy[row_of], parts)
+        matrix = _replace_privacy_rows(matrix, is_privacy[row_of], parts)
     matrix.eliminate_zeros()
     cut_rows = np.concatenate(tightened) if tightened else np.zeros(0, np.int64)
     report = TightenedRows(rows=len(cut_rows), log_cap=bearing.log_cap, largest_log=largest, families=tuple(names))
@@ -212,7 +212,7 @@ def _cost_scale(form: StandardForm) -> float:
     if largest == 0.0:
         scale = 1.0
     elif form.is_mip:
-        # Searches over integers end within about 1e-6 of the optimum, whatever relative gap is asked of them.
+        # Searches over integers end within about 1e-6 of the optimum, whatever relative gap is requested.
         scale = MIP_COST / largest if largest < MIP_COST else min(1.0, 1.0 / smallest)
     elif largest < 0.1:
         scale = 1.0 / largest
@@ -225,7 +225,7 @@ def _cost_scale(form: StandardForm) -> float:
     return scale if form.sense == "min" else -scale
 
 
-def _privacy_rows(log_ratio: Floats, bearing: CoefficientRange) -> tuple[Floats, Floats, Floats, Bools]:
+def _privacy_coefficients(log_ratio: Floats, bearing: CoefficientRange) -> tuple[Floats, Floats, Floats, Bools]:
     """Return the coefficients of rows ``a z_i - b z_j <= 0`` with ``b / a <= e^L`` even after rounding.
 
     ``log_ratio`` has the exponent L of each row, shape (rows,).
@@ -248,7 +248,7 @@ def _privacy_rows(log_ratio: Floats, bearing: CoefficientRange) -> tuple[Floats,
     return a, b, a.copy(), is_above_cap | is_below_cap
 
 
-def _with_privacy(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any:
+def _replace_privacy_rows(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any:
     """Return the matrix with its privacy rows replaced by ones computed from their exponents.
 
     Args:
@@ -273,12 +273,12 @@ def _with_privacy(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any:
     return entries + general_rows if general_rows.nnz else entries
 
 
-def _general_rows(
+def _scale_general_rows(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_privacy: Bools, row_of: Ints
 ) -> Bools:
-    """Scale rows with very large or small coefficients by powers of two, and drop entries too small to matter.
+    """Scale general rows (all but privacy rows) whose coefficients are very large or small, by powers of two.
 
-    Only general rows, which are all rows but privacy rows, are scaled.
+    Entries that are too small to matter are dropped.
 
     Args:
         form: The form, whose column bounds tell which entries can matter.
@@ -293,21 +293,21 @@ def _general_rows(
         program whose rows need no scaling.
     """
     size = np.abs(data)
-    live = (size > 0) & ~is_privacy[row_of]
+    is_live = (size > 0) & ~is_privacy[row_of]
     # Coefficients between 1e-7 and 1e7 are within every solver's range, so a linear program with no others keeps its
     # rows as they are. Integer programs are always examined, because their wide rows are reported.
-    if not form.is_mip and not (live & ((size < 1e-7) | (size > 1e7))).any():
+    if not form.is_mip and not (is_live & ((size < 1e-7) | (size > 1e7))).any():
         return np.zeros(len(scale), dtype=bool)
     max_sizes, min_sizes = np.zeros(len(scale)), np.full(len(scale), np.inf)
-    np.maximum.at(max_sizes, row_of[live], size[live])
-    np.minimum.at(min_sizes, row_of[live], size[live])
+    np.maximum.at(max_sizes, row_of[is_live], size[is_live])
+    np.minimum.at(min_sizes, row_of[is_live], size[is_live])
     is_out_of_range = (max_sizes > 0) & ((min_sizes < 1e-7) | (max_sizes > 1e7))
     # In logarithms to base 2: the middle is the geometric mean of the smallest and the largest coefficient.
     log_middles = (np.log2(max_sizes[is_out_of_range]) + np.log2(min_sizes[is_out_of_range])) / 2
     # A narrow row is scaled by its largest coefficient, a wide one by the geometric mean of its extremes.
     is_narrow = min_sizes[is_out_of_range] >= 1e-7 * max_sizes[is_out_of_range]
-    # A row of very different coefficients, as of a big-M, is not scaled down if the solver takes it as it is: its
-    # small coefficients would miss the solver's tolerance by as much.
+    # A row of very different coefficients, such as a big-M row, is not scaled down if the solver takes it as it is:
+    # scaling it down would allow a larger violation in the row's own units.
     is_too_large = max_sizes[is_out_of_range] >= bearing.largest
     log_middles = np.where(is_too_large, log_middles, np.minimum(log_middles, 0.0))
     scale[is_out_of_range] = 2.0 ** -np.round(np.where(is_narrow, np.log2(max_sizes[is_out_of_range]), log_middles))
@@ -316,12 +316,12 @@ def _general_rows(
     # or the row is refused if they matter.
     if is_too_wide.any():
         scale[is_too_wide] = 2.0 ** -np.round(np.log2(max_sizes[is_too_wide]))
-        _refuse_or_drop(form, bearing, data, scale, live & is_too_wide[row_of], row_of)
+        _drop_harmless_entries(form, bearing, data, scale, is_live & is_too_wide[row_of], row_of)
     return (max_sizes > 0) & (min_sizes < 1e-7 * max_sizes)
 
 
-def _refuse_or_drop(
-    form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, live: Bools, row_of: Ints
+def _drop_harmless_entries(
+    form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_live: Bools, row_of: Ints
 ) -> None:
     """Set entries that a solver would ignore to 0 if they cannot matter, and otherwise refuse their row.
 
@@ -330,31 +330,31 @@ def _refuse_or_drop(
         bearing: Scaled coefficients up to ``bearing.smallest`` are ignored by the solver.
         data: The matrix entries before scaling, shape (nnz,); changed in place.
         scale: Factor of each row, shape (m,).
-        live: Whether an entry is to be examined, shape (nnz,).
+        is_live: Whether an entry is to be examined, shape (nnz,).
         row_of: The row of each entry, shape (nnz,).
 
     Raises:
         SolverError: An entry is too small for the solver, and could move its row by more than 1e-10.
     """
     columns = form.A.indices
-    small = live & (np.abs(data) * scale[row_of] <= bearing.smallest)
+    is_small = is_live & (np.abs(data) * scale[row_of] <= bearing.smallest)
     # A dropped entry moves its row by at most the coefficient times the largest absolute value of its column.
     largest_values = np.maximum(np.abs(form.col_lower), np.abs(form.col_upper))[columns]
     # Harmless means that the row moves by at most 1e-10, both in its own units and scaled. A column without a bound has
     # an infinite largest value, so its entry is never harmless.
     with np.errstate(invalid="ignore"):
-        harmless = small & (np.abs(data) * largest_values * np.maximum(1.0, scale[row_of]) <= 1e-10)
-    harmful = np.flatnonzero(small & ~harmless)
-    if harmful.size:
-        row = int(row_of[harmful[0]])
+        is_harmless = is_small & (np.abs(data) * largest_values * np.maximum(1.0, scale[row_of]) <= 1e-10)
+    harmful_entries = np.flatnonzero(is_small & ~is_harmless)
+    if harmful_entries.size:
+        row = int(row_of[harmful_entries[0]])
         entries = np.arange(form.A.indptr[row], form.A.indptr[row + 1])
-        big, worst = int(entries[np.argmax(np.abs(data[entries]))]), int(harmful[0])
+        largest, smallest = int(entries[np.argmax(np.abs(data[entries]))]), int(harmful_entries[0])
         raise SolverError(
-            f"{form.row_name(row)}: coefficients {data[big]:.6g} of {form.column_name(int(columns[big]))} and "
-            f"{data[worst]:.6g} of {form.column_name(int(columns[worst]))} differ by more than double "
+            f"{form.row_name(row)}: coefficients {data[largest]:.6g} of {form.column_name(int(columns[largest]))} and "
+            f"{data[smallest]:.6g} of {form.column_name(int(columns[smallest]))} differ by more than double "
             f"precision solvers can represent; {WIDE_ROW_ADVICE}"
         )
-    data[harmless] = 0.0
+    data[is_harmless] = 0.0
 
 
 def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) -> float | None:
@@ -362,7 +362,7 @@ def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) ->
 
     The result is the difference between the objective and a dual bound on the optimum of the untightened problem. Two
     sets of multipliers are tried for that bound: the multipliers of the tightened rows are set to 0 in one, and divided
-    by the factor by which ``exp(L)`` was reduced in the other. The better of both bounds is used.
+    by the factor by which ``exp(L)`` was reduced in the other. The better bound is used.
 
     Args:
         conditioned: The scaled form, with the numbers of the tightened rows.
@@ -371,13 +371,13 @@ def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) ->
     """
     form, rows = conditioned.form, conditioned.tightened
     logs = np.concatenate([b.log_ratio for b in form.families if b.log_ratio is not None])
-    where = np.concatenate([np.arange(b.start, b.stop) for b in form.families if b.log_ratio is not None])
+    privacy_rows = np.concatenate([np.arange(b.start, b.stop) for b in form.families if b.log_ratio is not None])
     # By how much each row's exponent exceeded the cap.
     excess = np.zeros(form.shape[0])
     cap = conditioned.tightening.log_cap if conditioned.tightening else np.inf
-    excess[where] = np.maximum(logs - cap, 0.0)
+    excess[privacy_rows] = np.maximum(logs - cap, 0.0)
     bounds = []
-    # A multiplier y of the tightened row is one of y e^(cap - L) of the row as it was meant, and 0 is always valid.
+    # A multiplier y of the tightened row corresponds to y e^(cap - L) of the untightened row, and 0 is always valid.
     for factor in (0.0, np.exp(-excess[rows])):
         y = duals.copy()
         y[rows] = y[rows] * factor

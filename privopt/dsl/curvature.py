@@ -28,19 +28,20 @@ def check_curvature(
         variable: The variable of the term.
         is_convex: Whether the term is convex, and not concave.
         lines: Names of the families of its lines.
-        advice: The beginning of the message, which says how the term may be used.
+        advice: The beginning of the message: how the term may be used.
 
     Raises:
-        ModelError: The objective or a family pushes the variable away from its lines.
+        ModelError: The objective or a family pushes the variable away from its lines, or the objective has it in a
+            quadratic term.
     """
     # A concave term is treated as its negative, which is convex.
     sign = 1.0 if is_convex else -1.0
     columns = slice(variable.start, variable.start + variable.size)
     # Positive costs push a convex variable down onto its lines; a negative one would let it float.
     cost = sign * form.c[columns] * (1.0 if form.sense == "min" else -1.0)
-    elsewhere = [f"objective ({form.sense}imize)"] if (cost < 0).any() else []
+    misuses = [f"objective ({form.sense}imize)"] if (cost < 0).any() else []
     if form.Q is not None and form.Q[columns].nnz:
-        elsewhere.append("objective (in a quadratic term)")
+        misuses.append("objective (in a quadratic term)")
     for block in form.families:
         if block.name in lines:
             continue
@@ -50,6 +51,6 @@ def check_curvature(
         at_least = np.isfinite(form.row_lower[block.start : block.stop])[part.row]
         at_most = np.isfinite(form.row_upper[block.start : block.stop])[part.row]
         if (at_least & (pull > 0)).any() or (at_most & (pull < 0)).any():
-            elsewhere.append(f"family {block.name}")
-    if elsewhere:
-        raise ModelError(f"{advice}; it is used otherwise in {', '.join(elsewhere)}")
+            misuses.append(f"family {block.name}")
+    if misuses:
+        raise ModelError(f"{advice}; it is used otherwise in {', '.join(misuses)}")

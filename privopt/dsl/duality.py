@@ -34,9 +34,7 @@ def weak_duality(
     Returns:
         The lower bound, -inf if the multipliers prove none; and the multipliers, with 0 for those of the wrong sign.
     """
-    # A positive multiplier needs a lower side, and a negative one an upper side. Others have the wrong sign.
-    y = np.where((duals > 0) & ~np.isfinite(form.row_lower), 0.0, duals)
-    y = np.where((y < 0) & ~np.isfinite(form.row_upper), 0.0, y)
+    y = _drop_wrong_signs(form, duals)
     active = np.flatnonzero(y)
     active_sides = np.where(y[active] > 0, form.row_lower[active], form.row_upper[active])
     reduced = cost - form.A.T @ y
@@ -53,14 +51,26 @@ def weak_duality(
     return bound, y
 
 
+def _drop_wrong_signs(form: StandardForm, duals: Floats) -> Floats:
+    """Return multipliers of a minimised form's rows, shape (m,), with 0 for those of the wrong sign.
+
+    A positive multiplier needs a lower side of its row, and a negative one an upper side.
+    """
+    is_wrong = ((duals > 0) & ~np.isfinite(form.row_lower)) | ((duals < 0) & ~np.isfinite(form.row_upper))
+    return np.where(is_wrong, 0.0, duals)
+
+
 def dual_bound(form: StandardForm, duals: Floats) -> float:
     """Return the bound on the optimum that the given multipliers prove, in the form's sense; infinite for no bound.
 
     ``duals`` are multipliers of the rows, shape (m,). If a column has no upper bound, one is derived from rows with
     non-negative entries (such as "the probabilities of a record sum to 1") where possible.
+
+    Raises:
+        ModelError: The objective is quadratic.
     """
-    # A maximum is the minimum of the negated costs, and the multipliers change their sign with the costs.
     form.check_linear("a bound by weak duality")
+    # A maximum is the minimum of the negated costs, and the multipliers change their sign with the costs.
     flip = 1.0 if form.sense == "min" else -1.0
     lower_bound, _ = weak_duality(form, flip * form.c, flip * duals, *implied_bounds(form))
     return flip * lower_bound + form.c0
@@ -93,6 +103,7 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
     unbounded = np.flatnonzero(~np.isfinite(np.where(reduced > 0, lower, upper)) & (reduced != 0))
     # The sum of the sizes of a reduced cost's terms: its rounding error is in proportion to it.
     magnitude = np.abs(cost[unbounded]) + abs(form.A[:, unbounded]).T @ np.abs(y)
+    # A larger reduced cost is neither rounding nor within the solver's tolerance, and nothing is proved.
     if (np.abs(reduced[unbounded]) > 2 * tolerance + 1e-9 * magnitude).any():
         return -flip * np.inf  # No bound: -inf for a minimum, inf for a maximum.
     # Each such column is taken to be at most ten times its value in the solver's point, or 10. The bound is lowered by
@@ -111,14 +122,17 @@ ULP: Final = 2.0**-52
 """Relative distance of two neighbouring doubles near 1; each rounded operation is off by at most half of it."""
 
 MAX_LOG_RATIO: Final = 700.0
-"""The largest exponent of a privacy row that the matrix represents. Beyond it, the matrix has a smaller factor, because
-exp would soon overflow a double."""
+"""The largest exponent L of a privacy row ``z_i <= exp(L) z_j`` that the matrix represents.
+
+Beyond it, the matrix has a smaller factor, because exp overflows above 709.8. ``FamilyBlock.log_ratio`` has the uncut
+L."""
 
 
 def rigorous_bound(form: StandardForm, duals: Floats) -> float:
     """Return a bound on a linear program's optimum that holds despite all rounding errors; infinite for no bound.
 
-    It is the bound of :func:`dual_bound`, lowered (raised for a maximum) by bounds on the rounding errors of each step.
+    The result is the bound of :func:`dual_bound`, lowered (raised for a maximum) by bounds on the rounding errors of
+    each step.
     Costs may differ from their true values by a few units in the last place, and so may entries of privacy rows, which
     are doubles near ``exp(eps d)``. Sides of rows and bounds of columns are taken as exact. The multipliers may be any
     numbers.
@@ -126,6 +140,9 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
     Args:
         form: The linear program. The bound also holds if some of its columns must be integers.
         duals: Multipliers of its rows, in its own sense, shape (m,).
+
+    Raises:
+        ModelError: The objective is quadratic.
     """
     form.check_linear("a rigorous bound")
     flip = 1.0 if form.sense == "min" else -1.0
@@ -145,8 +162,7 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
     is_usable[row_of[~np.isfinite(matrix.data)]] = False
     # Rows without multipliers prove nothing and cost nothing, and inf times 0 must not become NaN.
     matrix.data[~is_usable[row_of]] = 0.0
-    y = np.where(is_usable, y, 0.0)
-    y = np.where(((y > 0) & ~np.isfinite(form.row_lower)) | ((y < 0) & ~np.isfinite(form.row_upper)), 0.0, y)
+    y = _drop_wrong_signs(form, np.where(is_usable, y, 0.0))
     reduced = cost - matrix.T @ y
     # A sum of k terms is off by at most k units in the last place of the sum of their absolute values. The terms are
     # the entries of a column and its cost, and 7 more units allow for the error of the cost itself.

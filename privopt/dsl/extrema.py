@@ -1,7 +1,7 @@
 """Absolute values, maxima and minima of linear expressions, stated by variables and linear rows.
 
 ``abs(e)`` and ``maximum(...)`` are convex: rows keep the variable that stands for the function above each of its lines
-(the expressions whose maximum it is). The variable equals the function if the rest of the model pushes it down.
+(the expressions whose maximum it is). The variable equals the function if the other parts of the model push it down.
 ``minimum(...)`` is concave, and its variable must be pushed up.
 """
 
@@ -85,8 +85,11 @@ def maximum(
 
     Args:
         expressions: One or more linear expressions.
-        over: Indices for all of whose values the expressions count.
+        over: Indices whose values the extremum runs over.
         where: The tuples of their values that count, in any form that :func:`total` accepts; None for all.
+
+    Raises:
+        ModelError: An argument has another form, or there are indices although no expression has a variable.
     """
     return _extremum(True, expressions, over, where)
 
@@ -100,8 +103,11 @@ def minimum(
 
     Args:
         expressions: One or more linear expressions.
-        over: Indices for all of whose values the expressions count.
+        over: Indices whose values the extremum runs over.
         where: The tuples of their values that count, in any form that :func:`total` accepts; None for all.
+
+    Raises:
+        ModelError: An argument has another form, or there are indices although no expression has a variable.
     """
     return _extremum(False, expressions, over, where)
 
@@ -112,7 +118,7 @@ def _extremum(
     over: Index | Sequence[Index] | None,
     where: Where | None,
 ) -> sympy.Expr:
-    """Return a maximum or minimum as part of a formula; if it has no variables, as sympy's own maximum or minimum.
+    """Return a maximum or minimum as part of a formula; without variables, it is sympy's own maximum or minimum.
 
     Args:
         is_maximum: Whether it is a maximum, not a minimum.
@@ -187,12 +193,12 @@ class Epigraph:
         use = "minimised or bounded from above" if self.is_convex else "maximised or bounded from below"
         if isinstance(self.statement, sympy.Abs):
             body = self.statement.args[0]
-            way = f"implies(h, {body} >= b) and implies(1 - h, {body} <= -b)"
+            replacement = f"implies(h, {body} >= b) and implies(1 - h, {body} <= -b)"
         else:
-            way = f"an implies(h[...], expression {'>=' if self.is_convex else '<='} b) for each expression"
+            replacement = f"an implies(h[...], expression {'>=' if self.is_convex else '<='} b) for each expression"
         return (
-            f"{self.statement} may only be {use}; to bound it by b the other way, write {way}, with binaries of which "
-            "one must be 1"
+            f"{self.statement} may only be {use}; to bound it by b the other way, write {replacement}, with "
+            "binaries of which one must be 1"
         )
 
 
@@ -204,8 +210,8 @@ class FunctionReplacer:
         name: The family, or "objective", whose name begins the names of the variables.
         restricted: The family's restricted indices, with the positions of their values in each index tuple.
         epigraphs: The functions that were replaced so far, inner ones first.
-        contexts: For each of these functions, the restrictions of the sums around it, which say for which index tuples
-            its variable needs lines.
+        contexts: For each of these functions, the restrictions of the sums around it. They determine the index tuples
+            for which its variable needs lines.
     """
 
     name: str
@@ -224,7 +230,7 @@ class FunctionReplacer:
             return expression
         if isinstance(expression, _FUNCTIONS) and expression.has(Variable):
             return self._replace_function(expression, restrictions)
-        inner = _outside(restrictions, expression.over) if isinstance(expression, Total) else restrictions
+        inner = _restrictions_inside(restrictions, expression.over) if isinstance(expression, Total) else restrictions
         for argument in expression.args:
             if isinstance(argument, Restriction):
                 inner = (*inner, (argument.indices, argument.positions))
@@ -251,7 +257,7 @@ class FunctionReplacer:
         else:
             is_convex = isinstance(function, sympy.Max)
             kind, bodies = ("max" if is_convex else "min"), list(function.args)
-        around = _outside(restrictions, over)
+        around = _restrictions_inside(restrictions, over)
         if restriction is not None:
             around = (*around, (restriction.indices, restriction.positions))
         bodies = [self.replace(body, around) for body in bodies]
@@ -286,8 +292,8 @@ class FunctionReplacer:
     def _tuples_of(self, indices: tuple[Index, ...], restrictions: tuple[Any, ...]) -> Any:
         """Return the index tuples that some indices are restricted to, as ``where`` takes them; None if to none.
 
-        ``restrictions`` are those of the sums around; the family's own count as well. Only a restriction of exactly
-        these indices counts. A row for a tuple that is never used does no harm.
+        The restrictions are those of the enclosing sums, ``restrictions``, and of the family. Only a restriction of
+        exactly these indices counts. A row for a tuple that is never used does no harm.
         """
         for restricted, positions in (*restrictions, *self.restricted):
             if indices and set(restricted) == set(indices):
@@ -295,8 +301,11 @@ class FunctionReplacer:
         return None
 
 
-def _outside(restrictions: tuple[Any, ...], over: tuple[Index, ...]) -> tuple[Any, ...]:
-    """Return the restrictions that still hold inside a sum or an extremum, whose own indices hide those around it."""
+def _restrictions_inside(restrictions: tuple[Any, ...], over: tuple[Index, ...]) -> tuple[Any, ...]:
+    """Return the restrictions that still apply inside a sum or extremum over the indices ``over``.
+
+    These indices hide the restrictions of the same indices outside.
+    """
     return tuple(restriction for restriction in restrictions if not set(restriction[0]) & set(over))
 
 

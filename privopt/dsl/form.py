@@ -47,7 +47,7 @@ def _csr_matrix(value: ArrayLike | sparse.csr_matrix) -> sparse.csr_matrix:
         # Zeros are eliminated in place, and the arrays may be the caller's.
         matrix = matrix.copy()
         matrix.eliminate_zeros()
-    # A form is immutable: its arrays are shared, not copied, wherever it goes.
+    # A form is immutable: its arrays are always shared, never copied.
     for part in (matrix.data, matrix.indices, matrix.indptr):
         part.flags.writeable = False
     return matrix
@@ -105,21 +105,21 @@ class FamilyBlock:
         return f"{self.name}[{', '.join(f'{n}={x!r}' for n, x in zip(names, label, strict=True))}]"
 
     def keep_rows(self, remaining_rows: Ints) -> FamilyBlock:
-        """Return this block as it is after other rows of the form were deleted.
+        """Return this block as it is after rows of the form were deleted.
 
         Args:
             remaining_rows: Ascending numbers of the form's remaining rows, in this and in other blocks.
         """
         start, stop = np.searchsorted(remaining_rows, [self.start, self.stop]).tolist()
-        kept = remaining_rows[start:stop] - self.start
+        block_rows = remaining_rows[start:stop] - self.start
         return evolve(
             self,
             start=start,
             stop=stop,
-            positions=tuple(places[kept] for places in self.positions),
-            log_ratio=None if self.log_ratio is None else self.log_ratio[kept],
-            left=None if self.left is None else self.left[kept],
-            right=None if self.right is None else self.right[kept],
+            positions=tuple(places[block_rows] for places in self.positions),
+            log_ratio=None if self.log_ratio is None else self.log_ratio[block_rows],
+            left=None if self.left is None else self.left[block_rows],
+            right=None if self.right is None else self.right[block_rows],
         )
 
     def keep_columns(self, remaining_columns: Ints) -> FamilyBlock:
@@ -186,7 +186,11 @@ class VariableBlock:
         return self.start + int(np.prod(self.shape, dtype=np.int64))
 
     def flat(self, labels: Sequence[Hashable]) -> int:
-        """Return the position within the block of the column with these labels."""
+        """Return the position within the block of the column with these labels.
+
+        Raises:
+            ModelError: There is no such column.
+        """
         if len(labels) != len(self.sets):
             raise ModelError(f"variable {self.name} has {len(self.sets)} indices, got {len(labels)} labels")
         offset = 0
@@ -216,7 +220,7 @@ class StandardForm:
         c0: Constant of the objective.
         sense: Whether ``c x + c0`` is minimised ("min") or maximised ("max").
         A: scipy CSR matrix, shape (m, n). Privacy rows are ``z_i - exp(L) z_j <= 0``, with L cut at
-            ``LARGEST_LOG`` so that the matrix is finite (a smaller factor is stricter).
+            ``MAX_LOG_RATIO`` so that the matrix is finite (a smaller factor is stricter).
         row_lower, row_upper: Sides of the rows, shape (m,), infinite if a row has no such side.
         col_lower, col_upper: Bounds of the columns, shape (n,), infinite if a column has no such bound.
         integrality: 1 for columns that take only integers, 2 for semicontinuous columns (0 or within their bounds) and
@@ -240,7 +244,7 @@ class StandardForm:
     Q: sparse.csr_matrix | None = field(default=None, converter=_optional_matrix)
 
     def __attrs_post_init__(self) -> None:
-        """Check shapes and numbers; an error about a NaN or another impossible number names its row or column."""
+        """Check shapes and numbers; a ModelError names the row, the column or the position of a wrong number."""
         m, n = self.A.shape
         # c, bounds and integrality have an entry for each column, sides one for each row.
         sizes = {"c": n, "col_lower": n, "col_upper": n, "integrality": n, "row_lower": m, "row_upper": m}
@@ -311,7 +315,7 @@ class StandardForm:
         return evolve(self, c=gradient, c0=self.objective_at(point) - sum_products(gradient, point), Q=None)
 
     def check_linear(self, subject: str) -> None:
-        """Raise a ModelError if the objective is quadratic; ``subject`` is what cannot take it."""
+        """Raise a ModelError if the objective is quadratic; ``subject`` begins the message."""
         if self.Q is not None:
             raise ModelError(f"{subject} takes no quadratic objective")
 

@@ -21,8 +21,8 @@ def as_doubles(values: Any) -> Floats:
     """Return numbers as an array of doubles.
 
     Raises:
-        TypeError, ValueError: They are no real numbers, or some may be missing (a masked array). NumPy alone would drop
-            the imaginary parts of complex numbers, and the mask.
+        TypeError, ValueError: The values are not real numbers, or some may be missing (a masked array). NumPy alone
+            would drop the imaginary parts of complex numbers, and the mask.
     """
     if isinstance(values, np.ma.MaskedArray):
         raise TypeError("a masked array")
@@ -36,7 +36,7 @@ def as_doubles(values: Any) -> Floats:
 
 
 def as_double_matrix(matrix: Any) -> Any:
-    """Return a vector or matrix as an array of doubles, or as CSR of doubles if it is of one of SciPy's sparse kinds.
+    """Return a vector or matrix as an array of doubles, or as CSR of doubles if it is a SciPy sparse matrix or array.
 
     Raises:
         TypeError, ValueError: As for :func:`as_doubles`.
@@ -49,7 +49,7 @@ def as_double_matrix(matrix: Any) -> Any:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Raise an error for a masked array, some of whose numbers are missing; ``name`` is what it meets or belongs to."""
+    """Raise a ModelError for a masked array, some of whose numbers are missing; ``name`` begins the message."""
     if isinstance(values, np.ma.MaskedArray):
         raise ModelError(f"{name}: {MASKED_ADVICE}")
 
@@ -102,7 +102,7 @@ def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> A
 def _read_entries(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> Iterable[tuple[Any, float]] | None:
     """Return pairs of a label and a number, or None if the source has no labels.
 
-    The number of ``sets`` tells how many columns of a polars table are labels. ``name`` begins error messages.
+    A polars table has one column of labels for each of the ``sets``. ``name`` begins error messages.
     """
     if isinstance(source, Mapping):
         return source.items()

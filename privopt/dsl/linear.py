@@ -70,6 +70,9 @@ def exp(exponent: Expression) -> sympy.Expr:
 
     >>> exp(1.5)
     exp(1.5)
+
+    Raises:
+        ModelError: The exponent is neither an expression nor a finite number.
     """
     expression = as_expression(exponent)
     if not expression.is_number:
@@ -128,9 +131,12 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
 
     Returns:
         The restricted indices, and for each of them the positions of its values, shape (P,).
+
+    Raises:
+        ModelError: The tuples have another form or length, or a label or position is not in its set.
     """
     tuples: Any = where
-    names_indices = isinstance(tuples, tuple) and len(tuples) == 2 and _all_indices(tuples[0])
+    names_indices = isinstance(tuples, tuple) and len(tuples) == 2 and _are_indices(tuples[0])
     if names_indices:
         restricted: tuple[Index, ...] = (tuples[0],) if isinstance(tuples[0], Index) else tuple(tuples[0])
         tuples = tuples[1]
@@ -156,7 +162,7 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
         else:
             # One index: a label may also be written as a tuple of one entry.
             column = [x[0] if isinstance(x, tuple | list) and len(x) == 1 else x for x in entries]
-            # An empty sequence does not tell how many indices it restricts, so it restricts all.
+            # An empty sequence does not show how many indices it restricts, so it restricts all.
             columns = [column] if entries else [np.zeros(0, np.int64)] * len(restricted if names_indices else indices)
     if not names_indices:
         restricted = tuple(indices[: len(columns)])
@@ -174,7 +180,7 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
     return restricted, tuple(places)
 
 
-def _all_indices(value: object) -> bool:
+def _are_indices(value: object) -> bool:
     """Return whether a value is an index or a non-empty sequence of indices."""
     return isinstance(value, Index) or (
         isinstance(value, tuple | list) and bool(value) and all(isinstance(x, Index) for x in value)
@@ -190,6 +196,9 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
         where: The tuples of index values to sum over, as labels or positions; None for all. The form
             ``((i, k), tuples)`` may also name indices that are not summed over. Each row then sums over the tuples that
             agree with the values of these indices in the row.
+
+    Raises:
+        ModelError: An argument has another form, or an index occurs twice.
     """
     indices = read_indices(over, "total")
     args: list[Any] = [as_expression(expression), sympy.Tuple(*indices)]
@@ -201,7 +210,7 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
 def read_indices(over: Index | Sequence[Index], name: str) -> tuple[Index, ...]:
     """Return the indices ``over`` as a tuple, and refuse repeated ones; ``name`` ("total", "maximum") begins errors."""
     indices = tuple(over) if isinstance(over, Iterable) and not isinstance(over, sympy.Expr) else (over,)
-    if not _all_indices(indices):
+    if not _are_indices(indices):
         raise ModelError(f"{name}: over must be an index or several, got {over!r}")
     if len(set(indices)) < len(indices):
         raise ModelError(f"{name}: an index occurs twice in over")
@@ -264,7 +273,7 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
     Raises:
         ModelError: A product or function of variables, which is not linear; the message names the term.
     """
-    # A scalar variable stands for itself; others appear with their indices only.
+    # A scalar variable appears as it is; others appear with their indices only.
     if isinstance(expression, Access | Variable):
         base = expression.base if isinstance(expression, Access) else expression
         if isinstance(base, Variable):
@@ -383,7 +392,11 @@ class Coefficient:
     """
 
     def __init__(self, expression: sympy.Expr, where: str) -> None:
-        """Compile an expression in params, indices and numbers; error messages name ``where``, such as the family."""
+        """Compile an expression in params, indices and numbers; error messages name ``where``, such as the family.
+
+        Raises:
+            ModelError: The expression is not real, or has symbols other than params and indices.
+        """
         # Such as log(0) and sqrt(-1), which sympy evaluates before they get here.
         if expression.has(sympy.zoo, sympy.nan, sympy.I):
             raise ModelError(f"{where}: the coefficient {expression} must be a real number")
@@ -462,6 +475,9 @@ def param_values(access: Param | Access, places: Places, size: int, where: str) 
         places: The positions of the values of each index, shape (size,).
         size: Number of index tuples.
         where: The place that an error message names: the family or "objective".
+
+    Raises:
+        ModelError: A value is NaN, or a position is outside the param's set.
     """
     if isinstance(access, Param):
         return np.broadcast_to(np.asarray(access.values(), dtype=np.float64), (size,))

@@ -1,4 +1,4 @@
-"""Import the modelling language, with sympy and SciPy, without slow collections of garbage then and at the exit."""
+"""Import the modelling language, with sympy and SciPy, and avoid slow garbage collections then and at exit."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from importlib import import_module
 def load_language() -> None:
     """Import the language while the collector of cyclic garbage is paused, unless sympy is loaded already.
 
-    Importing sympy and SciPy creates some 10^5 objects that live as long as the program. Collections during the import
-    would examine all of them again and again. When Python exits, it collects again, which takes some 0.1 s of CPU time
-    with these objects, and mostly frees memory that the operating system frees anyway. So all objects that exist at the
-    exit, also the program's own, are exempted from these last collections (``gc.freeze``), but not from earlier ones.
-    Finalizers of objects in reference cycles may then not run, which Python does not promise at the exit either.
+    Importing sympy and SciPy creates about 10^5 objects that live as long as the program. Collections during the import
+    would examine all of them again and again. When Python exits, it collects again, which takes about 0.1 s of CPU time
+    with these objects, and mostly frees memory that the operating system frees anyway. So all objects that exist at
+    exit, including the program's own, are exempted from these last collections (``gc.freeze``), but not from earlier
+    ones. Finalizers of objects in reference cycles may then not run; Python does not promise to run them at exit.
     """
     if "sympy" in sys.modules:
         return

@@ -70,6 +70,9 @@ def broadcast_side(name: str, side_name: str, value: ArrayLike, rows: int) -> Fl
         side_name: "lower" or "upper", for messages.
         value: One number for all rows, or one for each row.
         rows: Number of rows.
+
+    Raises:
+        ModelError: The value is not numbers, has another shape, or contains a NaN.
     """
     subject = f"block {name}: {side_name}"
     sides = _broadcast_numbers(subject, _read_numbers(subject, value), (rows,)).copy()
@@ -84,6 +87,9 @@ def between(lower: Expression, expression: Expression, upper: Expression) -> Ran
     Args:
         lower, upper: Numbers or parameters, without variables.
         expression: A linear expression.
+
+    Raises:
+        ModelError: An argument is not an expression.
     """
     return Range(as_expression(lower), as_expression(expression), as_expression(upper))
 
@@ -97,6 +103,9 @@ def implies(binary: Expression, relation: sympy.Rel | Range) -> Implication:
     Args:
         binary: A binary variable ``h[j]`` or its complement ``1 - h[j]``.
         relation: ``<=``, ``>=`` or ``Eq`` of linear expressions, or ``between``.
+
+    Raises:
+        ModelError: The binary is not an expression, or the relation is one of whole variables.
     """
     if isinstance(relation, VectorRelation):
         raise ModelError(f"implies({binary}, ...): got a relation of whole variables; write it with indices")
@@ -178,9 +187,12 @@ def relation_text(relation: sympy.Rel | Range) -> str:
 
 
 def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
-    """Return the terms of the left side minus the right side, and the operator; refuse relations that cannot be rows.
+    """Return the terms of the left side minus the right side, and the operator.
 
     ``where`` is the place that an error message names.
+
+    Raises:
+        ModelError: The relation cannot be a row: it has another operator, no variable, or a term that is not linear.
     """
     if isinstance(relation, np.ndarray):
         raise ModelError(
@@ -223,7 +235,7 @@ def negate_term(term: Term) -> Term:
     return Term(-term.coefficient, term.variable, term.indices, term.bindings)
 
 
-def family(
+def build_family(
     name: str,
     relation: Relation,
     forall: Index | Sequence[Index],
@@ -240,6 +252,9 @@ def family(
         where: The index tuples that get a row, in any form that ``read_tuples`` accepts; None for all.
         privacy: Whether the rows must be privacy rows ``z_i <= exp(...) z_j``; None to decide by their shape.
         kind: Kind of the rows. For an implication it is replaced by "indicator".
+
+    Raises:
+        ModelError: An argument cannot be used; the message names the family.
     """
     location = f"family {name}"
     indices = (forall,) if isinstance(forall, Index) else tuple(forall)
@@ -303,7 +318,10 @@ def _replace_functions(
         row: The relation.
         replacer: Records the functions that it replaces.
         location: The place that an error message names.
-        is_implied: Whether the relation belongs to an implication, where such functions are not allowed.
+        is_implied: Whether the relation belongs to an implication.
+
+    Raises:
+        ModelError: An implication, or a side of a range, has such a function.
     """
     sides = (row.lower, row.expression, row.upper) if isinstance(row, Range) else getattr(row, "args", ())
     if not any(isinstance(side, sympy.Expr) and has_functions(side) for side in sides):
@@ -324,7 +342,7 @@ def line_families(epigraph: Epigraph) -> list[Family]:
     """Return one family for each line of a function, whose rows keep the function's variable above or below it."""
     relation = Ge if epigraph.is_convex else Le
     return [
-        family(name, relation(epigraph.term, line.body), line.indices, line.where, False, "piecewise")
+        build_family(name, relation(epigraph.term, line.body), line.indices, line.where, False, "piecewise")
         for name, line in zip(epigraph.line_names, epigraph.lines, strict=True)
     ]
 
@@ -371,7 +389,7 @@ def variable_block(variable: Variable) -> VariableBlock:
 
 
 def _read_numbers(subject: str, values: ArrayLike) -> Floats:
-    """Return values as an array of doubles; ``subject`` begins the message if they are no numbers."""
+    """Return values as an array of doubles; ``subject`` begins the message if they are not numbers."""
     try:
         return as_doubles(values)
     except (TypeError, ValueError):
@@ -394,11 +412,14 @@ def piecewise_lines(
     Args:
         name: The name of the piecewise term, for messages.
         shape: Sizes of the sets that the term is indexed by; () for a single function.
-        breakpoints: Increasing numbers, shape (B,) for all functions or (*shape, B), with B of 2 or more.
+        breakpoints: Increasing numbers, shape (B,) for all functions or (*shape, B), where B is at least 2.
         values: The function at the breakpoints, in a shape that broadcasts to that of the breakpoints.
 
     Returns:
         Slopes and intercepts, shape (*shape, pieces), and "convex", "concave" or "linear" (a single line).
+
+    Raises:
+        ModelError: The breakpoints do not increase, or a function is neither convex nor concave.
     """
     points = _read_numbers(f"piecewise {name}: breakpoints", breakpoints)
     points = points if points.ndim else points.reshape(1)

@@ -1,6 +1,6 @@
 """The container of a model: variables, params, families of constraints, and the objective.
 
-A model holds symbols only. Compiling turns it into arrays, and solving hands these to a backend.
+A model consists of symbols only. Compiling turns it into arrays, which a backend then solves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from privopt.dsl.extrema import Epigraph, FunctionReplacer
 from privopt.dsl.form import StandardForm
 from privopt.dsl.labelled import as_double_matrix
 from privopt.dsl.linear import Eq, Expression, Ge, Le, Term, Where, as_expression
-from privopt.dsl.lowering import Block, Family, Relation, broadcast_side, family, line_families, piecewise_lines
+from privopt.dsl.lowering import Block, Family, Relation, broadcast_side, build_family, line_families, piecewise_lines
 from privopt.dsl.outcome import Basis
 from privopt.dsl.quadratic import QuadraticTerm, quadratic_terms
 from privopt.dsl.relations import refuse_copy
@@ -133,10 +133,8 @@ class Model:
         return self._sense
 
     def _check_name(self, name: str, kind: str) -> None:
-        """Refuse a name that is empty or taken, because errors, duals and values are looked up by name.
-
-        ``kind`` says in the message what the name is for, such as "variable".
-        """
+        """Refuse a name that is empty or taken. ``kind`` is the kind of the named part, for the message."""
+        # Names must be distinct, because errors, duals and values are looked up by them.
         if not isinstance(name, str) or not name:
             raise ModelError(f"{kind}: its name must be a text, got {name!r}")
         if name in self._names:
@@ -159,6 +157,9 @@ class Model:
                 They can be changed later: ``z.upper = 2``.
             kind: "continuous", "integer", "binary" for an integer between 0 and 1, or "semicontinuous" for a number
                 that is 0 or within the bounds, which must be finite and at least 0.
+
+        Raises:
+            ModelError: The name is taken, or the kind, a set or a bound cannot be used.
         """
         if kind not in get_args(Kind):
             kinds = "continuous, integer, semicontinuous or binary"
@@ -189,10 +190,8 @@ class Model:
         self._variables.append(variable)
 
     def _check_owner(self, where: str, variables: Iterable[Variable | None]) -> None:
-        """Refuse variables of another model, because the numbers of their columns mean other variables in this one.
-
-        ``where`` is the place that the error message names.
-        """
+        """Refuse variables of another model; ``where`` is the place that the error message names."""
+        # The column numbers of another model mean other variables in this one.
         for variable in variables:
             if variable is not None and variable.owner is not self:
                 owner_name = variable.owner.name
@@ -214,6 +213,9 @@ class Model:
 
         Returns:
             The parameter. Its numbers can be changed later: ``p.value = ...``, or ``solve(params={"p": ...})``.
+
+        Raises:
+            ModelError: The name is taken, or the numbers do not fit the sets.
         """
         self._check_name(name, "param")
         param = Param(name, tuple(sets) or None, source)
@@ -225,6 +227,9 @@ class Model:
         """Set a linear or quadratic objective to minimise; ``replace`` must be True if the model has one already.
 
         A quadratic objective must be convex, which :meth:`compile` checks, and is solved by HiGHS.
+
+        Raises:
+            ModelError: The model has an objective already, or the expression cannot be one; the message says why.
         """
         self._set_objective(expression, "min", replace)
 
@@ -252,7 +257,7 @@ class Model:
         self._quadratic_terms, self._objective_epigraphs = tuple(quadratic), tuple(epigraphs)
 
     def _set_objective(self, expression: Expression, sense: Literal["min", "max"], replace: bool) -> None:
-        """Set the objective, an expression whose indices are all summed over."""
+        """Set the objective, as :meth:`minimize` and :meth:`maximize` describe it."""
         if self._objective is not None and not replace:
             raise ModelError(f"model {self.name}: the objective is set already; replace=True puts another in its place")
         formula = as_expression(expression)
@@ -268,7 +273,7 @@ class Model:
         self._put_objective(formula, sense, terms, quadratic, replacer.epigraphs)
 
     def _adopt_epigraphs(self, where: str, epigraphs: Iterable[Epigraph]) -> None:
-        """Make the variables of functions those of this model, and check that their lines can be stated."""
+        """Make the variables of absolute values and extrema belong to this model, and check their lines."""
         for epigraph in epigraphs:
             epigraph.variable.owner, epigraph.variable.start = self, 0
             for lines in line_families(epigraph):
@@ -307,17 +312,14 @@ class Model:
             if forall != ():
                 raise ModelError(f"family {name}: a relation of whole variables has its own indices, got forall")
             relation, forall = relation.relation, relation.indices
-        self._add_family(family(name, relation, forall, where, privacy, "rows"), replace)
-
-    def _add_family(self, family: Family, replace: bool = False) -> None:
-        """Add a family of rows, whose variables must all belong to this model."""
-        self._adopt_epigraphs(f"family {family.name}", family.epigraphs)
-        self._check_owner(f"family {family.name}", (t.variable for t in family.all_terms))
+        family = build_family(name, relation, forall, where, privacy, "rows")
+        self._adopt_epigraphs(f"family {name}", family.epigraphs)
+        self._check_owner(f"family {name}", (t.variable for t in family.all_terms))
         # Added last, so that a refused family leaves the model as it was.
         self._insert_rows(family, replace)
 
     def _insert_rows(self, rows: Family | Block, replace: bool) -> None:
-        """Append rows, or put them in the place of the rows of the same name."""
+        """Append rows, or replace the rows of the same name by them."""
         if replace:
             self._families[self._family_number(rows.name)] = rows
         else:
@@ -335,7 +337,7 @@ class Model:
         self._names.remove(name)
 
     def _family_number(self, name: str) -> int:
-        """Return the position of a family among the families, or refuse one that must not be replaced or removed."""
+        """Return the position of the family ``name``, or refuse one that must not be replaced or removed."""
         names = [rows.name for rows in self._families]
         if name not in names:
             raise ModelError(f"no family is called {name!r}; there are {', '.join(names) or 'none'}")
@@ -371,6 +373,9 @@ class Model:
 
         Returns:
             The variable, over the sets of forall, for use as in ``m.minimize(total(w[i] * t[i], over=i))``.
+
+        Raises:
+            ModelError: A function is neither convex nor concave, a name is taken, or an argument cannot be used.
         """
         indices = (forall,) if isinstance(forall, Index) else tuple(forall)
         sets = tuple(i.index_set for i in indices)
@@ -380,7 +385,7 @@ class Model:
         self._check_name(name, "variable")
         self._check_name(rows, "family")
         # Free, because the function's values may be negative: only its lines bound it.
-        variable = self._create_variable(name, sets, None, None, "continuous")
+        variable = self._create_variable(name, sets, lower=None, upper=None, kind="continuous")
         pieces = IndexSet(f"{name} pieces", slopes.shape[-1])
         # The pieces are one more index of the family, so that a single relation states all lines.
         q = Index("q", pieces)
@@ -390,7 +395,7 @@ class Model:
         line = slope[line_indices] * as_expression(expression) + intercept[line_indices]
         term = variable[indices] if indices else variable
         relation = {"convex": Ge, "concave": Le, "linear": Eq}[curvature](term, line)
-        lines = family(rows, relation, line_indices, where, False, "piecewise")
+        lines = build_family(rows, relation, line_indices, where, False, "piecewise")
         self._check_owner(f"family {rows}", (t.variable for t in lines.all_terms))
         self._add_variable(variable)
         self._insert_rows(lines, replace=False)
@@ -417,6 +422,9 @@ class Model:
                 numbers from ``Variable.columns``.
             lower, upper: Sides of the rows: numbers, or arrays with one entry for each row.
             replace: Whether the rows replace the existing family of the same name.
+
+        Raises:
+            ModelError: An argument cannot be used; the message says why.
         """
         try:
             block_matrix = sparse.csr_matrix(as_double_matrix(matrix))
@@ -447,6 +455,9 @@ class Model:
         """Compile the model to arrays, which takes a second or two for 1e6 rows.
 
         Families whose parameters and bounds have not changed since the last call are not compiled again.
+
+        Raises:
+            ModelError: A part of the model cannot be compiled; the message names it.
         """
         families = list(self._families)
         epigraphs = [*self._objective_epigraphs]
@@ -477,8 +488,7 @@ class Model:
         for epigraph in epigraphs:
             names = {epigraph.variable.name, *epigraph.line_names}
             for name in sorted(names & taken):
-                text = f"the name {name!r} is that of {epigraph.statement}; take another"
-                raise ModelError(f"model {self.name}: {text}")
+                raise ModelError(f"model {self.name}: the name {name!r} is that of {epigraph.statement}; take another")
             # The functions of a family called "objective" have the names of those of the objective.
             taken |= names
 
@@ -534,6 +544,8 @@ class Model:
             UnboundedError: The objective improves without limit.
             StoppedError: The solver reached a limit before it found a feasible point.
             SolverError: The solver failed, or none of its answers passed the checks.
+            ModelError: The model cannot be compiled, or ``params`` or ``start`` does not fit it.
+            UsageError: An option is unknown or not allowed, or the solver does not take such a model.
         """
         if params is not None:
             self.set_params(params)
@@ -557,10 +569,13 @@ class Model:
         return solution
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to an MPS or LP file, as the path ends in ``.mps`` or ``.lp``, with row and column names.
+        """Write the model to an MPS or LP file (by the path's ending, ``.mps`` or ``.lp``), with row and column names.
 
-        See :func:`privopt.dsl.write_form`. Privacy rows are written with their factors exp(L), rounded down, for
-        which exponents L above 700 are reduced to 700: the rows in the file are never looser.
+        See :func:`privopt.dsl.write_form`. Privacy rows are written with their factors exp(L), rounded down; exponents
+        L above 700 are reduced to 700. So the rows in the file are never looser.
+
+        Raises:
+            ModelError, UsageError: As for :meth:`compile` and ``write_form``.
         """
         from privopt.dsl.model_files import write_form
 

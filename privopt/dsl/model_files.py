@@ -21,7 +21,7 @@ MAX_NAME = 100
 """Longer names are shortened to this many characters, because readers of LP files refuse long names."""
 _NOT_IN_MPS = re.compile(r"[^!-~]")
 _NOT_IN_LP = re.compile(r"[^A-Za-z0-9_.(),]")
-"""The characters that names in files of these formats must not have."""
+"""The characters that names in MPS and LP files must not have."""
 _LP_WORD = re.compile(
     "st|s[.]t[.]|subject|such|min|minimi[sz]e|minimum|max|maximi[sz]e|maximum|free|inf|infinity|bounds?|bin|binary|binaries"
     "|gen|generals?|integers?|int|semis?|semi-continuous|sos[12]?|end|obj",
@@ -32,9 +32,9 @@ _MPS_WORD = re.compile(
     "|delayedrows|modelcuts|indicators|sets|sos[12]?|gencons|pwlobj|pwlnam|pwlcon|endata",
     re.IGNORECASE,
 )
-"""The words that readers of these formats take for keywords."""
+"""The words that readers of LP and MPS files take for keywords."""
 TERMS_IN_LINE = 6
-"""The largest number of terms in a line of an LP file."""
+"""The largest number of terms on one line of an LP file."""
 
 
 @frozen
@@ -60,7 +60,7 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
         name: The model's name in the file.
 
     Raises:
-        UsageError: The path has another ending, or a model without variables is to be an .lp file.
+        UsageError: The path has another ending, or the model has no variables and the path ends in ``.lp``.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in (".mps", ".lp"):
@@ -69,7 +69,7 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
         raise UsageError("a model in an .lp file must have a variable, got none: write it as .mps")
     # Readers do not agree on semicontinuous columns: CBC takes their lower bounds for bounds of the column.
     form = expand_semicontinuous(form)
-    # Readers take fractional bounds of integer columns, and some of them then answer wrongly.
+    # Readers accept fractional bounds of integer columns, but some of them then return wrong answers.
     lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
     form = evolve(form, A=_stricter_matrix(form), col_lower=lower, col_upper=upper)
     lines = _mps_lines(form, name) if suffix == ".mps" else _lp_lines(form, name)
@@ -80,8 +80,8 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
 def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
     """Return the matrix with the factors of privacy rows rounded down, so that the rows in a file are never looser.
 
-    The nearest double to a factor ``exp(L)`` may be above it. The exponent is lowered by more than the rounding errors
-    of ``exp`` and of the product that gave L, as for a solver.
+    The nearest double to a factor ``exp(L)`` may be above it. As for a solver, the exponent is lowered by more than the
+    rounding errors of ``exp`` and of the product that gave L.
     """
     matrix = form.A
     data = matrix.data.copy()
@@ -92,7 +92,7 @@ def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
         rows = np.repeat(np.arange(len(block)), np.diff(matrix.indptr[block.start : block.stop + 1]))
         exponents = np.minimum(block.log_ratio, MAX_LOG_RATIO)
         lowered = np.exp(exponents - EXPONENT_ROUNDING * (4.0 + np.abs(exponents)))
-        # One double less, because the smallest doubles have fewer digits.
+        # Also one double less: the smallest doubles have fewer digits, which the margin does not cover.
         factors = np.nextafter(lowered, 0.0)
         # The entry of z_j. A row with the same column on both sides has none, or a single one without a factor.
         is_factor = (matrix.indices[entries] == block.right[rows]) & (data[entries] < 0)
@@ -126,7 +126,7 @@ def _avoid_words(names: list[str], kind: str, *, is_lp: bool) -> list[str]:
     """Prefix names that readers take for a keyword or a number with ``kind_`` (``row_`` or ``column_``).
 
     Readers of LP files that parse numbers with C's ``strtod`` take the beginning of "inflow" or "nanny" for a number.
-    Some readers of MPS files ignore indentation, and take a line that begins with "RHS" for the head of a section.
+    Some readers of MPS files ignore indentation, and take a line that begins with "RHS" for the header of a section.
     """
     if not is_lp:
         return [f"{kind}_{name}" if _MPS_WORD.fullmatch(name) else name for name in names]
@@ -146,6 +146,7 @@ def _make_distinct(names: list[str], forbidden: re.Pattern[str]) -> list[str]:
         candidate, number = cleaned, last_numbers.get(cleaned, 1)
         while candidate in taken:
             number += 1
+            # Eight characters are enough for the underscore and a number of seven digits.
             candidate = f"{cleaned[: MAX_NAME - 8]}_{number}"
         last_numbers[cleaned] = number
         taken.add(candidate)
@@ -202,7 +203,7 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
             yield f" {kind} BOUND {column}{'' if value is None else f' {_number(value)}'}"
     if form.Q is not None:
         yield "QUADOBJ"
-        # The lower triangle of the symmetric matrix, of which the objective has a half.
+        # The lower triangle of the symmetric matrix Q; in this format the objective has x' Q x / 2.
         lower_half = sparse.tril(form.Q).tocoo()
         for row, column, value in zip(lower_half.row, lower_half.col, lower_half.data.tolist(), strict=True):
             yield f" {names.columns[column]} {names.columns[row]} {_number(value)}"
@@ -274,7 +275,7 @@ def _lp_lines(form: StandardForm, name: str) -> Iterator[str]:
 
 
 def _lp_terms(name: str, columns: list[int], values: list[float], names: FileNames) -> Iterator[str]:
-    """Yield the lines of a row: its name, then its terms, TERMS_IN_LINE in each line.
+    """Yield the lines of a row: its name, then its terms, at most TERMS_IN_LINE on each line.
 
     Args:
         name: The row's name in the file.
@@ -296,7 +297,7 @@ def _lp_quadratic(matrix: sparse.csr_matrix, names: FileNames) -> Iterator[str]:
     yield "  + ["
     for row, column, value in zip(half.row.tolist(), half.col.tolist(), half.data.tolist(), strict=True):
         product = f"{names.columns[row]} ^ 2" if row == column else f"{names.columns[row]} * {names.columns[column]}"
-        # The lower triangle has each product of two variables once, and the whole matrix twice.
+        # The lower triangle has each product of two variables once, but the full matrix has it twice.
         size = abs(value) if row == column else 2 * abs(value)
         yield f"  {'-' if value < 0 else '+'} {_number(size)} {product}"
     yield "  ] / 2"

@@ -1,7 +1,7 @@
 """The operators of expressions: comparisons as they are written, arithmetic of vectors, and errors for other uses.
 
 sympy's own operators would evaluate or rearrange relations, and its errors do not say what to write instead. So every
-class of expressions that a user can hold mixes in :class:`Operators`: variables, parameters, accesses, sums over
+class of expressions that users meet mixes in :class:`Operators`: variables, parameters, accesses, sums over
 indices and extrema in their own modules, and here subclasses of sympy's sum, product, power, absolute value,
 exponential and logarithm. So ``0 <= x + y <= 1`` is refused in the same words as ``0 <= x <= 1``.
 :func:`with_operators` converts the outermost operation to its subclass, and :func:`as_plain` converts it back, before
@@ -59,12 +59,12 @@ class Operators:
     """
 
     __slots__ = ()
-    # Above that of sympy's own expressions, so that sympy leaves mixed arithmetic to the methods here.
+    # Above the priority of sympy's own expressions, so that sympy leaves mixed arithmetic to the methods here.
     _op_priority: ClassVar[float] = 11.0
-    # sympy would otherwise take an object with ``__iter__`` for a sequence.
+    # Without this, sympy would take an object with ``__iter__`` for a sequence.
     _iterable = False
 
-    # Whether the class is that of expressions over whole sets, whose relations are of vectors whatever the other side.
+    # Whether the class is that of expressions over whole sets. A relation with one of them is a relation of vectors.
     _is_expression_of_vectors: ClassVar[bool] = False
 
     def _as_vector(self) -> Any:
@@ -84,7 +84,12 @@ class Operators:
         return self._compare(Above, other)
 
     def _compare(self, relation: type[sympy.Rel], other: Any) -> Any:
-        """Return a relation as it is written: of vectors if a side is one, and otherwise of scalars."""
+        """Return a relation as it is written: of vectors if either side is a vector, and otherwise of scalars.
+
+        Args:
+            relation: The class of the relation.
+            other: The right side.
+        """
         other = as_number(other)
         vector = self._as_vector()
         other_vector: Any = other._as_vector() if isinstance(other, Operators) else None
@@ -203,7 +208,7 @@ class Operators:
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         refuse_copy(str(self))
 
-    # What follows refuses uses that are no formulas, and says what to write instead.
+    # The methods below refuse uses that are not formulas. Their errors say what to write instead.
 
     def __iter__(self) -> Any:
         advice = "total(..., over=...) is the sum over an index"
@@ -212,11 +217,11 @@ class Operators:
         raise MisuseError(f"{self} cannot be iterated over; {advice}")
 
     def __contains__(self, value: object) -> bool:
-        # Python would ask __iter__, and replace its error by one of its own.
+        # Without this method, Python would call __iter__, and replace its error by another.
         return value in iter(self)
 
     def _refuse_remainder(self, other: object) -> NoReturn:
-        """Raise the error of ``%``, ``//`` and ``divmod``."""
+        """Raise the error for ``%``, ``//`` and ``divmod``."""
         raise MisuseError(
             f"{self}: % and // are no linear operations; state x == n*q + r by Eq, with an integer variable q and a "
             "variable r from 0 to n - 1"
@@ -225,7 +230,7 @@ class Operators:
     __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __divmod__ = __rdivmod__ = _refuse_remainder
 
     def _refuse_bits(self, other: object = None) -> NoReturn:
-        """Raise the error of ``&``, ``|``, ``^``, ``~``, ``<<`` and ``>>``."""
+        """Raise the error for ``&``, ``|``, ``^``, ``~``, ``<<`` and ``>>``."""
         raise MisuseError(
             f"{self}: &, |, ^, ~, << and >> are no operations of expressions; write ** for a power, 1 - h for 'not' of "
             "a binary h, and rows such as g + h >= 1 for 'or'"
@@ -235,14 +240,14 @@ class Operators:
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __invert__ = _refuse_bits
 
     def _refuse_as_number(self, *_: object) -> NoReturn:
-        """Raise the error of ``float``, ``int``, ``round`` and the functions of ``math``."""
+        """Raise the error for ``float``, ``int``, ``round`` and the functions of ``math``."""
         raise MisuseError(f"{self} is no number before a solve; its value is solution[...] of the variable afterwards")
 
     __float__ = __int__ = __complex__ = __round__ = __trunc__ = __floor__ = __ceil__ = _refuse_as_number
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Apply an operator that NumPy was asked for, with an array on either side, or refuse the function."""
-        # NumPy hands its scalars over as arrays without axes.
+        """Apply an operator that NumPy was called for, with an array on either side, or refuse the function."""
+        # NumPy passes its scalars as arrays without axes.
         inputs = tuple(as_number(value) for value in inputs)
         left, right = inputs[0], inputs[-1]
         if ufunc.__name__ in ("equal", "not_equal"):
@@ -270,22 +275,22 @@ class Operators:
 
     @property
     def _data(self) -> NoReturn:
-        """Refuse a masked array on the left. It asks for this attribute, and would multiply entry by entry."""
+        """Refuse a masked array on the left, which reads this attribute and would multiply entry by entry."""
         raise ModelError(f"{self}: {MASKED_ADVICE}")
 
     def _refuse_numpy(self, name: str) -> NoReturn:
-        """Raise the error of a function of NumPy, called ``name``."""
+        """Raise the error for a function of NumPy, called ``name``."""
         advice = _NUMPY_ADVICE.get(name, "use operators, maximum, minimum, abs and total")
         raise MisuseError(f"numpy.{name} takes numbers, and {self} is none before a solve; {advice}")
 
 
 def as_number(value: Any) -> Any:
-    """Return a scalar of NumPy's, or an array without axes, as Python's number, and any other value unchanged.
+    """Return a NumPy scalar, or an array without axes, as a Python number, and any other value unchanged.
 
     sympy would keep the precision of a float32, 24 bits, and round the numbers that it is combined with.
     """
     if isinstance(value, np.longdouble | np.clongdouble):
-        # Their items are of the same types, because Python has no such numbers.
+        # Their item() has the same type, because Python has no such numbers.
         return float(value) if isinstance(value, np.longdouble) else complex(value)
     is_scalar = isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0)
     return value.item() if is_scalar and not isinstance(value, np.ma.MaskedArray) else value
@@ -306,7 +311,7 @@ def is_vector(value: Any) -> bool:
 
 
 def refuse_array_beside(scalar: Any) -> NoReturn:
-    """Raise the error of an array that is compared with a scalar."""
+    """Raise the error for an array that is compared with a scalar."""
     raise ModelError(
         f"{scalar} meets an array; write the array with indices, as p[i], where p is a param, or compare it with a "
         "whole variable"
@@ -332,7 +337,7 @@ class _Power(Operators, sympy.Pow):  # type: ignore[misc]
 
 
 class Abs(Operators, sympy.Abs):  # type: ignore[misc]
-    """The absolute value of an expression. sympy prints the class by its name, which is therefore sympy's."""
+    """The absolute value of an expression. It has the name of sympy's class, because sympy prints that name."""
 
     __slots__ = ()
 
@@ -361,9 +366,9 @@ _SYMPY_CLASSES = {subclass: sympy_class for sympy_class, subclass in _SUBCLASSES
 
 
 def with_operators(expression: Any) -> Any:
-    """Return an operation of sympy's (one of ``_SUBCLASSES``) with the operators of this module, others unchanged.
+    """Return an operation of sympy (one of ``_SUBCLASSES``) with the operators of this module, and others unchanged.
 
-    Only the outermost operation gets them, so that sympy compares and simplifies what is inside as usual.
+    Only the outermost operation gets them, so that sympy compares and simplifies the operations inside as usual.
     """
     return _rebuild(expression, _SUBCLASSES)
 
@@ -374,7 +379,10 @@ def as_plain(expression: Any) -> Any:
 
 
 def _rebuild(expression: Any, classes: dict[Any, Any]) -> Any:
-    """Return an expression in the class that replaces its own, with the same arguments, which are not simplified."""
+    """Return an expression in the class that replaces its own in ``classes``, with the same arguments.
+
+    The arguments are not simplified. An expression of any other class is returned unchanged.
+    """
     new_class = classes.get(type(expression))
     if new_class is None:
         return expression

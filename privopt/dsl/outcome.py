@@ -62,7 +62,7 @@ class Basis:
         )
 
     def carry_over(self, old_form: StandardForm, form: StandardForm) -> Basis:
-        """Return a basis for ``form``, which ``old_form``, the form of this basis, was changed to.
+        """Return a basis for ``form``, a changed version of ``old_form``, to which this basis belongs.
 
         Variables and families that have the same name and size in the old form keep their status. Other columns are at
         their lower bounds, and other rows are basic. If the result is not a valid basis, the solver repairs it.
@@ -85,14 +85,14 @@ class Basis:
 
 
 def _layout(form: StandardForm) -> list[tuple[str, int, int]]:
-    """Return the name, start and end of each variable and family of a form."""
+    """Return the name, start and stop of each variable and family of a form."""
     variables = [(variable.name, variable.start, variable.stop) for variable in form.variables]
     return variables + [(family.name, family.start, family.stop) for family in form.families]
 
 
 @frozen(eq=False, kw_only=True)
 class Ranges:
-    """Ranges of numbers of a linear program, each of which may change alone while the basis stays optimal.
+    """Ranges within which numbers of a linear program may change, one at a time, while the basis stays optimal.
 
     Attributes:
         lower, upper: Ends of each range; infinite if it has none.

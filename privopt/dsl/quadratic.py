@@ -6,8 +6,8 @@ and S of these rows and the diagonal D of the coefficients, its quadratic part i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 import sympy
@@ -50,7 +50,7 @@ class QuadraticTerm:
 
 
 def degree(expression: sympy.Expr) -> float:
-    """Return the degree of an expression in the variables; infinite if it is no polynomial."""
+    """Return the degree of an expression in the variables; infinite if it is not a polynomial."""
     if not expression.has(Variable):
         return 0
     if isinstance(expression, Variable):
@@ -104,8 +104,8 @@ def quadratic_terms(expression: sympy.Expr, where: str) -> tuple[list[Term], lis
         return [], [QuadraticTerm(coefficient, left, right)]
     linear, quadratic = quadratic_terms(factors[0], where)
     bindings = [binding for t in linear for binding in t.bindings] + [b for t in quadratic for b in t.bindings]
-    bound = {index for binding in bindings for index in binding.over}
-    for index in sorted(bound & coefficient.atoms(Index), key=str):
+    bound_indices = {index for binding in bindings for index in binding.over}
+    for index in sorted(bound_indices & coefficient.atoms(Index), key=str):
         raise ModelError(f"{where}: index {index} of a sum in {expression} is used outside it too; take another index")
     return (
         [evolve(t, coefficient=coefficient * t.coefficient) for t in linear],
@@ -130,11 +130,11 @@ class QuadraticPart:
     square_sign: int
 
 
-def check_convexity(part: QuadraticPart, sense: Literal["min", "max"], column_name: Any) -> None:
+def check_convexity(part: QuadraticPart, sense: Literal["min", "max"], column_name: Callable[[int], str]) -> None:
     """Check that a quadratic objective is convex if it is minimised, and concave if it is maximised.
 
-    Sums of squares are known by their signs. For other objectives, the eigenvalues of each block of variables that
-    multiply one another tell.
+    Sums of squares are judged by the signs of their coefficients, and other objectives by the eigenvalues of each block
+    of variables that multiply one another.
 
     Args:
         part: The quadratic terms.

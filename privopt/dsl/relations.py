@@ -1,4 +1,4 @@
-"""Relations as they are written, and errors for what Python would make of them or of expressions."""
+"""Relations as they are written, and errors for uses that Python would give another meaning."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class MisuseError(ModelError, TypeError):
 
 
 def refuse_as_condition(relation: object) -> NoReturn:
-    """Raise an error for a relation of which Python asks whether it is true.
+    """Raise an error for a relation whose truth value Python requests.
 
-    Python asks in ``0 <= x <= 1``, in ``x >= 0 and y >= 0``, in ``if x <= 1:`` and in ``max(x, y)``, and does not say
-    in which, so that the message names what to write for each of them.
+    Python does so in ``0 <= x <= 1``, ``x >= 0 and y >= 0``, ``if x <= 1:`` and ``max(x, y)``, and does not say in
+    which, so the message says what to write for each of them.
     """
     raise MisuseError(
         f"{relation} is a relation, which is not true or false: write between(0, x, 1) for 0 <= x <= 1, one require "
@@ -30,7 +30,7 @@ def refuse_as_condition(relation: object) -> NoReturn:
 
 
 def refuse_copy(name: str) -> NoReturn:
-    """Raise the error of ``copy`` and ``pickle`` for a model or a part of one, called ``name`` in the message."""
+    """Raise the error for ``copy`` and ``pickle`` of a model or a part of one, called ``name`` in the message."""
     raise MisuseError(
         f"{name} cannot be copied or pickled, because formulas know variables by identity; build the model again, or "
         "pickle the arrays of Model.compile()"
@@ -38,7 +38,7 @@ def refuse_copy(name: str) -> NoReturn:
 
 
 class NoCondition:
-    """Mixed into relations, which have no truth value and cannot be combined by ``&``, ``|`` and ``~``."""
+    """Mixin of relations, which have no truth value and cannot be combined by ``&``, ``|``, ``^`` and ``~``."""
 
     __slots__ = ()
 

@@ -1,24 +1,20 @@
-"""Rows whose coefficients are not simply those of their formula: privacy rows and the big-M rows of implications."""
+"""Rows whose coefficients differ from those of their formula: privacy rows and the big-M rows of implications."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from attrs import evolve, frozen
 from scipy import sparse
 
 from privopt.arrays import Floats, Ints, read_only
+from privopt.dsl.duality import MAX_LOG_RATIO
 from privopt.dsl.form import FamilyBlock
 from privopt.dsl.linear import Coefficients, Places, Term, split_exponential
 from privopt.dsl.lowering import Block, Family, Implication, negate_term, variable_block
 from privopt.dsl.term_entries import term_columns, terms_matrix
 from privopt.errors import ModelError
-
-LARGEST_LOG = 700.0
-"""Cap on the exponent L of a privacy row ``z_i <= exp(L) z_j`` in the matrix, because exp overflows above 709.8.
-
-``FamilyBlock.log_ratio`` has the uncut L."""
 
 
 @frozen(eq=False)
@@ -54,7 +50,7 @@ def build_privacy_rows(
 ) -> Rows | None:
     """Return rows ``z_i <= exp(L) z_j`` with their exponents L stored separately, or None if they are not such rows.
 
-    Rows in which a factor has the wrong sign, or in which ``z_j`` may be negative, are no privacy rows.
+    Rows in which a factor has the wrong sign, or in which ``z_j`` may be negative, are not privacy rows.
 
     Args:
         family: The family, for its operator, name and ``privacy`` flag.
@@ -92,8 +88,8 @@ def build_privacy_rows(
                 f"{where}: privacy rows must be z_i <= exp(...) z_j with positive factors and z_j >= 0, got other rows"
             )
         return None
-    # The row f_i e^(l_i) z_i + f_j e^(l_j) z_j <= 0, with f_j < 0, says z_i <= e^ratio z_j. In
-    # logarithms, because e^ratio may be more than a double holds.
+    # The row f_i e^(l_i) z_i + f_j e^(l_j) z_j <= 0, with f_j < 0, means z_i <= e^ratio z_j. The ratio is computed in
+    # logarithms, because e^ratio may overflow a double.
     ratio = (logs[right_number] + np.log(-factors[right_number])) - (logs[left_number] + np.log(factors[left_number]))
     if np.isnan(ratio).any():
         raise ModelError(f"{block.row_name(int(np.flatnonzero(np.isnan(ratio))[0]))}: exponent is NaN")
@@ -107,16 +103,16 @@ def _ratio_rows(left_columns: Ints, right_columns: Ints, ratio: Floats, n: int, 
 
     Args:
         left_columns, right_columns: The two columns of each row, shape (rows,).
-        ratio: Natural logarithm of each row's factor, shape (rows,). It is cut at ``LARGEST_LOG`` in the matrix, but
-            not in the block.
+        ratio: Natural logarithm of each row's factor, shape (rows,). It is cut at ``MAX_LOG_RATIO`` in the matrix,
+            but not in the block.
         n: Number of columns of the model.
         block: Names and labels of the rows.
     """
     size = len(ratio)
     indices = np.stack([left_columns, right_columns], axis=1).ravel()
     # Two entries a row, in row order, so that the CSR arrays need no sorting.
-    data = np.stack([np.ones(size), -np.exp(np.minimum(ratio, LARGEST_LOG))], axis=1)
-    data[(left_columns == right_columns) & (ratio >= 0)] = 0.0  # z <= exp(L) z says nothing
+    data = np.stack([np.ones(size), -np.exp(np.minimum(ratio, MAX_LOG_RATIO))], axis=1)
+    data[(left_columns == right_columns) & (ratio >= 0)] = 0.0  # z <= exp(L) z always holds
     data = data.ravel()
     matrix = sparse.csr_matrix((data, indices, np.arange(0, 2 * size + 1, 2)), shape=(size, n))
     block = evolve(block, log_ratio=read_only(ratio), left=read_only(left_columns), right=read_only(right_columns))
@@ -165,6 +161,9 @@ def build_indicator_rows(
         n: Number of columns of the model.
         col_lower, col_upper: Bounds of the columns, shape (n,).
         coefficients: The NumPy functions of the model's coefficients; missing ones are added.
+
+    Raises:
+        ModelError: The switch is not a binary or its complement, or a missing bound leaves a row without a finite M.
     """
     size = len(rows.lower)
     switch, offset = terms_matrix(family.switch, places, size, n, switch_location(family), coefficients)
@@ -179,10 +178,9 @@ def build_indicator_rows(
     min_activity, max_activity = activity_bounds(other_terms, col_lower, col_upper)
     parts = []
     # A row with two sides (an equation) gives one big-M row for each side.
-    for row_bounds, activity in ((rows.lower, min_activity), (rows.upper, max_activity)):
+    for is_lower, row_bounds, activity in ((True, rows.lower, min_activity), (False, rows.upper, max_activity)):
         if not np.isfinite(row_bounds).any():
             continue
-        is_lower = row_bounds is rows.lower
         shortfall = (
             row_bounds - (activity + switch_coefficients * off_value)
             if is_lower
@@ -208,7 +206,7 @@ def build_indicator_rows(
         infinite = np.full(size, np.inf)
         parts.append((matrix, bound if is_lower else -infinite, infinite if is_lower else bound))
     block = rows.block
-    # An equation has a row for each of its sides, so each index tuple stands for two rows.
+    # An equation has a row for each of its sides, so each index tuple has two rows.
     if len(parts) == 2:
         block = evolve(block, positions=tuple(read_only(np.tile(p, 2)) for p in block.positions))
     return Rows(
@@ -231,6 +229,9 @@ def _switch_columns(
 
     Returns:
         The column of each row's ``h``, and its sign: 1 for ``h``, -1 for ``1 - h``.
+
+    Raises:
+        ModelError: The switch is another expression, or its variable is not binary.
     """
     assert isinstance(family.statement, Implication)
     expectation = (
@@ -251,7 +252,7 @@ def _switch_columns(
 
 def _refuse_without_big_m(
     family: Family, rows: Rows, other_terms: Any, is_lower: bool, row: int, col_lower: Floats, col_upper: Floats
-) -> None:
+) -> NoReturn:
     """Raise an error that names the column whose missing bound leaves a row without a finite big-M.
 
     Args:
@@ -266,12 +267,12 @@ def _refuse_without_big_m(
     columns, values = other_terms.indices[entries], other_terms.data[entries]
     # The bound that decides each term's extreme: the lower one of a positive coefficient for a lower side.
     bounds = np.where((values > 0) == is_lower, col_lower[columns], col_upper[columns])
-    culprit = int(columns[np.flatnonzero(~np.isfinite(bounds))[0]])
+    unbounded_column = int(columns[np.flatnonzero(~np.isfinite(bounds))[0]])
     variables = [
         t.variable
         for t in family.terms
-        if t.variable is not None and t.variable.start <= culprit < t.variable.start + t.variable.size
+        if t.variable is not None and t.variable.start <= unbounded_column < t.variable.start + t.variable.size
     ]
-    column = variable_block(variables[0]).column_name(culprit - variables[0].start)
+    column = variable_block(variables[0]).column_name(unbounded_column - variables[0].start)
     bound_name = "lower" if bounds[~np.isfinite(bounds)][0] < 0 else "upper"
     raise ModelError(f"{rows.block.row_name(row)}: no big-M: {column} has no {bound_name} bound; give it one")

@@ -1,7 +1,7 @@
 """State semicontinuous columns with binary ones, for solvers that are given integer columns only.
 
-HiGHS, which has semicontinuous columns of its own, states them in the same way. Doing so here means that both solvers
-get the same model, and that every answer is checked as that of any other integer program.
+HiGHS has semicontinuous columns of its own, and states them in the same way. Here both solvers get the same model, and
+every answer is checked like that of any other integer program.
 """
 
 from __future__ import annotations
@@ -71,8 +71,11 @@ def expand_start(form: StandardForm, start: Floats) -> Floats:
 def drop_binaries(form: StandardForm, result: Result) -> Result:
     """Return a result of the expanded form as one of the form itself.
 
-    Semicontinuous columns are moved exactly to 0 or into their bounds, from which a solver's tolerance may separate
-    them.
+    Semicontinuous columns are moved exactly to 0 or into their bounds, which they may miss by a solver's tolerance.
+
+    Args:
+        form: The form before :func:`expand_semicontinuous`.
+        result: The result of the expanded form. It is returned as it is if it has no point.
     """
     if result.x is None:
         return result

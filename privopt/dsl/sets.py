@@ -28,7 +28,7 @@ def _read_labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
 
 
 def _can_represent(label: object, element: object) -> bool:
-    """Return whether a label may stand for an element that it equals: True equals 1, but may not stand for it."""
+    """Return whether a label may be used for an element that it equals: True equals 1, but may not be used for it."""
     if isinstance(element, bool | np.bool_):
         return isinstance(label, bool | np.bool_)
     return not isinstance(element, Number) or (isinstance(label, Number) and not isinstance(label, bool))
@@ -50,7 +50,7 @@ class IndexSet:
 
     Attributes:
         name: The name that is printed.
-        labels: The elements, hashable and distinct. An integer n stands for the elements 0 to n - 1.
+        labels: The elements, hashable and distinct. An integer n gives the elements 0 to n - 1.
         _places: The position of each label; empty if the labels are a range, which are their own positions.
     """
 
@@ -109,6 +109,9 @@ class IndexSet:
         Args:
             values: An integer array of positions, which are only checked against the size; or a sequence of labels. If
                 no label of the set is an integer, integers in a sequence are positions too. Booleans are always labels.
+
+        Raises:
+            ModelError: A value is neither a label nor a position of the set.
         """
         if isinstance(self.labels, range) and isinstance(values, list) and all(type(x) is int for x in values):
             # The labels of a range are its positions, so a list of them takes the fast path of arrays.
@@ -133,6 +136,9 @@ class IndexSet:
         Args:
             value: A label, or a position if the set has no integer labels.
             has_integers: Whether the set has integer labels.
+
+        Raises:
+            ModelError: The value is not an element.
         """
         if not has_integers and _is_integer(value) and value not in self:
             return int(value)

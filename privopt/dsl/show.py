@@ -67,7 +67,7 @@ def _variable_text(variable: Variable) -> str:
 
 
 def format_model(model: PrintableModel) -> str:
-    """Return the model as plain text, one line for each family."""
+    """Return the model as plain text: a line for the objective, then one for each family and each variable."""
     lines = [f"{model.name}: {model.sense}imize {0 if model.objective is None else model.objective}"]
     for family in model.families:
         if isinstance(family, Block):

@@ -131,22 +131,36 @@ class Solution:
         A mechanism may state this bound as its ``Outcome.lower_bound``. See
         :func:`privopt.dsl.duality.rigorous_bound`.
         """
-        # The bound of a quadratic objective rests on its tangent and on its convexity, of which nothing is proved here.
+        # The bound of a quadratic objective relies on its convexity, which nothing here proves.
         if self.duals is None or self.form.Q is not None:
             return None
         bound = rigorous_bound(self.form, self.duals)
         return bound if math.isfinite(bound) else None
 
     def value(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the values of a variable in the shape of its sets, or one number if labels are given."""
+        """Return the values of a variable in the shape of its sets, or one number if labels are given.
+
+        Raises:
+            ModelError: The model has no such variable or label.
+        """
         return self._variable_values(self.x, name, labels)
 
     def reduced_cost(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the reduced costs of a variable in the shape of its sets, or one number if labels are given."""
+        """Return the reduced costs of a variable in the shape of its sets, or one number if labels are given.
+
+        Raises:
+            ModelError: The model has no such variable or label.
+            UsageError: The solver gave no reduced costs.
+        """
         return self._variable_values(self._require_values(self.reduced, "reduced costs"), name, labels)
 
     def dual(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the multipliers of a family, one for each row, or those of the rows with the given labels."""
+        """Return the multipliers of a family, one for each row, or those of the rows with the given labels.
+
+        Raises:
+            ModelError: The model has no such family, or the family no row with these labels.
+            UsageError: The solver gave no multipliers.
+        """
         duals = self._require_values(self.duals, "duals")
         block = self.form.family(family)
         return _select_rows(block, duals[block.start : block.stop], labels)
@@ -183,6 +197,10 @@ class Solution:
 
         Args:
             name: Name of a variable or a family.
+
+        Raises:
+            ModelError: No variable or family has this name.
+            UsageError: The library polars is not installed.
         """
         form = self.form
         variables = {block.name: block for block in form.variables}
@@ -223,7 +241,9 @@ class Solution:
             name: Name of a variable or a family.
 
         Raises:
-            UsageError: There is no ranging: HiGHS gives it, and only for optimal linear programs.
+            ModelError: No variable or family has this name.
+            UsageError: There is no ranging, which only HiGHS gives, and only for optimal linear programs; or the
+                library polars is not installed.
         """
         if self.basis is None:
             text = f"no ranging: {self.solver} gives none here; highs gives it for optimal linear programs"
@@ -306,7 +326,10 @@ def _ends(ranges: Ranges, part: slice) -> dict[str, Floats]:
 
 
 def _distinct_names(names: list[str]) -> list[str]:
-    """Return distinct names of label columns: a second "X" becomes "X_2", and "value" becomes "value_2"."""
+    """Return distinct names of label columns: a second "X" becomes "X_2".
+
+    Names of the number columns are taken too: "value" becomes "value_2".
+    """
     distinct: list[str] = []
     taken = {"value", "activity", "lower", "upper", "slack", "dual", "reduced_cost", "cost", "side"}
     for name in names:
@@ -377,8 +400,8 @@ def complete_extremum(
 ) -> None:
     """Compute the columns of an absolute value or extremum in a start from the other values of the start.
 
-    The model adds these columns itself, so that a user cannot give their values. A column gets the largest of its lines
-    (the smallest if it is concave), or stays NaN where the start lacks a value that a line needs.
+    The model adds these columns itself, so that users cannot give their values. A column is set to the largest value of
+    its lines (the smallest if it is concave), or stays NaN if the start lacks a value that a line needs.
 
     Args:
         form: The form.
@@ -393,7 +416,7 @@ def complete_extremum(
         rows = slice(block.start, block.stop)
         line = form.A[rows].tocoo()
         is_term = (line.col >= columns.start) & (line.col < columns.stop)
-        # The value of each row without the column itself; what remains to its side is the height of the line.
+        # The value of each row without the column itself. The side minus this value is the height of the line.
         body = np.bincount(line.row[~is_term], line.data[~is_term] * start[line.col[~is_term]], len(block))
         heights = (form.row_lower if is_convex else form.row_upper)[rows] - body
         extreme = np.maximum if is_convex else np.minimum
@@ -409,7 +432,7 @@ def load_solver(backend: str | Solver, *, is_soon: bool = False) -> Solver:
 
     Args:
         backend: The name of a registered solver, or a backend object.
-        is_soon: Whether a solve follows soon, for which the solver then prepares (``Backend.prepare``).
+        is_soon: Whether a solve follows soon, so that the solver should prepare for it (``Backend.prepare``).
     """
     solver: Solver = registry().kind("solver", backend).load()() if isinstance(backend, str) else backend
     if is_soon and hasattr(solver, "prepare"):
@@ -437,6 +460,7 @@ def solve_form(
         UnboundedError: The objective improves without limit.
         StoppedError: The solver reached a limit before it found a feasible point.
         SolverError: The solver failed, or returned no point.
+        UsageError: There is no such solver, an option is not allowed, or the solver does not take such a model.
     """
     solver = load_solver(backend)
     if not getattr(getattr(solver, "capabilities", None), "warm_start", False):
@@ -444,7 +468,7 @@ def solve_form(
     try:
         result = solver.solve(form, **options)
     except SolveInterrupt as interrupt:
-        # Interrupted with a checked point in hand, which is an answer. Other interrupts go on.
+        # The interrupt has a checked point, which is an answer. Other interrupts are passed on.
         result = interrupt.result
     outcome = result.outcome.value
     # The explanation must not take longer than the solve was allowed to.

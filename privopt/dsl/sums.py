@@ -96,7 +96,7 @@ class Total(Operators, sympy.Expr):  # type: ignore[misc]
     """A finite sum over index tuples. Created by ``total``."""
 
     __slots__ = ()
-    # Its power is printed with brackets, as that of a product.
+    # sympy then prints its powers with brackets, like those of a product.
     precedence = PRECEDENCE["Mul"]
     is_commutative = True
     is_real = True

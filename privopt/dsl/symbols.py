@@ -36,7 +36,9 @@ __all__ = [
 ]
 
 Source: TypeAlias = Callable[..., ArrayLike]
-# Stands for the size of an axis of a function without declared sets: index sets of any size are accepted there.
+"""A function that takes an integer array of positions for each index, and returns an array of values."""
+
+# The size that an axis of a function without declared sets has. Index sets of any size are accepted there.
 _ANY = 2**62
 
 
@@ -56,7 +58,11 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
         return latex_name(self.name)
 
     def __getitem__(self, key: Any) -> Access:
-        """Return the access ``z[i, k]``: each index is an index expression, a label or a position."""
+        """Return the access ``z[i, k]``: each index is an index expression, a label or a position.
+
+        Raises:
+            ModelError: The number of indices is wrong, or an index does not fit its set.
+        """
         indices = key if isinstance(key, tuple) else (key,)
         axes = self.axes(len(indices))
         if len(indices) != len(axes):
@@ -134,6 +140,9 @@ class Param(Indexable):
             sets: The sets of the indices; None to create one unnamed set for each axis of the array.
             source: A number, an array of the sets' shape, or a function of index arrays, whose values are checked when
                 used.
+
+        Raises:
+            ModelError: The numbers do not fit the sets, or there is a NaN.
         """
         param: Param = sympy.Dummy.__new__(cls, name, real=True)
         param.declared = sets is not None
@@ -199,7 +208,7 @@ class Param(Indexable):
             position = tuple(int(p) for p in np.argwhere(np.isnan(array))[0])
             number = ", ".join(repr(s.labels[p]) for s, p in zip(self.sets, position, strict=True))
             raise ModelError(f"param {self.name}[{number}] must be a number, got NaN")
-        # A copy of the caller's array, which may change before the model is compiled.
+        # as_doubles copied the caller's array, which may change before the model is compiled.
         return read_only(array)
 
     @property
@@ -250,7 +259,7 @@ class Access(Operators, sympy.Expr):  # type: ignore[misc]
         return tuple(self.args[1:])
 
     def _eval_subs(self, old: Any, new: Any) -> Any:
-        # sympy puts numbers in place of symbols to see whether a formula is constant; a number has no indices.
+        # sympy replaces symbols by numbers to see whether a formula is constant; a number has no indices.
         return self if old == self.base and not isinstance(new, Indexable) else None
 
     def _sympystr(self, printer: Any) -> str:
@@ -325,11 +334,11 @@ class VectorExpression(Operators):
         return Total(as_plain(self.formula), sympy.Tuple(*self.indices))
 
     def relate(self, kind: type[sympy.Rel], other: Any, *, is_left: bool) -> VectorRelation:
-        """Return the relation with another side, which is whatever :meth:`read_operand` takes.
+        """Return the relation with another side.
 
         Args:
             kind: The class of the relation in indices.
-            other: The other side.
+            other: The other side, in any form that :meth:`read_operand` accepts.
             is_left: Whether this expression is the left side of the relation, and the other side the right one.
         """
         indices, formula, operand = self.align(other)
@@ -341,19 +350,19 @@ class VectorExpression(Operators):
         return VectorExpression(self.indices, function(self.formula))
 
     def combine_with(self, operator: Callable[[Any, Any], Any], other: Any) -> VectorExpression:
-        """Return ``operator(self, other)`` elementwise; ``other`` is whatever :meth:`read_operand` takes."""
+        """Return ``operator(self, other)`` elementwise; ``other`` has any form that :meth:`read_operand` accepts."""
         indices, formula, operand = self.align(other)
         return VectorExpression(indices, operator(formula, operand))
 
     def align(self, other: Any) -> tuple[tuple[Index, ...], sympy.Expr, sympy.Expr]:
         """Return indices, and this expression and ``other`` as formulas in them.
 
-        The other operand is whatever :meth:`read_operand` takes. The indices are those of this expression, except that
-        declared sets of the other operand replace unnamed axes.
+        The other operand has any form that :meth:`read_operand` accepts. The indices are those of this expression,
+        except that declared sets of the other operand replace unnamed axes.
         """
         operand, indices = self.read_operand(other), self.indices
         if isinstance(other, Operators) and (vector := other._as_vector()) is not None:
-            # Of two sets the declared one has the labels.
+            # A declared set has labels, which an unnamed axis lacks.
             indices = tuple(b if _is_axis(a.index_set) else a for a, b in zip(indices, vector.indices, strict=True))
             # The operand is already in the indices of this expression.
             other_indices = dict(zip(self.indices, indices, strict=True))
@@ -399,8 +408,11 @@ class VectorExpression(Operators):
         """Return ``matrix @ self``, or ``self @ matrix`` if the matrix is not on the left.
 
         Args:
-            matrix: A vector or matrix of numbers, dense or of SciPy's sparse kinds.
+            matrix: A vector or matrix of numbers, dense or one of SciPy's sparse matrices or arrays.
             is_left: Whether the matrix is on the left.
+
+        Raises:
+            ModelError: The expression runs over several sets, or the matrix has another shape or other contents.
         """
         if len(self.indices) != 1:
             raise ModelError(f"{self} runs over {len(self.indices)} sets: @ takes an expression over one")

@@ -1,4 +1,4 @@
-"""The matrix entries of linear terms: sums are expanded to arrays of index values, at which coefficients are found."""
+"""The matrix entries of linear terms: sums are expanded to arrays of positions, at which coefficients are evaluated."""
 
 from __future__ import annotations
 
@@ -82,8 +82,11 @@ def term_entries(
         where: The place that an error message names: the family or "objective".
         coefficients: The NumPy functions of the model's coefficients; a missing one is added.
         allow_infinite: Whether a constant may be infinite.
+
+    Raises:
+        ModelError: A value is NaN, or infinite without permission.
     """
-    # Other indices of the row do not change the term, and would only be copied.
+    # Other indices of the row do not change the term. Copying their positions would cost time.
     needed = term.free_indices() | {i for b in term.bindings for i in b.over}
     bound: Places = {i: p for i, p in places.items() if i in needed}
     rows = np.arange(size)
@@ -157,7 +160,7 @@ def terms_matrix(
             rows.append(r)
             columns.append(c)
             values.append(v)
-    # Solvers take indices of 32 bits, so that longer ones are used only if they are needed.
+    # Solvers take indices of 32 bits, so longer ones are used only if they are needed.
     kind = np.int32 if max(n, size, sum(map(len, rows))) < 2**31 else np.int64
     triple = [np.concatenate(x) if x else np.zeros(0) for x in (rows, columns, values)]
     return _sum_duplicates(triple[2], triple[0].astype(kind), triple[1].astype(kind), (size, n)), constant

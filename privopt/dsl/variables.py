@@ -79,7 +79,11 @@ class Variable(Indexable):
         self._upper = read_only(np.minimum(bounds, 1.0) if self.kind == "binary" else bounds)
 
     def _broadcast_bound(self, bound_name: str, value: ArrayLike) -> Floats:
-        """Return the bounds ``value`` as one number for each column, shape (size,); errors name ``bound_name``."""
+        """Return the bounds ``value`` as one number for each column, shape (size,); errors name ``bound_name``.
+
+        Raises:
+            ModelError: The value is not numbers, has another shape, or contains a NaN.
+        """
         value = match_labels(value, self.sets, f"variable {self.name}: {bound_name}")
         try:
             numbers = as_doubles(value)
@@ -95,7 +99,11 @@ class Variable(Indexable):
         return bounds
 
     def check_bounds(self) -> None:
-        """Check that no column has a lower bound above its upper bound."""
+        """Check that no lower bound is above its upper one, and that bounds of semicontinuous columns are finite.
+
+        Raises:
+            ModelError: Bounds cross, or those of a semicontinuous column are infinite or negative.
+        """
         crossed = np.flatnonzero(self.lower > self.upper)
         if crossed.size:
             first = crossed[0]
@@ -121,6 +129,6 @@ class Variable(Indexable):
             return np.arange(self.start, self.start + self.size)
         if not self.sets:
             return np.full(1, self.start)
-        # Positions broadcast, so that a scalar position serves all of an array's.
+        # Positions are broadcast: a scalar position is combined with every position of an array.
         flat = np.ravel_multi_index(tuple(np.broadcast_arrays(*positions)), self.shape)
         return np.asarray(flat, dtype=np.int64) + self.start

@@ -160,9 +160,9 @@ def test_bound_takes_upper_bounds_from_mass_rows() -> None:
 
 def test_huge_exponents_are_cut_like_any() -> None:
     from privopt.backends.cbc import BEARING
-    from privopt.dsl.condition import _privacy_rows
+    from privopt.dsl.condition import _privacy_coefficients
 
-    a, b, _, cut = _privacy_rows(np.array([1.0, 1e9, 1e30, np.inf]), BEARING)
+    a, b, _, cut = _privacy_coefficients(np.array([1.0, 1e9, 1e30, np.inf]), BEARING)
     assert np.isfinite(a).all()
     assert np.isfinite(b).all()
     assert cut.tolist() == [False, True, True, True]
