@@ -92,7 +92,7 @@ class CbcModel:
         self._check_size()
 
     def set_start(self, columns: Buffer, values: Buffer) -> None:
-        """Make CBC begin its search from a point, of which some columns have values.
+        """Make CBC begin its search from a point that has values for some of the columns.
 
         Args:
             columns: The numbers of these columns, as 32-bit integers.
@@ -104,7 +104,7 @@ class CbcModel:
     def _check_size(self) -> None:
         """Raise a ValueError unless CBC has as many rows and columns as were loaded."""
         # python-mip's own lists of variables and rows stay empty: they take a second and 0.5 GB for 1.2e6 rows, and
-        # nothing here goes through them.
+        # nothing here uses them.
         got = (cbc.cbclib.Cbc_getNumRows(self.handle), cbc.cbclib.Cbc_getNumCols(self.handle))
         if got != (self.rows, self.columns):
             raise ValueError(f"CBC holds {got[0]} rows and {got[1]} columns of {self.rows} and {self.columns}")

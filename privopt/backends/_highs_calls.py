@@ -37,7 +37,7 @@ ROW_TOLERANCE = 1e-9
 """HiGHS's tolerance on scaled rows and reduced costs."""
 
 MAX_KEPT_ENTRIES = 5_000_000
-"""The largest number of coefficients of a model that a basis holds for the next solve."""
+"""A basis keeps its solver instance for the next solve if the model has at most this many coefficients."""
 
 QUADRATIC_ORDERS = 8
 """Number of orders of the columns in which one attempt solves a quadratic program."""
@@ -159,13 +159,13 @@ def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[st
 def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
     """Pass a model (arrays of :func:`problem_arrays`) to HiGHS, and check that HiGHS kept every coefficient."""
     count = len(arrays["value"])
-    # 2 stands for a matrix by rows, 1 for minimisation, 0.0 for the constant of the objective.
+    # 2 means a matrix by rows, 1 minimisation, and 0.0 is the constant of the objective.
     sizes = (len(arrays["c"]), len(arrays["row_lower"]), count, 2, 1, 0.0)
     order = ("c", "col_lower", "col_upper", "row_lower", "row_upper", "start", "index", "value", "integrality")
     check_status(solver.passModel(*sizes, *(arrays[name] for name in order)), "take the model")
     triangle = arrays.get("Q")
     if triangle is not None:
-        # 1 stands for a lower triangle.
+        # 1 means a lower triangle.
         start, index = triangle.indptr.astype(np.int32), triangle.indices.astype(np.int32)
         status = solver.passHessian(triangle.shape[0], triangle.nnz, 1, start, index, triangle.data)
         check_status(status, "take the quadratic objective")
@@ -175,7 +175,7 @@ def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
 
 
 def outcome_of(solver: Highs) -> Outcome | None:
-    """Return the outcome that HiGHS claims after a run, or None if it gave up or cannot tell."""
+    """Return the outcome that HiGHS claims after a run, or None if it gave up or could not decide."""
     kinds = highspy_module().HighsModelStatus
     status = solver.getModelStatus()
     outcomes = {
@@ -262,7 +262,8 @@ class LoadedModel:
 class HighsBasis(Basis):
     """A basis as HiGHS gives it, whose statuses are converted only when they are read.
 
-    It may hold the instance that it comes from, with which one later solve of the same matrix goes on.
+    It may keep the solver instance that it comes from. One later solve of the same matrix then continues with that
+    instance.
 
     Attributes:
         native: The object of HiGHS, which a later solve takes as it is.
@@ -273,19 +274,20 @@ class HighsBasis(Basis):
     __slots__ = ("_instances", "_shape", "native")
 
     def __init__(self, native: Any, shape: tuple[int, int]) -> None:
-        """Keep a basis of HiGHS, for a model of ``shape``: the numbers of rows and columns."""
+        """Wrap a basis of HiGHS, for a model of ``shape``: the numbers of rows and columns."""
         self.native, self._shape = native, shape
         self._instances: list[LoadedModel] = []
 
     def keep_instance(self, instance: LoadedModel) -> None:
-        """Hold the instance that the basis comes from, unless its model is large."""
+        """Keep the instance that the basis comes from, unless its model is large."""
         if len(instance.arrays["value"]) <= MAX_KEPT_ENTRIES:
             self._instances = [instance]
 
     def take_instance(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel | None:
-        """Return the held instance if it fits a model (:meth:`LoadedModel.fits`), otherwise None. It is held no longer.
+        """Return the kept instance if it fits a model (:meth:`LoadedModel.fits`), otherwise None.
 
-        The list has the instance at most once, and ``pop`` is atomic, so that no two solves get it.
+        Either way, the basis no longer keeps it. The list has the instance at most once, and ``pop`` is atomic, so two
+        solves never get the same instance.
         """
         try:
             instance = self._instances.pop()
@@ -362,7 +364,7 @@ def run_solver(solver: Highs) -> None:
                 stop.set()
     except KeyboardInterrupt:
         stop.set()
-        # HiGHS stops at its next callback. Nobody may use the instance before.
+        # HiGHS stops at its next callback. The instance must not be used before.
         running.thread.join()
         raise
     finally:
@@ -402,7 +404,7 @@ def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
         duals=duals,
         reduced=reduced,
         basis=basis,
-        # Where HiGHS has no count, it gives -1.
+        # HiGHS gives -1 for a count that it does not have.
         iterations=max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0),
     )
 
@@ -438,12 +440,12 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
             bound=best.get("bound"),
             interrupted=reply.interrupted,
         )
-    raw: Raw = reply.answer["said"]
+    raw: Raw = reply.answer["raw"]
     return evolve(raw, interrupted=reply.interrupted)
 
 
 def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis | None) -> Raw:
-    """Solve a linear program in this process, by the instance that the basis holds if its model has the same matrix.
+    """Solve a linear program in this process, with the instance that the basis keeps if its model has the same matrix.
 
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.
@@ -476,7 +478,7 @@ def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis
 
 
 def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_order: int) -> Raw:
-    """Solve a quadratic program in several orders of its columns, until HiGHS tells an outcome.
+    """Solve a quadratic program in several orders of its columns, until HiGHS gives an outcome.
 
     HiGHS's method sometimes ends in NaN if the quadratic part is singular. Whether it does depends on the order of the
     columns.
@@ -486,19 +488,20 @@ def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_orde
         settings: Options of HiGHS by name, including ``time_limit``, for all orders together.
         first_order: Number of the first order: 0 for the columns as they are, others for random ones.
     """
-    ends, n = time.monotonic() + settings["time_limit"], len(arrays["c"])
+    deadline, n = time.monotonic() + settings["time_limit"], len(arrays["c"])
     matrix = sparse.csr_matrix((arrays["value"], arrays["index"], arrays["start"]), shape=(len(arrays["row_lower"]), n))
     triangle = arrays["Q"]
     symmetric = (triangle + sparse.tril(triangle, -1).T).tocsr()
     raw = Raw(outcome=None)
     for number in range(first_order, first_order + QUADRATIC_ORDERS):
+        # Seeded by the number, so that each solve tries the same orders.
         order = np.random.default_rng(number).permutation(n) if number else np.arange(n)
         columns = {name: arrays[name][order] for name in ("c", "col_lower", "col_upper", "integrality")}
         rows = matrix[:, order].tocsr()
         rows.sort_indices()
         entries = {"start": rows.indptr.astype(np.int32), "index": rows.indices.astype(np.int32), "value": rows.data}
         quadratic = sparse.tril(symmetric[order][:, order], format="csc")
-        remaining_seconds = max(ends - time.monotonic(), 0.0)
+        remaining_seconds = max(deadline - time.monotonic(), 0.0)
         model = {**arrays, **columns, **entries, "Q": quadratic}
         raw = _solve_here(model, settings | {"time_limit": remaining_seconds})
         if raw.outcome is not None or remaining_seconds == 0.0:
@@ -553,7 +556,7 @@ def _load_and_run(
     """
     load_arrays(solver, arrays)
     if arrays.get("mip_start") is not None:
-        # HiGHS refuses values outside the bounds, as those of an earlier solution are if the bounds have changed.
+        # HiGHS refuses values outside the bounds. Those of an earlier solution may be, if the bounds have changed.
         set_start(solver, np.clip(arrays["mip_start"], arrays["col_lower"], arrays["col_upper"]))
     # Loading counts against the time limit too.
     remaining_seconds = max(settings["time_limit"] - (time.monotonic() - started), 0.0)
@@ -568,7 +571,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
     """Solve a model in a worker process, and report each better point and bound to the parent process.
 
     :mod:`privopt.backends.workers` calls this function. ``problem`` has the ``arrays`` and ``settings`` of
-    :func:`solve_arrays`. The returned dict has the ``Raw`` answer under "said".
+    :func:`solve_arrays`. The returned dict has the ``Raw`` answer under "raw".
     """
 
     def report_point(event: HighsCallbackEvent) -> None:
@@ -580,4 +583,4 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
         """Make HiGHS report each better point that it finds."""
         solver.cbMipImprovingSolution.subscribe(report_point)
 
-    return {"said": _solve_here(problem["arrays"], problem["settings"], prepare)}
+    return {"raw": _solve_here(problem["arrays"], problem["settings"], prepare)}

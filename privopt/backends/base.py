@@ -139,7 +139,7 @@ class Backend(ABC):
             )
 
     def _solve_expanded(self, form: StandardForm, options: BackendOptions) -> Result:
-        """Solve a form with semicontinuous columns, by one that has binary columns for them."""
+        """Solve a form with semicontinuous columns by way of one that has binary columns for them."""
         from privopt.dsl.semicontinuous import drop_binaries, expand_semicontinuous, expand_start
 
         start = options.get("start")
@@ -164,13 +164,16 @@ class Backend(ABC):
             form: The initial model.
             tolerance: Tolerance on rows and reduced costs, for solvers with sessions of their own.
             options: Settings by the solver's own names, for solvers with sessions of their own.
+
+        Raises:
+            ModelError: The form has semicontinuous columns or a quadratic objective.
         """
         check_continuous(form, "a session")
         form.check_linear("a session")
         return ColdSession(self, form)
 
     def explain(self, form: StandardForm, time_limit: float = 20.0) -> str:
-        """Return a text that names the families and rows because of which a form has no solution.
+        """Return a text that names the families and rows that leave a form without a solution.
 
         Raises:
             SolverError: The form has a solution after all.

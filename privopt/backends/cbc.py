@@ -74,7 +74,7 @@ def problem_arrays(conditioned: ScaledForm) -> dict[str, bytes]:
 
 
 def as_buffer(array: Any, dtype: Any) -> bytes:
-    """Return an array's numbers as bytes of a type, which the worker reads without NumPy."""
+    """Return an array's numbers as bytes of a NumPy type, which the worker reads without NumPy."""
     return np.ascontiguousarray(array, dtype=dtype).tobytes()
 
 
@@ -141,7 +141,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
     method = options.method
     if method == "auto" and not conditioned.form.is_mip and attempt != 1:
         # CBC's own choice takes four times as long as its dual simplex on sparse models of 1e5 nonzeros, and longer on
-        # the matrices of metric privacy too.
+        # the matrices of metric privacy too. The second attempt uses it all the same, to try another method.
         method = "simplex"
     # Later attempts have no preprocessing and tighter integers, so that they do not fail in the same way.
     return {

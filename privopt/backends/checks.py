@@ -61,7 +61,7 @@ def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e
         raise FailedCheckError(f"{solver} calls the model unbounded, whose columns bound it")
     bound = None if raw.bound is None or not np.isfinite(raw.bound) else float(conditioned.bound(raw.bound))
     if raw.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
-        # A bound for tightened rows is no bound for the model as it was given. For a linear program, only bounds that
+        # A bound for tightened rows does not bound the model as it was given. For a linear program, only bounds that
         # multipliers prove are accepted.
         has_bound = raw.outcome is Outcome.STOPPED and conditioned.tightening is None and conditioned.form.is_mip
         return evolve(result, bound=bound if has_bound else None)
@@ -108,7 +108,7 @@ def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float |
     if excess > 1e-7 * abs(objective) + rounding:
         text = f"{result.solver} gives the bound {bound:.9g} for a point of objective {objective:.9g}"
         raise FailedCheckError(text, evolve(result, outcome=Outcome.FEASIBLE, bound=None))
-    # A bound that is beyond the point by rounding alone is put at the point.
+    # A bound that is beyond the point by rounding alone is moved to the point.
     if excess > 0.0:
         bound = objective
     is_too_far = -excess > max(gap, 1e-7) * max(abs(objective), abs(bound)) + rounding
@@ -147,7 +147,7 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
         raise FailedCheckError(text, evolve(result, outcome=Outcome.FEASIBLE))
     flip = 1.0 if form.sense == "min" else -1.0
     duals = conditioned.duals(scaled_duals)
-    # Reduced costs follow from the multipliers, whatever the solver says of them.
+    # Reduced costs are computed from the multipliers; those of the solver may contradict them.
     scaled_reduced = None if raw.reduced is None else conditioned.c - conditioned.A.T @ scaled_duals
     reduced = None if scaled_reduced is None else conditioned.reduced_costs(scaled_reduced)
     result = evolve(result, duals=duals, reduced=reduced, basis=raw.basis)
@@ -159,7 +159,7 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
     assert result.x is not None
     proved = proved_optimum_bound(form, duals, result.x, COST_TOLERANCE / abs(conditioned.cost_scale))
     difference = abs(objective - proved)
-    # HiGHS adds 1e-7 to the diagonal of a quadratic objective, by which its optimum is off.
+    # HiGHS adds 1e-7 to the diagonal of a quadratic objective, which shifts its optimum.
     precision = 1e-6 if is_quadratic else 1e-9
     rounding = precision * cost_magnitude(form, result.x) + 1e-9 * min(1.0, float(np.abs(form.c).max(initial=0.0)))
     # Negated, so that a difference that is not a number fails too.
@@ -179,7 +179,7 @@ def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
     return 0.0 if x is None else sum_products(np.abs(form.c), np.abs(x)) + abs(form.c0)
 
 
-def fix_dear_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
+def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
     """Fix the columns that are so expensive that every point better than a known one has them at their cheapest bound.
 
     A penalty of 1e11 next to costs of 1e-3 leaves no digits for the small costs in a solver's multipliers. If a point
@@ -209,15 +209,15 @@ def fix_dear_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
         form.integrality == 1, 1.0 - INTEGER_TOLERANCE, COLUMN_TOLERANCE / np.maximum(entries, 1.0)
     )
     # The margin of 1e-6 covers the rounding of the excess.
-    is_dear = np.abs(cost) * smallest_step > excess * (1.0 + 1e-6)
-    if not is_dear.any() or excess < 0.0:
+    is_expensive = np.abs(cost) * smallest_step > excess * (1.0 + 1e-6)
+    if not is_expensive.any() or excess < 0.0:
         return form
     return evolve(
         form,
-        c=np.where(is_dear, 0.0, form.c),
-        c0=form.c0 + float(form.c[is_dear] @ cheapest[is_dear]),
-        col_lower=np.where(is_dear, cheapest, form.col_lower),
-        col_upper=np.where(is_dear, cheapest, form.col_upper),
+        c=np.where(is_expensive, 0.0, form.c),
+        c0=form.c0 + float(form.c[is_expensive] @ cheapest[is_expensive]),
+        col_lower=np.where(is_expensive, cheapest, form.col_lower),
+        col_upper=np.where(is_expensive, cheapest, form.col_upper),
     )
 
 
@@ -234,9 +234,9 @@ def recession_form(form: StandardForm) -> StandardForm:
     infeasible.
     """
 
-    def replace_finite(sides: Floats, without: float) -> Floats:
-        """Return 0 for finite sides, and ``without`` for infinite ones."""
-        return np.where(np.isfinite(sides), 0.0, without)
+    def replace_finite(sides: Floats, missing_side: float) -> Floats:
+        """Return 0 for finite sides, and ``missing_side`` for infinite ones."""
+        return np.where(np.isfinite(sides), 0.0, missing_side)
 
     if form.Q is not None:
         # A convex quadratic objective falls without limit only along a direction in which it has no curvature.

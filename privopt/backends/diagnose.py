@@ -78,6 +78,7 @@ def find_clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
         time_limit: Seconds for the search. If they do not suffice, families that the clash does not need may remain.
     """
     result: Clash | None = None
+    # The block ends without an error if the time is up.
     with limit(time_limit):
         result = _find_clash(form)
     return result or Clash(families=tuple(b.name for b in form.families), irreducible=False, confirmed=False)
@@ -92,9 +93,11 @@ def _find_clash(form: StandardForm) -> Clash:
         return Clash(families=(), bounds=tuple(form.column_name(int(column)) for column in crossed_columns))
     # Without costs, "optimal" only means that a feasible point exists. The probes set the linear costs to 0.
     conditioned = condition(evolve(form, Q=None, col_lower=lower, col_upper=upper), BEARING)
-    relaxed_outcome = outcome = (probe := _Probe(conditioned)).find_outcome()
+    probe = _Probe(conditioned)
+    relaxed_outcome = outcome = probe.find_outcome()
     if relaxed_outcome is Outcome.OPTIMAL and form.is_mip:
-        outcome = (probe := _IntegerProbe(conditioned)).find_outcome()
+        probe = _IntegerProbe(conditioned)
+        outcome = probe.find_outcome()
     if outcome is not Outcome.INFEASIBLE:
         return Clash(
             families=tuple(b.name for b in form.families),
@@ -173,7 +176,7 @@ def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str],
     """
     form = conditioned.form
     families, is_complete = [], True
-    # Large families are tried first: leaving them out makes the remaining questions cheaper.
+    # Large families are tried first: leaving them out makes the later solves cheaper.
     for block in sorted(form.families, key=len, reverse=True):
         if clock().left == 0.0:
             families.append(block.name)
@@ -183,11 +186,11 @@ def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str],
         if not len(rows):
             continue
         infinite = np.full(len(rows), np.inf)
-        # The family is lifted: its rows bound nothing. If the rest is still infeasible, the clash does not need it.
+        # The family is lifted: its rows bound nothing. If the model is still infeasible, the clash does not need it.
         probe.set_row_bounds(rows, -infinite, infinite)
         outcome = probe.find_outcome()
         if outcome is not Outcome.INFEASIBLE:
-            # A question that was stopped leaves open whether the clash needs the family.
+            # A solve that was stopped leaves open whether the clash needs the family.
             is_complete = is_complete and outcome is Outcome.OPTIMAL
             families.append(block.name)
             probe.set_row_bounds(rows, conditioned.row_lower[rows], conditioned.row_upper[rows])

@@ -42,7 +42,7 @@ __all__ = ["BEARING", "ROW_TOLERANCE", "Highs", "new_solver"]
 LAST_TRY_TOLERANCE = 1e-7
 """Tolerance of a session's last attempt. Bounds remain valid with it, because they are proved from multipliers."""
 SMALL_REGULARISATION = 1e-10
-"""What HiGHS adds to the diagonal of a quadratic objective in the second attempt."""
+"""The amount that HiGHS adds to the diagonal of a quadratic objective in the second attempt."""
 
 
 class Highs(Backend):
@@ -92,8 +92,8 @@ class Highs(Backend):
                 this.
         """
         started = time.monotonic()
-        # The second attempt goes without presolve, which calls some models infeasible or wrong points optimal. The
-        # third one has a looser tolerance.
+        # The second attempt has no presolve, which calls some models infeasible or wrong points optimal. The third one
+        # has a looser tolerance.
         tolerance, presolve = ((ROW_TOLERANCE, "choose"), (ROW_TOLERANCE, "off"), (1e-7, "choose"))[attempt]
         if conditioned.form.is_mip and len(conditioned.wide_rows):
             # Presolve takes 1e-9 x <= y for x = 0 if x is binary, and calls a wrong point optimal.
@@ -130,11 +130,11 @@ class Highs(Backend):
         outcome = raw.outcome
         if attempt == 0 and outcome is Outcome.INFEASIBLE and not conditioned.form.is_mip:
             # Presolve calls a model infeasible if rows clash by rounding alone. The error leads to the next attempt,
-            # which asks the simplex without presolve.
+            # which runs the simplex without presolve.
             raise RejectedAnswerError("highs calls the model infeasible in presolve; no time was left for its simplex")
         if raw.either or (outcome is Outcome.INFEASIBLE and presolve != "off" and can_be_unbounded(conditioned.form)):
-            # Presolve calls some unbounded models infeasible. A solve without costs tells: it is never unbounded, so a
-            # feasible point means that the model with its costs is.
+            # Presolve calls some unbounded models infeasible. A solve without costs decides: it is never unbounded, so
+            # a feasible point means that the model with its costs is unbounded.
             free_settings = settings_of(tolerance=ROW_TOLERANCE, threads=options.threads, seed=options.seed)
             free_settings["time_limit"] = _highs_limit(options.time_limit, started)
             outcome = solve_arrays({**arrays, "c": np.zeros_like(arrays["c"]), "Q": None}, free_settings).outcome
@@ -255,8 +255,8 @@ class HighsSession(Session):
             columns.data = columns.data * self._row_scale[columns.indices]
             _, low, high = _bound_arrays(np.arange(count), lower, upper)
             cost = np.broadcast_to(np.asarray(costs, dtype=np.float64), (count,)) * self._flip
-            added = self._solver.addCols(count, np.ascontiguousarray(cost), low, high, *_sparse_arrays(columns))
-            check_status(added, "add columns")
+            status = self._solver.addCols(count, np.ascontiguousarray(cost), low, high, *_sparse_arrays(columns))
+            check_status(status, "add columns")
 
     def delete_rows(self, rows: Ints) -> None:
         """Delete rows, and shift later rows down to fill the gaps."""
@@ -329,7 +329,7 @@ class HighsSession(Session):
         run_solver(self._solver)
         outcome = outcome_of(self._solver)
         if outcome is None or (outcome is Outcome.INFEASIBLE and not self._solver.getDualRay()[1]):
-            # Presolve cannot always tell infeasible from unbounded, and drops the ray.
+            # Presolve cannot always distinguish infeasible from unbounded models, and drops the ray.
             self._solve_without_presolve()
             outcome = outcome_of(self._solver)
         if outcome is None:
@@ -347,7 +347,7 @@ class HighsSession(Session):
             return Answer(outcome=outcome, iterations=iterations, seconds=seconds)
         solution = self._solver.getSolution()
         # HiGHS minimises over scaled rows: its multipliers and reduced costs change their sign for a maximum, and each
-        # multiplier is times the scale of its row.
+        # multiplier is multiplied by the scale of its row.
         has_duals = outcome is Outcome.OPTIMAL and bool(solution.dual_valid)
         return Answer(
             outcome=outcome,

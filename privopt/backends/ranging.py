@@ -51,17 +51,17 @@ def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
         return values, objectives / conditioned.cost_scale + form.c0
 
     costs = [read_records(record, n) for record in (records.col_cost_dn, records.col_cost_up)]
-    # Costs of a maximum are negated for the solver, so that its lower end is the upper one.
-    # "dn" and "up" are the ends to which a cost may fall and rise in HiGHS's minimisation.
-    low, high = costs if conditioned.cost_scale > 0 else costs[::-1]
+    # "dn" and "up" are the ends to which a cost may fall and rise in HiGHS's minimisation. The costs of a maximum are
+    # negated for HiGHS, which exchanges the two ends.
+    (lower, lower_objective), (upper, upper_objective) = costs if conditioned.cost_scale > 0 else costs[::-1]
     sides = [read_records(record, form.shape[0]) for record in (records.row_bound_dn, records.row_bound_up)]
     statuses = np.array([int(s) for s in solver.getBasis().row_status], dtype=np.int64)
     return Ranging(
         costs=Ranges(
-            lower=low[0] / conditioned.cost_scale,
-            upper=high[0] / conditioned.cost_scale,
-            lower_objective=low[1],
-            upper_objective=high[1],
+            lower=lower / conditioned.cost_scale,
+            upper=upper / conditioned.cost_scale,
+            lower_objective=lower_objective,
+            upper_objective=upper_objective,
         ),
         sides=Ranges(
             lower=sides[0][0] / conditioned.row_scale,
@@ -69,7 +69,7 @@ def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
             lower_objective=sides[0][1],
             upper_objective=sides[1][1],
         ),
-        # 1 stands for a basic row, which is not held at a side.
+        # 1 means a basic row, which is not held at a side.
         is_tight=statuses != 1,
         is_at_upper=statuses == 2,
     )

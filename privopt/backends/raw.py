@@ -24,7 +24,7 @@ class Raw:
         message: A message of the solver, such as the name of its status.
         interrupted: Whether an interrupt ended the solve.
         basis: The basis of an optimal linear program, or None.
-        either: Whether the solver only knows that the model is either infeasible or unbounded.
+        either: Whether the solver found the model infeasible or unbounded, but not which of the two.
     """
 
     outcome: Outcome | None

@@ -49,9 +49,9 @@ def read_mps(path: str | os.PathLike[str]) -> StandardForm:
         triangle = sparse.csc_matrix((hessian.value_, hessian.index_, hessian.start_), shape=(hessian.dim_,) * 2)
         quadratic = triangle + sparse.tril(triangle, -1).T
     m, n = lp.num_row_, lp.num_col_
-    part = lp.a_matrix_
-    arrays = (np.array(part.value_), np.array(part.index_), np.array(part.start_))
-    is_by_column = part.format_ == highspy.MatrixFormat.kColwise
+    entries = lp.a_matrix_
+    arrays = (np.array(entries.value_), np.array(entries.index_), np.array(entries.start_))
+    is_by_column = entries.format_ == highspy.MatrixFormat.kColwise
     matrix = (sparse.csc_matrix if is_by_column else sparse.csr_matrix)(arrays, shape=(m, n)).tocsr()
     columns, rows = IndexSet("columns", list(lp.col_names_)), IndexSet("rows", list(lp.row_names_))
     integrality = [codes[kind] for kind in lp.integrality_] or np.zeros(n)
@@ -70,6 +70,6 @@ def read_mps(path: str | os.PathLike[str]) -> StandardForm:
         Q=quadratic if hessian.dim_ else None,
     )
     if form.Q is not None:
-        part = QuadraticPart(form.Q, form.c, form.c0, square_sign=0)
-        check_convexity(part, form.sense, form.column_name)
+        # The sign 0 makes check_convexity compute eigenvalues, because a file does not show sums of squares.
+        check_convexity(QuadraticPart(form.Q, form.c, form.c0, square_sign=0), form.sense, form.column_name)
     return form

@@ -18,7 +18,7 @@ from privopt.backends.checks import (
     check_answer,
     check_vector,
     cost_magnitude,
-    fix_dear_columns,
+    fix_expensive_columns,
     recession_form,
 )
 from privopt.backends.options import Options
@@ -125,9 +125,9 @@ class Search:
             except RejectedAnswerError as error:
                 if isinstance(error, FailedCheckError):
                     self.points += [] if error.point is None else [error.point]
-                    # The first failed check is what is reported, even if a solver gave up before it.
+                    # The first failed check is reported, even if a solver gave up before it.
                     failure = failure if isinstance(failure, FailedCheckError) else error
-                    # HiGHS adds 1e-7 to the diagonal of a quadratic objective, and so ends an unbounded one at a point.
+                    # HiGHS adds 1e-7 to the diagonal of a quadratic objective, so an unbounded one has an optimum.
                     is_quadratic_point = self.form.Q is not None and error.point is not None
                     if is_quadratic_point and can_be_unbounded(self.form) and self._has_improving_ray(backend):
                         return Result(outcome=Outcome.UNBOUNDED, solver=backend.title())
@@ -271,20 +271,20 @@ class Search:
             return raw
         # With the integers fixed, a linear program over the continuous columns remains.
         rounded = np.clip(np.round(raw.x), form.col_lower, form.col_upper)
-        around = evolve(
+        fixed_form = evolve(
             form,
             col_lower=np.where(is_integer, rounded, form.col_lower),
             col_upper=np.where(is_integer, rounded, form.col_upper),
             integrality=np.zeros(len(is_integer), dtype=np.uint8),
         )
         try:
-            solved = backend.solve_scaled(evolve(conditioned, form=around), self._remaining_options(), 0)
+            second = backend.solve_scaled(evolve(conditioned, form=fixed_form), self._remaining_options(), 0)
         except RejectedAnswerError:
             # The answer's own vector is checked instead.
             return raw
-        if solved.x is None or solved.outcome is not Outcome.OPTIMAL:
+        if second.x is None or second.outcome is not Outcome.OPTIMAL:
             return raw
-        return evolve(raw, x=solved.x, seconds=raw.seconds + solved.seconds)
+        return evolve(raw, x=second.x, seconds=raw.seconds + second.seconds)
 
     def _cost_of(self, result: Result) -> float:
         """Return the objective of a result as a cost to be minimised; infinite if the result has none."""
@@ -304,7 +304,7 @@ class Search:
         Returns:
             The form with larger costs, or ``conditioned`` itself if its costs are large enough already.
         """
-        # The constant is no part of what the solver minimises, so it is left out.
+        # Solvers minimise the objective without its constant, so the constant is subtracted.
         size = abs(float(result.objective or 0.0) - self.form.c0)
         if size == 0.0:
             return conditioned
@@ -313,12 +313,12 @@ class Search:
         if required_scale <= abs(conditioned.cost_scale):
             return conditioned
         if self.form.is_mip:
-            form = fix_dear_columns(conditioned, float(result.objective or 0.0))
+            form = fix_expensive_columns(conditioned, float(result.objective or 0.0))
             conditioned = conditioned if form is self.form else condition(form, backend.capabilities.bearing)
         largest = float(np.abs(conditioned.form.c).max(initial=0.0))
         if largest == 0.0:
             return conditioned
-        # A power of two scales exactly. Twice what is needed, so that rounding down leaves enough.
+        # A power of two scales exactly. Twice the required scale is rounded down, so that enough remains.
         scale = 2.0 ** np.floor(np.log2(min(2 * required_scale, LARGEST_COST / largest)))
         return conditioned.with_cost_scale(scale) if scale > abs(conditioned.cost_scale) else conditioned
 
@@ -512,7 +512,7 @@ class Search:
                 bounds += [] if result.bound is None else [result.bound]
             except SolverError:
                 pass  # The relaxation gives no bound then.
-        # Each of these bounds is valid, so that the tightest one counts.
+        # Each of these bounds is valid, so the tightest one counts.
         bound = max(bounds, key=lambda value: self.flip * value) if bounds else None
         if self._is_beyond(bound, best.objective):
             bound = best.objective

@@ -166,7 +166,7 @@ class ColdSession(Session):
         form, count = self.form, matrix.shape[1]
         has_entry = np.asarray(abs(matrix).sum(axis=1)).ravel() > 0
         for block in form.families:
-            # The coefficients of privacy rows are computed from their exponents, so that other entries would be lost.
+            # The coefficients of privacy rows are computed from their exponents, so other entries would be lost.
             if block.log_ratio is not None and has_entry[block.start : block.stop].any():
                 raise ModelError(
                     f"privacy rows of {block.name} have two columns each: an added one must not be in them"
@@ -237,7 +237,7 @@ class ColdSession(Session):
 
 
 def check_continuous(form: StandardForm, subject: str) -> None:
-    """Raise a ModelError if a form has semicontinuous columns; ``subject`` is what cannot take them."""
+    """Raise a ModelError if a form has semicontinuous columns; ``subject`` begins the message."""
     columns = form.semicontinuous_columns
     if len(columns):
         raise ModelError(f"{subject} takes no semicontinuous columns, got {form.column_name(int(columns[0]))}")
@@ -267,7 +267,7 @@ def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = N
         col_lower=np.concatenate([form.col_lower, np.zeros(2 * m)]),
         col_upper=np.concatenate([form.col_upper, np.full(2 * m, np.inf)]),
         integrality=np.zeros(n + 2 * m, dtype=np.uint8),
-        # With columns for its violation, a row is no privacy row any more.
+        # Rows with columns for their violations are not privacy rows.
         families=(),
         variables=(),
     )

@@ -1,4 +1,4 @@
-"""Show a solver's log on standard error while the solver runs, also if it runs in a worker process.
+"""Show a solver's log on standard error while the solver runs, even if it runs in a worker process.
 
 Solvers in worker processes have no console of their own. So every solver appends its log to a file, which a thread of
 the calling process copies to standard error.
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from privopt.execution.clock import DaemonCall
 
-SECONDS_BETWEEN_LOOKS = 0.2
-"""Seconds between two looks for new text in the log file."""
+SECONDS_BETWEEN_CHECKS = 0.2
+"""Seconds between two checks for new text in the log file."""
 
 
 @contextmanager
@@ -37,12 +37,12 @@ def show_log() -> Iterator[str]:
 
 
 def _copy_log(path: str, has_ended: threading.Event) -> None:
-    """Copy what is appended to the file ``path`` to standard error, until ``has_ended`` is set and all is copied."""
+    """Copy text that is appended to the file ``path`` to standard error, until ``has_ended`` is set."""
     with open(path, encoding="utf-8", errors="replace") as file:
         is_last = False
         while not is_last:
             # The event is checked before reading, so that text written before the end is copied too.
-            is_last = has_ended.wait(SECONDS_BETWEEN_LOOKS)
+            is_last = has_ended.wait(SECONDS_BETWEEN_CHECKS)
             if text := file.read():
                 sys.stderr.write(text)
                 sys.stderr.flush()

@@ -46,7 +46,7 @@ class Reply:
     interrupted: bool = False
 
 
-class _Idle:
+class _IdleWorkers:
     """A pool of the idle workers of this process, by solver.
 
     Attributes:
@@ -98,7 +98,7 @@ class _Idle:
         self.workers = {}
 
 
-idle = _Idle()
+idle = _IdleWorkers()
 """The idle workers of this process."""
 atexit.register(idle.close)
 if hasattr(os, "register_at_fork"):
@@ -139,8 +139,8 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     # The call runs in another thread, so that this one can watch the clock and receive interrupts.
     DaemonCall(partial(settle, answer, worker.call, solve_problem, (problem,)))
     latest_end = math.inf if limit is None else time.monotonic() + limit + GRACE_SECONDS
-    # The waits are short, because a signal may reach another thread first. They are on the future and not on the
-    # thread, because an interrupted join of a thread takes it for ended.
+    # The waits are short, because a signal may reach another thread first. The future is waited for and not the thread,
+    # because a thread whose join was interrupted counts as ended.
     try:
         while not (answer.done() or is_late):
             wait([answer], timeout=min(0.2, max(latest_end - time.monotonic(), 0.0)))
@@ -167,7 +167,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
         raise error
     if error is not None and not is_dead:
         raise SolverError(f"{solver} failed: {error!r}") from error
-    # If there is an answer or an earlier point, the reply has it, and says that an interrupt came.
+    # If there is an answer or an earlier point, the reply has it, and its ``interrupted`` is set.
     if is_interrupted and error is not None and latest is None:
         raise KeyboardInterrupt
     return Reply(answer=None if error is not None else answer.result(), latest=latest, interrupted=is_interrupted)
