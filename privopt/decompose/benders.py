@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 import numpy as np
 from attrs import evolve, frozen
@@ -25,7 +25,7 @@ from privopt.backends import Outcome
 from privopt.decompose.block import BlockAnswer
 from privopt.decompose.blocks import Blocks
 from privopt.decompose.checkpoint import read_checkpoint, write_checkpoint
-from privopt.decompose.diagnose import explain_clash, tell_unbounded
+from privopt.decompose.diagnose import explain_clash, raise_unbounded_form
 from privopt.decompose.master import Master, MasterAnswer, ValidRows, prove_bound
 from privopt.decompose.result import Start, check_start
 from privopt.decompose.split import Cut, Split, cut_of, split_form
@@ -96,8 +96,8 @@ class Benders(Decomposer):
         Args:
             form: The model: linear, without integer columns.
             blocks: Column numbers of each block; no row may join two blocks.
-            context: Gap, executor, progress, checkpoint and resume.
-            start: A feasible point and multipliers to begin with.
+            context: Gap, time limit, memory limit, executor, progress, checkpoint and resume.
+            start: A feasible point and multipliers to begin with; ignored if a checkpoint is resumed.
             valid: Called with the master's values of the complicating columns, shape (|Y|,). Returns valid rows, with
                 their proof, that the values violate, or None. A row over these columns is valid if the form implies it.
             improve: Called once per round with the multipliers of the best bound and with the best point. The points
@@ -107,10 +107,12 @@ class Benders(Decomposer):
             The best point with its objective, the proved bound, its multipliers, and counts and times of the run.
 
         Raises:
-            InfeasibleError, UnboundedError: the form has no feasible point, or is unbounded.
-            StoppedError: a limit was reached before a feasible point was found.
-            ModelError: the blocks do not split the form.
-            SolverError: a solver failed, or the bounds contradict each other.
+            InfeasibleError, UnboundedError: The form has no feasible point, or is unbounded.
+            StoppedError: A limit was reached before a feasible point was found.
+            ModelError: The blocks do not split the form, or the form has integer columns or a quadratic objective.
+            UsageError: The point of ``start`` or ``improve`` violates a row.
+            InputError: The checkpoint to resume from belongs to another problem or is damaged.
+            SolverError: A solver failed, or the bounds contradict each other.
         """
         options = self if self.solver else evolve(self, solver=context.solver)
         split = split_form(form, blocks)
@@ -134,7 +136,7 @@ class _Run:
             function.
         master: The master problem.
         state: Bounds, best point and log.
-        blocks: The blocks on their workers.
+        blocks: The blocks, each with its worker.
         start_time: Clock reading at the start, or at the resume.
         stalled_rounds: Rounds since the bound or the point last improved.
         max_growth: The largest growth of memory in a round so far, in bytes.
@@ -172,13 +174,13 @@ class _Run:
         if not (np.isfinite(state.upper) and np.isfinite(state.lower)):
             return False
         constant = self.split.form.c0
-        # The gap is relative to the objective with its constant, as the user sees it; the second term, 1e-12 in the
-        # user's units, keeps the size above 0 if the objective is 0.
+        # The gap is relative to the user's objective, which includes the constant. The second term, 1e-12 in the user's
+        # units, keeps the size above 0 if the objective is 0.
         size = max(abs(state.upper + constant), 1e-12 * abs(self.split.scale))
         return bool(state.upper - state.lower <= self.context.gap * size)
 
     def use_start(self, start: Start, *, cuts: bool = True) -> bool:
-        """Use a point and multipliers of the whole form that come from a start or a hook and not from a round.
+        """Use a point and multipliers of the whole form that come from a start or a hook, not from a round.
 
         Args:
             start: A feasible point, and multipliers in the user's units.
@@ -186,6 +188,10 @@ class _Run:
 
         Returns:
             Whether the point or the bound is better than the known one.
+
+        Raises:
+            UsageError: The point violates a row.
+            SolverError: The point or the bound contradicts the known bound or point.
         """
         is_better = False
         if start.x is not None:
@@ -214,11 +220,14 @@ class _Run:
     # --- the run ------------------------------------------------------------------------------------
 
     def solve(self, form: StandardForm, start: Start | None) -> Decomposed:
-        """Run the decomposition from a checkpoint or a start to its end, and return the result.
+        """Run the decomposition to its end, from a checkpoint if one is resumed, and return the result.
 
         Args:
             form: The form as the user gave it.
             start: A point and multipliers to begin with, unless a checkpoint is resumed.
+
+        Raises:
+            StoppedError: The run ended without a feasible point.
         """
         status = "stopped"
         try:
@@ -273,7 +282,7 @@ class _Run:
             stalled_rounds = 0 if progressed else stalled_rounds + 1
             self.log_round()
             self.save_checkpoint()
-            # After four rounds without even a new cut, further ones would repeat them.
+            # Further rounds would repeat the last four, which gave not even a new cut.
             if stalled_rounds > 3:
                 return "optimal" if self.has_reached_gap() else "feasible"
         return "feasible"
@@ -372,8 +381,8 @@ class _Run:
             InfeasibleError: A block is unbounded, and the form has no feasible point.
         """
         state = self.state
-        # The centre (the best feasible point) is used as the core point towards which cuts are moved. At the centre
-        # itself there is no direction.
+        # The centre (the best feasible point) is the core point towards which cuts are moved. If the query is the
+        # centre itself, there is no direction to move them in.
         core = None if state.centre is None or np.array_equal(state.centre, z) else state.centre
         answers = self.blocks.solve_all(state, z, core)
         for number, answer in enumerate(answers):
@@ -400,7 +409,7 @@ class _Run:
             answer = self.master.solve()
             times[-1] += answer.seconds
             if answer.outcome is Outcome.INFEASIBLE:
-                # A small box can make the master infeasible, so that only the largest one proves anything.
+                # A small box can make the master infeasible, so only the largest one proves anything.
                 if self.master.box < LARGEST_BOX:
                     self.master.set_box(self.master.box * 100)
                     continue
@@ -445,7 +454,7 @@ class _Run:
         self.master.set_box(self.master.box * 100)
         return True
 
-    def raise_unbounded(self, part: str) -> None:
+    def raise_unbounded(self, part: str) -> NoReturn:
         """Raise the error that follows for the whole form if one part of it is unbounded.
 
         ``part`` names that part in the message: "the master", or a block.
@@ -455,7 +464,7 @@ class _Run:
             InfeasibleError: The form has no feasible point.
             SolverError: The form has an optimum, but the solver does not find it.
         """
-        tell_unbounded(self.split, self.options.solver, part, LARGEST_BOX)
+        raise_unbounded_form(self.split, self.options.solver, part, LARGEST_BOX)
 
     # --- checkpoints and the end --------------------------------------------------------------------
 

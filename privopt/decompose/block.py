@@ -20,7 +20,7 @@ from privopt.execution import worker_state
 from privopt.execution.clock import clock
 
 CORE_POINT_STEP = 1e-4
-"""How far from the query towards the core point (as a fraction of the way) the second multipliers are computed.
+"""The second multipliers are computed at this fraction of the way from the query towards the core point.
 
 No cut is higher there than the one that they prove."""
 
@@ -145,7 +145,7 @@ def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
     if ray is None:
         return None
     for sign in (1.0, -1.0):
-        # A ray may have any length: scaled, so that tolerances mean the same for every block.
+        # A ray may have any length. It is scaled, so that tolerances mean the same for every block.
         size = float(np.abs(ray).max(initial=0.0)) or 1.0
         cut = cut_of(piece, sign * ray / size, feasibility=True)
         if cut is not None and cut.value(z) > 0:
@@ -176,7 +176,7 @@ def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
         solver: The solver's name.
     """
     session = _session_of(token, piece, solver)
-    # Without its coupling rows a block does not depend on z, so that its bound is a constant cut.
+    # Without its coupling rows a block does not depend on z, so its bound is a constant cut.
     is_coupled = np.diff(piece.coupling.indptr) > 0
     session.change_row_bounds(
         np.arange(len(is_coupled)),

@@ -25,7 +25,7 @@ class Blocks:
         split: The form and its blocks.
         solver: Name of the solver that the workers use.
         context: The context of the run, with the executor.
-        _token: A random text that tells this run's solver sessions on a worker from those of other runs.
+        _token: A random text that distinguishes this run's solver sessions on a worker from those of other runs.
         _pieces: The executor's references to the blocks, which are sent only once.
     """
 
@@ -83,6 +83,9 @@ class Blocks:
             state: The state of the run.
             z: Values of the complicating columns, shape (|Y|,).
             core: The point towards which cuts are moved, shape (|Y|,); None for plain cuts.
+
+        Returns:
+            The answers, in the order of the blocks.
         """
         answers = self._run_on_all(solve_block, [(self.solver, z, core, basis) for basis in state.bases])
         for number, answer in enumerate(answers):

@@ -117,9 +117,7 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
             )
         state = _restore_state(split, parts)
         _restore_master(master, parts)
-    except KeyError as error:
-        raise InputError([Fault(str(path), "", reason_of(error), "the checkpoint of a run")]) from None
-    except (IndexError, TypeError, ValueError, UsageError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, UsageError) as error:
         raise InputError([Fault(str(path), "", reason_of(error), "the checkpoint of a run")]) from None
     return state
 
@@ -127,7 +125,7 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
 def _restore_state(split: Split, parts: dict[str, Any]) -> State:
     """Return the state of a checkpoint, with the bounds that the stored point and multipliers prove.
 
-    ``parts`` are the arrays of the file by name.
+    ``parts`` has the arrays of the file by name.
 
     Raises:
         ValueError: An array has the wrong size, or a number is out of range.
@@ -173,10 +171,10 @@ def _read_basis(parts: dict[str, Any], number: int) -> Basis | None:
 def _restore_master(master: Master, parts: dict[str, Any]) -> None:
     """Restore the master's box (the limit of its unbounded columns), its appended rows in order, and its basis.
 
-    ``parts`` are the arrays of the file by name, as :func:`write_checkpoint` describes them.
+    ``parts`` has the arrays of the file by name, as :func:`write_checkpoint` writes them.
 
     Raises:
-        ValueError: A row does not follow from its proof, or the ages of the rows are not as many as the rows.
+        ValueError: A row does not follow from its proof, or the number of ages differs from the number of rows.
     """
     if np.isfinite(parts["box"]):
         master.set_box(float(parts["box"]))

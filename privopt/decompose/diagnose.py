@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import numpy as np
 from attrs import evolve
 
@@ -11,7 +13,7 @@ from privopt.dsl.solution import solve_form
 from privopt.errors import SolverError, UnboundedError
 
 
-def tell_unbounded(split: Split, solver: str, part: str, largest: float) -> None:
+def raise_unbounded_form(split: Split, solver: str, part: str, largest: float) -> NoReturn:
     """Raise the error that follows for the whole form if one part of it, the master or a block, is unbounded.
 
     Args:
@@ -26,7 +28,7 @@ def tell_unbounded(split: Split, solver: str, part: str, largest: float) -> None
         SolverError: The form has an optimum, but the solver does not find it.
     """
     form = split.form
-    # Without costs, this solve only raises if there is no feasible point. A form without one is not unbounded.
+    # Without costs, this solve raises an error only if there is no feasible point. Then the form is not unbounded.
     solve_form(evolve(form, c=np.zeros_like(form.c)), solver)
     # Directions in which no row or column bound is ever violated (the recession cone), with entries from -1 to 1: each
     # finite bound becomes 0, and each missing one stays missing or becomes the entry's limit.

@@ -82,7 +82,6 @@ class MasterAnswer:
         w: The master's cost estimate of each block, shape (blocks,); NaN if the block has no cut.
         bound: Proved lower bound on the whole form's (scaled) optimum; -inf if there is none.
         duals: Multipliers of the whole form's rows that prove the bound, shape (m,).
-        active: Whether each appended row has a nonzero multiplier.
         seconds: Time in the solver.
     """
 
@@ -91,7 +90,6 @@ class MasterAnswer:
     w: Floats | None = None
     bound: float = -np.inf
     duals: Floats | None = None
-    active: Any = None
     seconds: float = 0.0
 
 
@@ -131,7 +129,7 @@ def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: F
     """Return whether ``slope z <= upper`` over the complicating columns follows from the form's rows.
 
     The multipliers are the proof. Where the combination of rows differs from the slope, or has other columns, the
-    difference is bounded by means of the columns' bounds.
+    bounds of the columns bound the difference.
 
     Args:
         split: The whole form.
@@ -162,7 +160,7 @@ class Master:
         box: The largest absolute value allowed for columns without bounds; infinite at first.
         blocks: Number of blocks.
         _has_cut: Whether each block has an optimality cut, shape (blocks,).
-        _engine: The solver session, whose model has the columns z, then w, and the appended rows last.
+        _engine: The solver session. Its model has the columns z, then w; appended rows follow the rows over z alone.
     """
 
     def __init__(self, split: Split, solver: str) -> None:
@@ -207,7 +205,7 @@ class Master:
     def set_box(self, size: float) -> None:
         """Limit columns without bounds to values between minus and plus ``size``.
 
-        This box only keeps the master bounded. It is no part of the form, so proofs of bounds do not use it.
+        This box only keeps the master bounded. It is not part of the form, so proofs of bounds do not use it.
         """
         self.box = size
         inner = self.split.outer_form
@@ -262,7 +260,7 @@ class Master:
         if not rows:
             return
         cut_blocks = {row.cut.block for row in rows if row.cut is not None and not row.cut.feasibility}
-        # A column w without any cut would make the master unbounded, so that it is fixed until then.
+        # A column w without any cut would make the master unbounded, so it is fixed until its first cut.
         opened_blocks = np.array([b for b in sorted(cut_blocks) if not self._has_cut[b]], dtype=np.int64)
         self._has_cut[opened_blocks] = True
         matrix = self._row_matrix(rows)
@@ -291,7 +289,7 @@ class Master:
         return (scales @ sparse.hstack([slopes, negated_w])).tocsr()
 
     def solve(self) -> MasterAnswer:
-        """Minimise the master. The bound is evaluated from the multipliers, not taken from the solver."""
+        """Minimise the master. The bound is computed from the multipliers, not taken from the solver."""
         answer = self._engine.solve(basis=self.basis)
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
             return MasterAnswer(outcome=answer.outcome, seconds=answer.seconds)
@@ -303,15 +301,13 @@ class Master:
         # Multipliers of <= rows are at most 0 in a minimum. Negated, and with the row's scale undone, they are weights
         # of cuts.
         weights = -answer.duals[inner_count:] * np.array([row.scale for row in self.rows])
-        active = np.abs(weights) > MULTIPLIER_TOLERANCE
-        self.idle = [0 if on else age + 1 for on, age in zip(active.tolist(), self.idle, strict=True)]
+        is_active = np.abs(weights) > MULTIPLIER_TOLERANCE
+        self.idle = [0 if active else age + 1 for active, age in zip(is_active.tolist(), self.idle, strict=True)]
         # The bound is proved from the form's own rows, so an inexact answer of the solver can only weaken it.
         bound, duals = -np.inf, self._combine_duals(answer.duals[:inner_count], weights)
         if duals is not None:
             bound, duals = prove_bound(self.split, duals)
-        return MasterAnswer(
-            outcome=answer.outcome, z=z, w=w, bound=bound, duals=duals, active=active, seconds=answer.seconds
-        )
+        return MasterAnswer(outcome=answer.outcome, z=z, w=w, bound=bound, duals=duals, seconds=answer.seconds)
 
     def _combine_duals(self, outer: Floats, weights: Floats) -> Floats | None:
         """Return multipliers of the whole form's rows, shape (m,), from the master's, or None if they prove no bound.

@@ -22,11 +22,11 @@ from privopt.errors import ModelError
 __all__ = ["Cut", "Piece", "Split", "cut_of", "restrict", "split_form"]
 
 MIN_CUT_COEFFICIENT = 1e-9
-"""Smaller coefficients are taken out of a cut so that it stays valid, because HiGHS would silently drop them."""
+"""Smaller coefficients are removed from a cut such that it stays valid, because HiGHS would silently drop them."""
 
 STEEP, STEEPEST = 2.0**40, 2.0**66
-"""Cuts with a coefficient above the first are scaled down to it, so that HiGHS takes them; those above the second are
-not used."""
+"""Cuts with a coefficient above the first are scaled down to it, so that HiGHS accepts them. Cuts with a coefficient
+above the second are not used."""
 
 REDUCED_COST_TOLERANCE = 1e-9
 """A reduced cost of at most this size is regarded as rounding if its column lacks the bound that it would push to."""
@@ -186,7 +186,8 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
         blocks: Column numbers of each block; a column may be in one block only.
 
     Raises:
-        ModelError: A column is in two blocks or out of range, a row joins two blocks, or there are integer columns.
+        ModelError: A column is in two blocks or out of range, a row joins two blocks, or the form has integer columns
+            or a quadratic objective.
     """
     if form.is_mip:
         raise ModelError("Benders decomposition takes no integer columns: its cuts come from multipliers")
@@ -256,7 +257,7 @@ def _row_owners(form: StandardForm, owner: Ints) -> Ints:
     entry_owners = owner[form.A.indices]
     is_in_block = entry_owners >= 0
     max_owner = np.full(form.shape[0], -1, dtype=np.int64)
-    # The columns of a row that belong to blocks have one owner exactly if their least and greatest owners agree.
+    # The columns of a row that belong to blocks have one owner exactly if their smallest and largest owners agree.
     np.maximum.at(max_owner, rows[is_in_block], entry_owners[is_in_block])
     min_owner = np.full(form.shape[0], np.iinfo(np.int64).max)
     np.minimum.at(min_owner, rows[is_in_block], entry_owners[is_in_block])
@@ -329,7 +330,7 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
         lower, upper: Bounds of the complicating columns, shape (|Y|,).
 
     Returns:
-        The amount to add to the constant; minus infinity if a column has no bound at all, so that no valid cut remains.
+        The amount to add to the constant; minus infinity if a column has no bound at all, and no valid cut remains.
     """
     gain = 0.0
     for column in small:
