@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from polars import Expr as Expr
     from polars import Series as Series
     from scipy.sparse import csr_array as csr_array
-else:  # libraries that are loaded late, where something is drawn or read
+else:  # these libraries are loaded late, when something is drawn or read
     Figure = DataFrame = Expr = Series = csr_array = Any
 
 __all__ = [
@@ -92,7 +92,7 @@ def no_doubles(numbers: NDArray[Any]) -> Bools:
     [False, True, False]
     """
     is_inexact = np.zeros(numbers.shape, dtype=np.bool_)
-    # Every integer up to 2^53 is a double, so that only larger ones are tested one by one.
+    # Every integer up to 2^53 is a double, so only larger ones are tested one by one.
     if numbers.dtype.kind in "iu" and (large := (numbers > 2**53) | (numbers < -(2**53))).any():
         is_inexact[large] = [int(float(number)) != number for number in numbers[large].tolist()]
     return is_inexact

@@ -488,7 +488,7 @@ def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_orde
         settings: Options of HiGHS by name, including ``time_limit``, for all orders together.
         first_order: Number of the first order: 0 for the columns as they are, others for random ones.
     """
-    deadline, n = time.monotonic() + settings["time_limit"], len(arrays["c"])
+    end_time, n = time.monotonic() + settings["time_limit"], len(arrays["c"])
     matrix = sparse.csr_matrix((arrays["value"], arrays["index"], arrays["start"]), shape=(len(arrays["row_lower"]), n))
     triangle = arrays["Q"]
     symmetric = (triangle + sparse.tril(triangle, -1).T).tocsr()
@@ -501,7 +501,7 @@ def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_orde
         rows.sort_indices()
         entries = {"start": rows.indptr.astype(np.int32), "index": rows.indices.astype(np.int32), "value": rows.data}
         quadratic = sparse.tril(symmetric[order][:, order], format="csc")
-        remaining_seconds = max(deadline - time.monotonic(), 0.0)
+        remaining_seconds = max(end_time - time.monotonic(), 0.0)
         model = {**arrays, **columns, **entries, "Q": quadratic}
         raw = _solve_here(model, settings | {"time_limit": remaining_seconds})
         if raw.outcome is not None or remaining_seconds == 0.0:

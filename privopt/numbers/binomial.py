@@ -29,8 +29,8 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
     Args:
         draws_a: (n,) outputs under one input, integers or reals.
         draws_b: (m,) outputs under the other input.
-        confidence: probability, in (0, 1), with which the bound holds.
-        delta: the delta of (epsilon, delta)-DP, which is subtracted from the probability that is bounded from below.
+        confidence: Probability, in (0, 1), with which the bound holds.
+        delta: The delta of (epsilon, delta)-DP, which is subtracted from the probability that is bounded from below.
 
     Returns:
         The bound, at least 0.
@@ -170,7 +170,7 @@ def _learn_event(
 
 
 def _make_event(kind: str, values: NDArray[np.generic], value_indices: Ints) -> Event:
-    """Return a function that tells which of the given draws belong to an event.
+    """Return a function that returns whether each of some given draws belongs to an event.
 
     Args:
         kind: "set" for exactly the selected values, "below" for all numbers up to the largest of them, "above" for all

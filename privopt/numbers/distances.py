@@ -21,6 +21,7 @@ from privopt.execution.compiled import jit
 from privopt.numbers.exp_log_bounds import two_product, two_sum
 
 EARTH_RADIUS_KM: Final = 6371.0
+"""Radius, in km, of the sphere on which great-circle distances are computed."""
 _RADIANS: Final = math.pi / 180.0
 _PLURAL_IN_S: Final = re.compile("[a-z]{3,}[a-gi-rt-wy]")
 """Units whose plural ends in s, such as "band"; not abbreviations such as "km", nor words such as "inch"."""
@@ -203,7 +204,7 @@ def distances_of_pairs(
             out[p] = _root_of_plain(total, a.shape[1])
             continue
         for axis in range(a.shape[1]):
-            # Each variable with "rest" has what the double before it omits, so that no rounding error is lost.
+            # Each variable with "rest" has the remainder that the double before it omits: no rounding error is lost.
             step, step_rest = two_sum(a[i[p], axis], -b[j[p], axis])
             if a_rest.shape[0]:
                 step, step_rest = two_sum(step, step_rest + (a_rest[i[p], axis] - b_rest[j[p], axis]))
@@ -360,7 +361,7 @@ def plural_unit(unit: str) -> str:
 
 
 def amount_text(number: str, unit: str) -> str:
-    """Return a number, as it is printed, with its unit of distance: in the plural unless the number is 1.
+    """Return a number (as text) with its unit of distance, which is in the plural unless the number is 1.
 
     >>> amount_text("0.34", "year"), amount_text("1", "year"), amount_text("2", "km")
     ('0.34 years', '1 year', '2 km')
@@ -375,7 +376,7 @@ def position_text(east: float, north: float, kind: str, unit: str = "km") -> str
     ('41.9000\u00b0 S, 12.4789\u00b0 E', 'x 0.5 km, y 12.25 km')
 
     Args:
-        east, north: longitude and latitude in degrees, or x and y.
+        east, north: Longitude and latitude in degrees, or x and y.
         kind: ``"geographic"`` or ``"planar"``.
         unit: The unit of planar coordinates, in the singular.
     """

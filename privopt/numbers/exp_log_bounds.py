@@ -89,7 +89,7 @@ def _two_doubles(value: Fraction) -> tuple[float, float]:
     return head, float(value - Fraction(head))
 
 
-def _rational_log2(bits: int) -> Fraction:
+def _rational_ln2(bits: int) -> Fraction:
     """Return ln 2, correct to ``bits`` bits, from its series 2 artanh(1/3) = 2 sum_k (1/3)^(2k+1) / (2k+1)."""
     # In integers, with 16 guard bits for the rounding of each term. ``index`` is 2k + 1 and ``power`` is 3^-index.
     scale = 1 << (bits + 16)
@@ -101,7 +101,7 @@ def _rational_log2(bits: int) -> Fraction:
     return Fraction(2 * total, scale)
 
 
-_LN2 = _rational_log2(240)
+_LN2 = _rational_ln2(240)
 #: Head of ln 2 with 20 trailing zero bits, so that n times it is exact for |n| < 2**20; then two more doubles.
 _LN2_HEAD = math.ldexp(math.floor(_LN2 * 2**33), -33)
 _LN2_MID, _LN2_TAIL = _two_doubles(_LN2 - Fraction(_LN2_HEAD))
@@ -152,7 +152,7 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
             sh: Any, sl: Any, rh: Any, rl: Any, n: Any) -> None:  # fmt: skip
     """Compute exp((eps_head + eps_tail) d) as double-doubles 2^n (sh + sl), for many d side by side.
 
-    A double-double is an exact sum of two doubles: a head, and a tail that holds what the head omits.
+    A double-double is an exact sum of two doubles: a head, and a tail, which is the remainder that the head omits.
     x = eps d has a relative error below 2**-102, so an absolute error below 2**-96 for x <= 45. The reduced argument r
     = x - n ln 2 has |r| < 0.35 and an absolute error below 2**-94. The Taylor remainder after 24 terms is below
     2**-120, and 24 steps of Horner's rule in double-double lose less than 2**-96. The total relative error is below
@@ -191,7 +191,7 @@ def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, low
     Beyond an exponent of 45, the lower bound is that of exp(45) and the upper bound is infinite.
 
     Args:
-        eps_head, eps_tail: Epsilon as a double-double (head and tail, whose exact sum is meant).
+        eps_head, eps_tail: Epsilon as a double-double: the exact sum of head and tail.
         d: (P,) distances.
         head, mid, tail: ln 2 as three doubles.
         coefficients: 1 / k! as double-doubles, shape (terms, 2).
@@ -235,7 +235,7 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
     Args:
         distances: (P,) finite, >= 0; each double is taken as the exact number that it represents.
-        epsilon: the exact budget, at least 0.
+        epsilon: Exact, at least 0.
 
     Returns:
         ``lower`` and ``upper``, (P,) neighbouring doubles with lower <= exp(epsilon d) <= upper. Where epsilon d
@@ -246,7 +246,7 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
     if epsilon == 0:
         lower[:] = upper[:] = 1.0
         return lower, upper
-    # Few distances, or an epsilon for which double-doubles could under- or overflow.
+    # Few distances, or an epsilon for which double-doubles could underflow or overflow.
     if d.size <= MIN_COMPILED_SIZE or not 1e-100 < epsilon < 1e100:
         return _exp_bounds_slow(d, epsilon)
     head, tail = _two_doubles(epsilon)
@@ -285,8 +285,8 @@ def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
     """Return integers with ``low <= exp(exponent) 2**bits <= high``, by ball arithmetic.
 
     Args:
-        exponent: exact, at least 0. Callers should avoid values above 45, with which the integers grow.
-        bits: fractional bits of the result.
+        exponent: Exact, at least 0. The integers grow with it, so callers should avoid values above 45.
+        bits: Fractional bits of the result.
 
     Returns:
         The two integers; high - low is at most 2 unless the exponent is large.
@@ -307,8 +307,8 @@ def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
     """Return doubles with ``low <= ln(ratio) / divisor <= high``, by ball arithmetic.
 
     Args:
-        ratio: at least 1.
-        divisor: above 0.
+        ratio: Exact, at least 1.
+        divisor: Exact, above 0.
     """
     import flint
 

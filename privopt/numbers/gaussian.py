@@ -56,6 +56,9 @@ def variance_above(variance: Fraction) -> Fraction:
 
     >>> variance_above(Fraction(5, 2))
     Fraction(5, 2)
+
+    Raises:
+        UsageError: The variance is not above 0, or exceeds 2**40.
     """
     t, n, d = _terms(variance)
     return Fraction(t * n, d)
@@ -102,9 +105,12 @@ def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = Non
     draw were more than a thousand scales from 0.
 
     Args:
-        count: number of draws.
-        variance: exact, above 0, at most 2**40.
-        source: random bytes; the operating system's by default.
+        count: Number of draws.
+        variance: Exact, above 0, at most 2**40.
+        source: Random bytes; the operating system's by default.
+
+    Raises:
+        UsageError: The variance is out of range.
     """
     # The compiled _fill() turns random words into draws. Its parameters t, n and d state the variance V = t n / d.
     return draw_in_bulk(count, _fill, *map(np.uint64, _terms(variance)), source=source)
@@ -116,6 +122,9 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
     For any a > 1, delta = exp((a - 1)(a rho - epsilon)) / (a - 1) (1 - 1/a)^a is one (Canonne, Kamath and Steinke 2020,
     Corollary 13). The best a is searched for in doubles, whose rounding does no harm because the bound holds for any a.
     The result is at least 2**-1074 and at most 1.
+
+    Raises:
+        UsageError: rho or epsilon is not above 0.
     """
     import flint
 

@@ -13,7 +13,7 @@ from privopt.arrays import Floats, Ints, csr_array
 def shortest_rows(edges: Ints, lengths: Floats) -> Ints:
     """Return the row number of the shortest edge for each ordered pair of nodes that an edge joins.
 
-    Of equally short edges the first one counts. Loops are omitted. Edges in opposite directions belong to different
+    Among equally short edges, the first one counts. Loops are omitted. Edges in opposite directions belong to different
     pairs. The row numbers are sorted by tail, then head.
 
     Args:
@@ -34,10 +34,10 @@ def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool
     """Return a SciPy CSR matrix (nodes, nodes) of edge lengths, without loops and with the shortest of parallel edges.
 
     Args:
-        nodes: number of nodes.
+        nodes: Number of nodes.
         pairs: (E, 2) tails and heads.
         lengths: (E,) lengths, or one for all edges, at least 0. An edge of length 0 is stored as an explicit 0.
-        both: whether each edge also runs from head to tail.
+        both: Whether each edge also runs from head to tail.
     """
     # Imported here, because SciPy takes long to load.
     from scipy.sparse import csr_array

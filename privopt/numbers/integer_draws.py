@@ -10,6 +10,7 @@ from privopt.numbers.sampling import Source
 __all__ = ["draw_below", "draw_bernoulli_exp", "read_in_blocks"]
 
 _BLOCK_BYTES: Final = 1 << 10
+"""Number of bytes that :func:`read_in_blocks` reads at a time."""
 
 
 def draw_below(bound: int, source: Source = os.urandom) -> int:
@@ -30,6 +31,8 @@ def draw_below(bound: int, source: Source = os.urandom) -> int:
 
 def draw_bernoulli_exp(u: int, t: int, source: Source = os.urandom) -> bool:
     """Return True with probability exactly exp(-u / t), for integers 0 <= u <= t and t >= 1.
+
+    The argument ``source`` is a function that returns a given number of random bytes.
 
     Source: Canonne, Kamath and Steinke 2020, Algorithm 1.
     """

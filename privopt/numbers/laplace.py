@@ -28,7 +28,7 @@ from privopt.numbers.sampling import Source
 
 #: With numerators and denominators up to this, every product fits into 64 bits.
 LARGEST_TERM = 1 << 40
-# At most so many words are read from the source at a time.
+# The largest number of words that are read from the source at a time.
 _WORDS = 1 << 19
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
@@ -162,9 +162,12 @@ def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | Non
     first word, with more words appended. Dropping the draw instead would favour draws that need few words.
 
     Args:
-        count: number of draws.
+        count: Number of draws.
         scale_reciprocal: s / t, exact, above 0, both terms at most 2**40.
-        source: random bytes; the operating system's by default.
+        source: Random bytes; the operating system's by default.
+
+    Raises:
+        UsageError: The reciprocal scale is not above 0, or a term of it exceeds 2**40.
     """
     s, t = scale_reciprocal.numerator, scale_reciprocal.denominator
     if s <= 0 or max(s, t) > LARGEST_TERM:
@@ -178,18 +181,18 @@ def draw_in_bulk(
     """Return ``count`` draws from a compiled sampler that consumes random words in order.
 
     Args:
-        count: number of draws.
+        count: Number of draws.
         fill: ``(words, *terms, samples, sample_count) -> (used_words, sample_count)``: fills ``samples`` from
             ``sample_count`` on with complete draws, and returns the number of words used.
-        terms: parameters of the distribution.
-        source: random bytes; the operating system's by default.
+        terms: Parameters of the distribution.
+        source: Random bytes; the operating system's by default.
     """
     entropy: Any = source or os.urandom
     samples = np.empty(count, dtype=np.int64)
     remaining_words = np.empty(0, dtype=np.uint64)
     sample_count = 0
     while sample_count < count:
-        # About as many words as the draws need (16 each are usually enough), because unused ones are thrown away.
+        # About as many words as the draws need (16 each are usually enough), because unused ones are discarded.
         size = min(_WORDS, 16 * (count - sample_count) + 256)
         words = np.concatenate([remaining_words, np.frombuffer(entropy(8 * size), dtype="<u8")])
         used_words, sample_count = fill(words, *terms, samples, sample_count)
@@ -202,9 +205,12 @@ def draw_wide_laplace(count: int, scale_reciprocal: Fraction, *, source: Source 
     """Return ``count`` independent draws with P(v) proportional to exp(-|v| scale_reciprocal), for any scale.
 
     Args:
-        count: number of draws.
+        count: Number of draws.
         scale_reciprocal: s / t, exact, above 0; its terms may have any number of digits.
-        source: random bytes; the operating system's by default.
+        source: Random bytes; the operating system's by default.
+
+    Raises:
+        UsageError: The reciprocal scale is not above 0.
 
     >>> len(draw_wide_laplace(3, Fraction(1, 1 << 1000)))
     3

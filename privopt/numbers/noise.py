@@ -72,8 +72,8 @@ class NoiseRecord:
     Attributes:
         engine: "exact-integer", or "seeded" if the draws came from a seed.
         distribution: "discrete-laplace", "laplace" or "discrete-gaussian".
-        scale: exact scale of the noise; for a Gaussian the variance parameter.
-        draws: number of noise values that were drawn.
+        scale: Exact scale of the noise; for a Gaussian the variance parameter.
+        draws: Number of noise values that were drawn.
     """
 
     engine: str
@@ -101,9 +101,9 @@ def discrete_laplace(
     """Return integers plus independent discrete Laplace noise.
 
     Args:
-        counts: integers of any shape, below 2**62 in size.
+        counts: Integers of any shape, below 2**62 in size.
         scale_reciprocal: epsilon / sensitivity, exact, above 0.
-        seed: for experiments only.
+        seed: For experiments only.
 
     Returns:
         Noisy integers of the same shape, and the record.
@@ -131,10 +131,10 @@ def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | N
     """Return integers plus independent discrete Gaussian noise.
 
     Args:
-        counts: integers of any shape, below 2**62 in size.
+        counts: Integers of any shape, below 2**62 in size.
         variance: sensitivity**2 / (2 rho) with the L2 sensitivity, exact, above 0, at most 2**40. The variance is
             rounded up slightly (:func:`privopt.numbers.gaussian.variance_above`); the record has the rounded value.
-        seed: for experiments only.
+        seed: For experiments only.
 
     Returns:
         Noisy integers of the same shape, and the record.
@@ -160,9 +160,9 @@ def continuous_laplace(
     significant bits for differential privacy".)
 
     Args:
-        values: finite doubles of any shape.
+        values: Finite doubles of any shape.
         scale_reciprocal: epsilon / sensitivity, exact, above 0.
-        seed: for experiments only.
+        seed: For experiments only.
 
     Returns:
         Noisy doubles of the same shape, and the record.
@@ -186,16 +186,16 @@ class NoiseSource:
         """Add noise to validated values, and return the noisy values and the noise record.
 
         Args:
-            values: integers, or doubles for continuous noise, of any shape.
-            law: distribution of the noise.
-            scale: exact, above 0; for a Gaussian the variance.
-            seed: for experiments only; None for the operating system's entropy.
+            values: Integers, or doubles for continuous noise, of any shape.
+            law: Distribution of the noise.
+            scale: Exact, above 0; for a Gaussian the variance.
+            seed: For experiments only; None for the operating system's entropy.
         """
         size, engine = values.size, "exact-integer" if seed is None else "seeded"
         source = make_source(seed)
         if law == "discrete-gaussian":
             noise = draw_gaussian(size, scale, source=source).reshape(values.shape)
-            # The sampler rounds the variance up, and the record says what was drawn.
+            # The sampler rounds the variance up, and the record has the rounded one.
             return values + noise, NoiseRecord(engine, law, variance_above(scale), size)
         if law == "laplace":
             noisy = _add_laplace_on_grid(values.ravel(), scale, source).reshape(values.shape)
@@ -260,9 +260,9 @@ def split_budget(
     given denominator (to 1 / q if it is below 1 / denominator), so that the compiled 64-bit sampler can draw.
 
     Args:
-        epsilon: exact, above 0.
-        shares: relative weights, at least 0, not all 0; their sum need not be 1. A float stands for its decimal text.
-        denominator: the largest denominator allowed.
+        epsilon: Exact, above 0.
+        shares: Relative weights, at least 0, not all 0; their sum need not be 1. A float means its decimal text.
+        denominator: The largest denominator allowed.
 
     Raises:
         UsageError: There are no shares, one is negative or not finite, all are 0, or the budget is not positive.

@@ -1,6 +1,7 @@
 """Exact draws from rows of integer weights, with the operating system's entropy.
 
-No floating point and no modulo is involved, so each output has exactly the probability that was certified.
+Draws from weights involve no floating point and no modulo, so each output has exactly the probability that was
+certified. :func:`choose`, which draws by rational probabilities, uses doubles only where they provably decide.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ __all__ = [
     "make_source",
 ]
 
-#: A function that returns as many random bytes as asked; :func:`os.urandom` except in tests and with ``--seed``.
+#: A function that returns a given number of random bytes; :func:`os.urandom` except in tests and with ``--seed``.
 Source = Callable[[int], bytes]
 
 #: The sum of each row of weights.
 TOTAL = 1 << 63
 
-#: The largest error of a cut that :func:`choose` gets as a double, against the rational that it stands for.
+#: The largest error of the doubles that :func:`choose` gets as cuts, compared with the exact rationals.
 MAX_CUT_ERROR: Final = 2.0**-36
 #: Draws that are processed at a time, to bound the memory.
 _CHUNK = 1 << 20
@@ -52,7 +53,7 @@ class RowStreams:
     Attributes:
         read: ``read(row, start, count)`` returns bytes ``start`` to ``start + count`` of a row's stream.
         rows: (B,) row numbers, in the order of the draws.
-        _next: position in ``rows`` of the row whose first 8 bytes are read next.
+        _next: Position in ``rows`` of the row whose first 8 bytes are read next.
     """
 
     read: Callable[[int, int, int], bytes]
@@ -90,11 +91,11 @@ def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | No
 
     Args:
         weights_row: (K,) uint64, summing to exactly 2**63.
-        draws: number of draws.
-        source: random bytes; the operating system's by default.
+        draws: Number of draws.
+        source: Random bytes; the operating system's by default.
 
     Returns:
-        (n,) indices. Cost: 8 bytes of entropy and a binary search each.
+        (draws,) indices. Cost: 8 bytes of entropy and a binary search each.
 
     Raises:
         UsageError: The weights have another type, shape or sum, or ``draws`` is negative.
@@ -133,7 +134,7 @@ class CumulatedRows:
         self._is_summed = np.zeros(len(self._weights), dtype=np.bool_)
 
     def draw(self, row: int, draws: int, *, source: Source | None = None) -> NDArray[np.int64]:
-        """Draw ``draws`` independent indices (n,) from one row; see :func:`draw`."""
+        """Draw ``draws`` independent indices, shape (draws,), from one row; see :func:`draw`."""
         if draws < 0:
             raise UsageError(f"the number of draws must be at least 0, got {draws}")
         self._sum_rows(np.array([row]))
@@ -149,7 +150,7 @@ class CumulatedRows:
 
         Args:
             rows: (B,) numbers from 0 to N - 1, in any order.
-            source: random bytes, 8 for each entry in order; the operating system's by default.
+            source: Random bytes, 8 for each entry in order; the operating system's by default.
 
         Returns:
             (B,) indices of outputs. Cost: 8 bytes of entropy and a binary search each.
@@ -173,7 +174,7 @@ class CumulatedRows:
         return samples
 
     def _sum_rows(self, rows: NDArray[np.int64]) -> None:
-        """Compute the running sums of those of the given rows (B,) that have none yet.
+        """Compute the running sums of those given rows (B,) that have none yet.
 
         Raises:
             UsageError: A row has another sum than 2**63.
@@ -184,9 +185,9 @@ class CumulatedRows:
             part = missing_rows[start : start + step]
             sums = np.cumsum(self._weights[part], axis=1, dtype=np.uint64)
             # A sum that overflows 64 bits is smaller than the one before it. Without overflow the last is the largest.
-            is_sound = (sums.max(axis=1, initial=0) == np.uint64(TOTAL)) & (sums[:, 1:] >= sums[:, :-1]).all(axis=1)
-            if not is_sound.all():
-                faulty_row = self._weights[part[int((~is_sound).argmax())]]
+            is_valid = (sums.max(axis=1, initial=0) == np.uint64(TOTAL)) & (sums[:, 1:] >= sums[:, :-1]).all(axis=1)
+            if not is_valid.all():
+                faulty_row = self._weights[part[int((~is_valid).argmax())]]
                 raise UsageError(f"a row of weights must sum to 2**63, got {sum(faulty_row.tolist())}")
             # In this order: another thread that finds a row marked must find its sums too.
             self._sums[part] = sums
@@ -232,7 +233,7 @@ def _look_up_in_row(sums: NDArray[np.uint64], integers: NDArray[np.uint64]) -> N
 
 def _read_integers(entropy: Source, count: int) -> NDArray[np.uint64]:
     """Return ``count`` uniform integers below 2**63 from a source: the upper 63 bits of its 64-bit words."""
-    # Index k has the integers from the running sum of k - 1 up to, but without, that of k: exactly w_k of them.
+    # Index k has the integers from the running sum of k - 1 up to, but not including, that of k: exactly w_k of them.
     return np.frombuffer(entropy(8 * count), dtype="<u8") >> np.uint64(1)
 
 
@@ -247,8 +248,8 @@ def choose(
     Args:
         cuts: (B, m) cumulative probabilities of the first 1, ..., m alternatives, each with an error below
             :data:`MAX_CUT_ERROR`.
-        exact: takes a row number and returns the row's m cuts as rationals.
-        source: random bytes, 8 for each row in order; the operating system's by default. With
+        exact: A function that takes a row number and returns the row's m cuts as rationals.
+        source: Random bytes, 8 for each row in order; the operating system's by default. With
             :class:`RowStreams`, further bytes come from the row's stream.
 
     Returns:

@@ -1,6 +1,6 @@
 """Round a number to a grid that is published with it, so that programs with different rounding errors agree.
 
-The number is rounded to an odd multiple of half a unit. The publishing program knows an interval that contains the
+The number is rounded to an odd multiple of half a unit. The publishing program has an interval that contains the
 number. It chooses the unit such that this interval, widened by a margin, lies between two neighbouring multiples of the
 unit, and publishes the unit too. A fixed grid would not work, because programs with different errors would round
 numbers near a grid point differently.
