@@ -20,7 +20,7 @@ from privopt.dsl.lowering import Block, Family, privacy_terms, variable_block
 from privopt.dsl.quadratic import QuadraticPart, QuadraticTerm, check_convexity, merge_parts
 from privopt.dsl.row_kinds import Rows, build_indicator_rows, build_privacy_rows, switch_location
 from privopt.dsl.symbols import Index, Param
-from privopt.dsl.term_entries import bind_indices, term_entries, terms_matrix
+from privopt.dsl.term_entries import bind_indices, location_text, term_entries, terms_matrix
 from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
@@ -194,7 +194,11 @@ def _compile_objective(terms: Sequence[Term], n: int, coefficients: Coefficients
 
 
 def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coefficients) -> QuadraticPart:
-    """Return the matrix, the linear part and the constant of the quadratic terms of an objective over ``n`` columns."""
+    """Return the matrix, the linear part and the constant of the quadratic terms of an objective over ``n`` columns.
+
+    Raises:
+        ModelError: A coefficient is not finite.
+    """
     where, parts = "objective", []
     for term in terms:
         places: Places = {}
@@ -202,6 +206,10 @@ def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coe
         for binding in term.bindings:
             places, rows, size = bind_indices(binding, places, rows, size)
         weights = coefficients.get(term.coefficient, where)(places, size)
+        if not np.isfinite(weights).all():
+            entry = int(np.flatnonzero(~np.isfinite(weights))[0])
+            actual = f"{weights[entry]}{location_text(places, entry)}"
+            raise ModelError(f"{where}: the coefficient {term.coefficient} must be finite, got {actual}")
         left, left_constant = terms_matrix(term.left, places, size, n, where, coefficients)
         right, right_constant = (
             (left, left_constant) if term.is_square else terms_matrix(term.right, places, size, n, where, coefficients)

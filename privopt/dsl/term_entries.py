@@ -64,6 +64,17 @@ def bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int) 
     return bound, rows, size
 
 
+def location_text(places: Places, entry: int) -> str:
+    """Return the labels of an entry's indices as the end of a message, such as " at i = 'a'"; "" without indices.
+
+    Args:
+        places: The positions of the values of each index, shape (entries,).
+        entry: Number of the entry.
+    """
+    location = ", ".join(f"{i} = {i.index_set.labels[int(p[entry])]!r}" for i, p in places.items())
+    return f" at {location}" if location else ""
+
+
 def term_entries(
     term: Term,
     places: Places,
@@ -97,11 +108,9 @@ def term_entries(
     is_valid = ~np.isnan(values) if term.variable is None and allow_infinite else np.isfinite(values)
     if not is_valid.all():
         entry = int(np.flatnonzero(~is_valid)[0])
-        location = ", ".join(f"{i} = {i.index_set.labels[int(p[entry])]!r}" for i, p in bound.items())
         subject = "the constant" if term.variable is None else "the coefficient of"
-        raise ModelError(
-            f"{where}: {subject} {term} must be finite, got {values[entry]}{f' at {location}' if location else ''}"
-        )
+        actual = f"{values[entry]}{location_text(bound, entry)}"
+        raise ModelError(f"{where}: {subject} {term} must be finite, got {actual}")
     if term.variable is None:
         return rows, None, values
     return rows, term_columns(term, bound, size, where), values

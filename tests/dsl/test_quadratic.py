@@ -222,6 +222,15 @@ def test_other_powers_are_refused(state: Any, message: str) -> None:
         state(m, x)
 
 
+def test_infinite_coefficient_is_refused_by_name() -> None:
+    m, X = Model("infinite"), IndexSet("X", ["a", "b"])
+    i = Index("i", X)
+    x, p = m.variable("x", X), m.param("p", np.array([1.0, np.inf]), X)
+    m.minimize(total(p[i] * x[i] ** 2, over=i))
+    with pytest.raises(ModelError, match=r"coefficient p\[i\] must be finite, got inf at i = 'b'"):
+        m.compile()
+
+
 def test_boundary_of_convexity_is_accepted() -> None:
     m, x = projection_model()
     m.minimize(x[0] ** 2 + x[1] ** 2 - 2 * x[0] * x[1] + x[2], replace=True)
