@@ -1,10 +1,11 @@
 """The public surface as the documentation lists it: commands and options, hooks, Python names and signatures.
 
 ``python.md`` is what readers meet: ``po.*``, the modelling language, what a plugin registers and the kit, with types
-and an anchor for each name. ``python-modules.md`` lists every public module, for authors of plugins.
+and an anchor for each name. ``python-modules.md`` lists every public module, for authors of plugins, and
+``house.md`` every file, for those who change the code.
 
-The listings stand between ``<!-- made: WHAT -->`` and ``<!-- end -->`` in docs/reference; ``python
-tests/docs/doc_surface.py`` writes them again, and a test fails where they are not what the code says.
+The listings are between ``<!-- made: WHAT -->`` and ``<!-- end -->``. ``python tests/docs/doc_surface.py`` writes them
+again, and a test fails where they are not what the code says.
 """
 
 from __future__ import annotations
@@ -466,11 +467,27 @@ def hooks() -> str:
     return "\n".join(lines)
 
 
+def files() -> str:
+    """Every module of the core and of the plugins, package by package, with the first line of its docstring."""
+    lines: list[str] = []
+    for source in (ROOT / "privopt", *sorted((ROOT / "plugins").glob("*/src/*"))):
+        for path in sorted(source.rglob("*.py"), key=lambda path: (path.parent, path.name)):
+            docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+            if path.name == "__init__.py" or docstring is None:
+                continue
+            heading = f"### {path.parent.relative_to(source.parent)}"
+            if heading not in lines:
+                lines += [*(["```", ""] if lines else []), heading, "", "```text"]
+            lines += [path.name, f"{' ' * 8}{docstring.splitlines()[0]}"]
+    return "\n".join([*lines, "```", "", ""])
+
+
 MADE: dict[str, tuple[str, Callable[[], str]]] = {
     "commands": ("command-line.md", commands),
     "hooks": ("hooks.md", hooks),
     "names": ("python.md", python),
     "modules": ("python-modules.md", modules),
+    "files": ("../guide/house.md", files),
 }
 
 

@@ -156,7 +156,7 @@ def test_every_hook_is_shown_in_use():
 
 
 def test_listing_names_every_page():
-    assert {name for name, _ in MADE.values()} <= {path.name for path in REFERENCE.iterdir()}
+    assert all((REFERENCE / name).exists() for name, _ in MADE.values())
     with pytest.raises(ValueError, match="no listing"):
         doc_surface.split_page("nothing", "names")
 
