@@ -19,15 +19,13 @@ EXACT_HELP: Final = (
     'as ["level_1"]: levels on which every region\'s number of {} is published exactly, without noise, and so on all '
     "levels above; inputs are neighbours only if these numbers agree; default: what the relation and the method say"
 )
-"""The description of the key, with a place for what is counted."""
+"""The description of the key, with a placeholder for the noun of what is counted."""
 
 
-def check_level_names(value: Sequence[str] | None) -> str | None:
+def check_level_names(value: Sequence[str]) -> str | None:
     """Return the requirement on names of levels if ``value`` violates it; None if it is valid."""
-    is_valid = value is None or (len(value) > 0 and all(LEVEL_NAME.fullmatch(name) for name in value))
-    return (
-        None if is_valid and len(set(value or ())) == len(value or ()) else "level_1, ..., level_L, each at most once"
-    )
+    is_valid = value and len(set(value)) == len(value) and all(LEVEL_NAME.fullmatch(name) for name in value)
+    return None if is_valid else "level_1, ..., level_L, each at most once"
 
 
 def count_exact_levels(names: Sequence[str] | None) -> int:

@@ -21,7 +21,7 @@ from privopt_hierarchical_dp.relations import RELATIONS, Relation
 __all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "PublishRules", "Settings", "by_level"]
 
 
-def by_level(value: Sequence[Fraction] | None) -> str | None:
+def by_level(value: Sequence[Fraction]) -> str | None:
     """Return the requirement on shares or weights by level if ``value`` violates it; None if it is valid.
 
     The leaves need a share above 0, because their values cannot be computed from another level.
@@ -169,8 +169,8 @@ class Privacy:
         # The key is required with this relation, and refused with others.
         if (self.max_household is None) == (self.relation == "replaced"):
             actual = "nothing" if self.max_household is None else str(self.max_household)
-            has = 'a public number of persons with relation = "replaced", and no such key with others'
-            faults.append(Fault(file, "privacy.max_household", actual, has))
+            household_expectation = 'a public number of persons with relation = "replaced", and no such key with others'
+            faults.append(Fault(file, "privacy.max_household", actual, household_expectation))
         if faults:
             raise InputError(faults)
 
@@ -305,8 +305,8 @@ class HierarchyProblem:
         if self.privacy.relation == "replaced" and (max_quantity := self.settings.max_quantity) > 1:
             expectation = '1 with relation = "replaced" (max_household counts persons, each of one quantity)'
             raise InputError([Fault(file, "hierarchical-dp.max_quantity", str(max_quantity), expectation)])
-        # With vacant units as a class nobody's joining makes a unit appear, so "sizes" covers it, with exact numbers of
-        # units.
+        # If vacant units are a class, whoever joins a unit moves it from size 0 to 1, and no unit appears. So "sizes"
+        # covers this, although numbers of units are exact.
         if self.privacy.relation == "individuals" and self.hierarchy.first_size == 0:
             expectation = '"sizes" with first_size = 0, which covers who joins or leaves a unit, or first_size = 1'
             raise InputError([Fault(file, "privacy.relation", '"individuals" with first_size = 0', expectation)])

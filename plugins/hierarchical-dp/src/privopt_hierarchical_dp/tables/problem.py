@@ -57,13 +57,12 @@ def is_reserved(name: str) -> bool:
     return name.casefold() in RESERVED or name.casefold().startswith("level_")
 
 
-def _check_total_words(value: str | Mapping[str, Sequence[str]] | None) -> str | None:
+def _check_total_words(value: str | Mapping[str, Sequence[str]]) -> str | None:
     """Return the requirement on the key ``totals`` if ``value`` violates it; None if valid.
 
     Mappings are checked in ``check_keys``.
     """
-    is_known = value is None or value == KEEP or not isinstance(value, str)
-    return None if is_known else f'"{KEEP}", or a table of values by column'
+    return None if value == KEEP or not isinstance(value, str) else f'"{KEEP}", or a table of values by column'
 
 
 def _check_error_weights(value: Mapping[str, Mapping[str, Fraction]]) -> str | None:
@@ -267,7 +266,7 @@ class TablesProblem:
         """The attributes and tables with equal weights. The design replaces these by weights from budget shares."""
         tables = self.hierarchy.tables
         return Domain(
-            # Attributes are known by their number from here on.
+            # From here on, attributes are identified by their number.
             sizes=tuple(map(len, self.hierarchy.attributes.values())),
             tables=tuple(map(self.margin, tables)),
             weights=(1.0,) * len(tables),
