@@ -20,7 +20,7 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["UNBOUNDED", "Limits", "check_limits", "nearest_within", "read_limits"]
 
 UNBOUNDED: Final = 1 << 50
-"""Stands for no upper bound. A file of counts must have fewer groups than this."""
+"""The upper bound of regions without one. A file of counts must have fewer groups than this."""
 
 
 SHOWN_VIOLATIONS: Final = 20

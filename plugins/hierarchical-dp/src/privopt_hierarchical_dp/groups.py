@@ -164,7 +164,7 @@ def check_totals(source: File, groups: Groups) -> None:
         is_here = (levels == level) & (places >= 0)
         surplus[is_here] = totals[is_here] - sums[places[is_here]]
     for row in np.flatnonzero(surplus).tolist():
-        # The direction alone: how much a secret total is off would tell a count.
+        # The direction alone: the amount by which a secret total is off would reveal a count.
         difference = "a greater number" if surplus[row] > 0 else "a smaller number"
         # Row 1 is the header.
         where = f"row {row + 2}, region {str(regions[row])!r}"

@@ -230,8 +230,8 @@ def queries_of(problem: Instance, method: str) -> Sequence[Query]:
         for level, budget in enumerate(budgets)
         if budget
     ]
-    # The noise functions do not know the sensitivity of a query: the design states it, and the kit
-    # searches for a larger one.
+    # The noise functions do not receive the sensitivity of a query: the design states it, and the kit searches for a
+    # larger one.
     return [evolve(call, name=name, sensitivity=design.delta) for call, name in zip(calls, parts, strict=True)]
 
 
@@ -265,12 +265,11 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
         noisy: The noisy counts (R_l, sizes) of each level.
         total: The exact number of all groups.
     """
-    # A cost table has for each count v of a region the least squared distance in its subtree.
+    # A cost table gives, for each count v of a region, the least squared distance in the region's subtree.
     values = np.arange(total + 1)
 
     def merge_costs(left: Ints, right: Ints) -> Ints:
-        # The min-plus convolution of two cost tables: the best way to split v groups between two
-        # subtrees.
+        """Return the min-plus convolution of two cost tables: the best way to split v groups between two subtrees."""
         return np.array([(left[: v + 1] + right[v::-1]).min() for v in values])
 
     # Sizes are independent but for the total, so the trees of all sizes are merged at the end.
@@ -304,7 +303,7 @@ def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result)
     if (
         method in ("hierarchical-dp", "hierarchical")
         and total <= _MAX_GROUPS
-        and design.exact < 2  # the cost tables know the root's number alone
+        and design.exact < 2  # the cost tables allow for the root's exact number alone
     ):
         (counts,), (noisy,) = release.counts, release.noisy
         value, optimum = objective(counts, noisy), least_objective(release.tree, noisy, total)

@@ -302,12 +302,12 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
         courses: (R, N - 1) Independent estimates of the cumulative counts of all sizes but the last.
         end: (R, 1) The last cumulative count, which is the region's total.
     """
-    edge, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
+    zeros, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
         """Return the sum (R, N) of a moment over the two cumulative counts whose difference is each count."""
-        edges = np.concatenate([edge, np.broadcast_to(inner, (len(edge), size)), last], axis=1)
-        return np.asarray(edges[:, 1:] + edges[:, :-1])
+        moments = np.concatenate([zeros, np.broadcast_to(inner, (len(zeros), size)), last], axis=1)
+        return np.asarray(moments[:, 1:] + moments[:, :-1])
 
     # A count is the difference of two independent estimates, so variances and fourth cumulants add up. Below the first
     # size there is nothing, with variance 0.
@@ -336,11 +336,12 @@ def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
     grid = np.linspace(0.0, 1.0, 41)
     quantiles = [float(-ndtri((1.0 - confidence) / 2.0))]
     for inverse_shape in grid[1:]:
-        spread = np.sqrt(
-            gammaincinv(1.0 / inverse_shape, points) * inverse_shape
-        )  # standard deviations; the mean variance is 1
+        # The standard deviations of the mixed normal errors. Their mean variance is 1.
+        spread = np.sqrt(gammaincinv(1.0 / inverse_shape, points) * inverse_shape)
 
+        # The default argument binds this iteration's `spread`.
         def excess_probability(reach: float, spread: Floats = spread) -> float:
+            """Return the probability that an error exceeds ``reach``, less the probability that is allowed."""
             return float(2.0 * ndtr(-reach / spread).mean() - (1.0 - confidence))
 
         quantiles.append(float(brentq(excess_probability, 0.0, 60.0)))

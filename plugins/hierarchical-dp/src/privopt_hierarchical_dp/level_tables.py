@@ -1,6 +1,6 @@
 """One reader for all tables of regions: columns ``level_1, ..., level_L`` and others.
 
-Columns stay in polars and are never held as Python objects. Faults name the file, row and column, but do not quote
+Columns stay in polars and never become Python objects. Faults name the file, row and column, but do not quote
 cells of tables of individuals.
 """
 

@@ -59,7 +59,7 @@ BYTES_PER_COUNT: Final = 500.0
 """Peak memory in bytes per count of groups of one size in one region, including noise, fit, files and proof."""
 BYTES_PER_CELL: Final = 600.0
 """Peak memory in bytes per cell of one of several tables in one region."""
-ROOM: Final = Fraction(1, 10**9)
+BOUND_TOLERANCE: Final = Fraction(1, 10**9)
 """Relative amount by which the stated lower bound is below the bound that a fit proves.
 
 Another machine may round the sums of doubles differently, and must still reach the stated bound.
@@ -146,7 +146,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             files = publication_files(release, table_ends, rules, problem.declared.confidence)
             release = evolve(release, publication=files)
         loss = self.utility(problem, context.method)
-        bound = _certified_bound(loss, release, (fitted.lower_bound, fitted.proved), tolerance=ROOM)
+        bound = _certified_bound(loss, release, (fitted.lower_bound, fitted.proved), tolerance=BOUND_TOLERANCE)
         details: dict[str, Any] = {"noise": _noise_records(design.layout.forms, records), **fitted.details}
         remaining_seconds = context.remaining
         if (
@@ -335,8 +335,8 @@ class HierarchicalDP(CountsMechanism):
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
         """Return the privacy constraint. For the chain as printed in the paper, it claims no guarantee."""
-        chain = METHODS[method].query == "chain"
-        return PublishedChain(design=problem.design(method)) if chain else super().privacy(problem, method)
+        is_chain = METHODS[method].query == "chain"
+        return PublishedChain(design=problem.design(method)) if is_chain else super().privacy(problem, method)
 
     def notion(self, problem: Instance, method: str) -> str | None:
         """Return ``privacy.kind``, or None for the chain as printed in the paper, which has no guarantee."""
@@ -362,14 +362,14 @@ class HierarchicalDP(CountsMechanism):
             lines = [*lines, *describe_waste(design)]
         relation, max_quantity = problem.declared.relation, problem.declared.settings.max_quantity
         # The sensitivity to which the noise of this method is scaled, and the one of methods that measure counts.
-        moved, counts = design.delta, relation.sensitivity("counts", max_quantity)
-        if METHODS[result.method].query != "cumulative" or moved <= counts:
+        delta, counts_delta = design.delta, relation.sensitivity("counts", max_quantity)
+        if METHODS[result.method].query != "cumulative" or delta <= counts_delta:
             return lines
         return [
             *lines,
-            f"one change that is covered moves up to {moved} of the numbers that {result.method} measures, and the "
-            f"noise is for all; hierarchical-dp and top-down measure counts, of which it moves {counts}, and privopt "
-            "plan shows the errors of each",
+            f"one change that is covered moves up to {delta} of the numbers that {result.method} measures, and the "
+            f"noise is for all; hierarchical-dp and top-down measure counts, of which it moves {counts_delta}, and "
+            "privopt plan shows the errors of each",
         ]
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
     With ``"leaves"``, the leaves get four fifths, and the other levels share the rest in the proportion 2 : 3 : 4 ...
     from the root down (2/25, 3/25, 4/5 for three levels). Cumulative counts have half the noise of counts, but counts
     are differences of two of them. If the leaves get less than about 3/4, their errors are above those of counts that
-    use the whole budget (tests/bench/bench_leaves_only.py).
+    use the whole budget (plugins/hierarchical-dp/tests/bench/bench_leaves_only.py).
 
     Args:
         method: Name of the method.

@@ -213,7 +213,7 @@ def _gaussian_moments(parameter: float) -> Noise:
 
     if parameter > WIDE_VARIANCE:
         return Noise(variance=parameter)
-    # Forty is at least 20 standard deviations here: what lies beyond is lost in rounding.
+    # Forty is at least 20 standard deviations here. Probabilities beyond it are lost in rounding.
     values = np.arange(-40, 41)
     chances = np.exp(-(values**2) / (2.0 * parameter))
     chances /= chances.sum()
@@ -248,7 +248,7 @@ def noise_of(scale: Fraction) -> Noise:
 
 
 def scale_texts(scales: Sequence[Scale]) -> np.ndarray:
-    """Return exact scales as an array of texts. An empty text stands for an unmeasured level."""
+    """Return exact scales as an array of texts, in which an empty text means an unmeasured level."""
     return np.array(["" if scale is None else str(scale) for scale in scales], dtype=np.str_)
 
 
@@ -258,7 +258,7 @@ def read_scales(path: Path, name: str, texts: np.ndarray) -> tuple[Scale, ...]:
     Args:
         path: The file that contains the array, for faults.
         name: Name of the array.
-        texts: Rationals as texts. An empty text stands for an unmeasured level.
+        texts: Rationals as texts. An empty text means an unmeasured level.
 
     Raises:
         InputError: The texts are not in the form that :func:`scale_texts` writes.

@@ -162,7 +162,7 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
         return TablesDesign.of(declared, file, method), None, "least squares over all tables and levels"
     table, leaves, basis = declared.hierarchy, None, "the fit of the noisy values alone"
     regions = None if table.regions is None else read_regions(table.regions)
-    # An earlier census, for example, stands for the secret counts.
+    # Counts of an earlier census, for example, are used in place of the secret counts.
     if table.like is not None:
         public_counts = read_counts(table.like, table.sizes, first=table.first_size, listed=regions)
         tree, leaves, basis = public_counts.tree, public_counts.leaves, f"the public counts of {table.like.name}"
@@ -337,9 +337,9 @@ def choose_split(design: Design) -> Splits:
 def describe_waste(design: Design) -> list[str]:
     """Return a line if the errors of a file's split are expected to be much larger than those of the default split.
 
-    The default of several tables is the best split. That of groups by size is the method's own: the best split of the
-    linear fit gives all to the leaves, and where most sizes are empty, which no forecast from public files knows, the
-    levels above lose far more than it says (README has the figures).
+    The default of several tables is the best split. That of groups by size is the method's own. The best split of the
+    linear fit would give all to the leaves, but if most sizes are empty, which public files do not show, the levels
+    above lose far more than the forecast says (the figures are in plugins/hierarchical-dp/README.md).
 
     Args:
         design: The design with the problem's own split.

@@ -136,7 +136,7 @@ def _own_names(names: pl.Series) -> pl.Series:
 def _find_unusual_names(tree: Tree) -> list[str]:
     """Return the names in which a reader could overlook a character, and the names that they could be taken for.
 
-    All other names differ in characters that are seen, so that no two of them look alike.
+    All other names differ in visible characters, so no two of them look alike.
     """
     names = pl.concat(tree.columns)
     is_unusual = names.str.contains(_UNUSUAL)

@@ -27,7 +27,7 @@ def as_frame(paths: Sequence[tuple[str, ...]] | pl.DataFrame, depth: int = 0) ->
 
     Args:
         paths: The paths, as tuples of any lengths or as rows.
-        depth: The number of columns that the table has at least. Names in columns that are added are empty.
+        depth: The minimum number of columns. Names in added columns are empty.
     """
     if not isinstance(paths, pl.DataFrame):
         length = max(map(len, paths), default=0)

@@ -37,7 +37,7 @@ class Form:
         cells: Columns that identify the cells of a region.
         shape: Shape of a region's counts, with an axis for each attribute.
         margin: The numbers of the table's attributes. Tables must agree on the attributes that they share.
-        measured: Shape of a region's noisy values. None stands for any length.
+        measured: Shape of a region's noisy values. None means any length.
     """
 
     name: str = ""
@@ -99,7 +99,7 @@ def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Seque
     """
     # The number of cells of a region; 1 if no column identifies any.
     count = len(next(iter(cells.values()), [0]))
-    # The listing has every region once, with its row in the levels that are put one below the other.
+    # The listing has every region once, with its row in the concatenated levels.
     listing, order = tree.listing, tree.listing["number"].to_numpy()
     values = {
         name: np.concatenate([level.reshape(len(level), -1) for level in levels]) for name, levels in columns.items()
@@ -222,7 +222,7 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
     for numbers, _, _ in levels:
         is_reached[numbers] = True
     if not is_reached.all():
-        # Without a way from the root, going up from a region never ends.
+        # Going up from a region that the root does not reach never ends, so its ancestors form a circle.
         actual = f"a circle through {region[int(np.argmin(is_reached))]!r}"
         raise InputError([Fault(file, "parent", actual, "a tree")])
     tree, positions = Tree.arrange([(region.gather(numbers), above, repeats) for numbers, above, repeats in levels])
@@ -257,7 +257,7 @@ def _follow_children(parents: Ints, is_root: Bools) -> list[tuple[Ints, Ints, Bo
         repetitions = np.maximum(counts[numbers], 1)
         above = np.repeat(np.arange(len(numbers)), repetitions)
         is_repeated = counts[numbers][above] == 0
-        # The place of each child among its siblings.
+        # The position of each child among its siblings.
         offsets = np.arange(len(above)) - np.repeat(np.cumsum(repetitions) - repetitions, repetitions)
         following = numbers[above]
         is_new = ~is_repeated

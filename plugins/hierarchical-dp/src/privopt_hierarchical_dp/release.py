@@ -106,13 +106,13 @@ class HierarchyRelease(Release):
             for name, columns in files.items():
                 (folder / name).parent.mkdir(exist_ok=True)
                 write_rows(folder / name, self.tree, form.cells, columns)
-        # One archive holds all noisy values; names of tables are prefixes of its arrays.
+        # One archive contains all noisy values; the names of its arrays begin with those of the tables.
         arrays = _by_name(TOTALS, self.tree, self.totals)
         for form, noisy, scales in zip(self.layout.forms, self.noisy, self.scales, strict=True):
             arrays |= _by_name(form.prefix + LEVELS, self.tree, noisy)
             arrays[form.prefix + self.law.scales_name] = scale_texts(scales)
         for name, shares in zip(SPLIT, self.split or (), strict=False):
-            # A share of 0 is written as an empty text, like the scale of what is not measured.
+            # A share of 0 is written as an empty text, like the scale of an unmeasured level.
             arrays[name] = scale_texts([share or None for share in shares])
         with (folder / NOISY).open("wb") as stream:
             np.savez_compressed(stream, **arrays)
@@ -253,7 +253,7 @@ def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
     """Return the arrays of all levels (R_l, ...) by name, with their rows sorted by the names of the regions.
 
     Args:
-        name: A name with a place for the number of the level.
+        name: A name with a placeholder for the number of the level.
         tree: The regions.
         levels: The array of each level, in the order of the tree.
     """
@@ -312,7 +312,7 @@ def _read_split(path: Path, texts: Sequence[Any]) -> tuple[Split, Split] | None:
         texts: The array of the levels' shares and that of the tables'; None for one that is missing.
 
     Raises:
-        InputError: Only one of both is there, or shares are not rationals of at least 0 that add up to 1.
+        InputError: Only one of the two exists, or shares are not rationals of at least 0 that add up to 1.
     """
     if all(block is None for block in texts):
         return None
@@ -345,7 +345,7 @@ def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]
         that the counts imply, where each group of size N or more counts N.
     """
     errors = released - true
-    # Counts of size N stand for N or more; every group of that class counts N individuals here.
+    # The last class is N or more: each of its groups counts N individuals here.
     individuals = np.abs(errors @ np.arange(first_size, errors.shape[1] + first_size))
     # On a line the earth mover's distance is the sum of absolute differences of cumulative counts. The last one is the
     # difference of the totals, which no move between sizes can correct.

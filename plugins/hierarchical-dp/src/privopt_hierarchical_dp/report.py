@@ -46,7 +46,7 @@ SCOPES_IN_WORDS: Final = {
     "one individual moves one existing group by one size": "one person belongs to a group that exists without them",
     "one individual joins or leaves": "one individual is in the data",
 }
-"""What the headline says instead of scopes whose terms its readers do not know."""
+"""Plain words for the headline, by the scope whose terms its readers may not know."""
 SHOWN_ROWS: Final = 10_000
 """The largest number of rows of a table on the page. If a table has more, the page says so and names the file."""
 SHOWN_CELLS: Final = 60
@@ -106,7 +106,7 @@ def size_figure(release: HierarchyRelease) -> Figure:
         lower, upper = (edge[0] for edge in release.bounds[0][0])
         axes.fill_between(sizes, lower, upper, step="mid", color=LINE, label="interval of the true count")
     axes.step(sizes, release.counts[0][0][0], where="mid", color=MARK, label="released")
-    # Logarithmic, but with room for 0.
+    # Logarithmic, but linear near 0, because counts may be 0.
     axes.set_yscale("symlog")
     axes.set_ylim(bottom=0)
     use_whole_ticks(axes.xaxis)

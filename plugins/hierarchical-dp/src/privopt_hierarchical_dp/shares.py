@@ -104,12 +104,12 @@ def _descend(cost: Callable[[Sequence[Point]], Floats], start: Point) -> Point:
     if all(len(positions) == 1 for positions in places) or not np.isfinite(cost([start])[0]):
         return start
 
-    # The maximum is subtracted so that no exponential overflows.
     def to_point(logs: Floats) -> Point:
         """Return the shares with the given logarithms, up to the normalisation of each block."""
         blocks = []
         for positions, block_logs, block in zip(places, np.split(logs, split_points), start, strict=True):
             shares = np.zeros(len(block))
+            # The maximum is subtracted so that no exponential overflows.
             raised = np.exp(block_logs - block_logs.max())
             shares[positions] = raised / raised.sum()
             blocks.append(shares)

@@ -69,8 +69,8 @@ def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequenc
     """Return the weights of the levels: the given ones, or 1 as in the paper, and 0 for unmeasured levels.
 
     Inverse variances gave larger errors in experiments. Counts cannot be negative, so a fit cuts off noise below zero
-    and is biased upwards. If the leaves have a large weight, the sum of these biases is carried up the tree (README has
-    the figures).
+    and is biased upwards. If the leaves have a large weight, the sum of these biases is carried up the tree (the
+    figures are in plugins/hierarchical-dp/README.md).
 
     Args:
         given_weights: The weights of the problem file, from the root. If None, all are 1.
@@ -180,7 +180,7 @@ class SizesDesign(Design):
             delta=sensitivity(method, settings.max_quantity, relation, totals=totals),
             totals=totals,
             exact=exact,
-            # With one size class and exact numbers of groups, no neighbour differs in any count: nothing is hidden.
+            # With one size class and exact numbers of groups, neighbours have equal counts, so nothing is hidden.
             hides=hides_moves or table.classes > 1 or not (exact or relation.exact),
             valid=rule.valid,
             # Without public bounds, the sentence about them is multiplied by False, and so left out.

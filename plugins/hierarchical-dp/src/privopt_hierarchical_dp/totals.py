@@ -115,7 +115,7 @@ def _project_totals(tree: Tree, sums: Sequence[Ints], total: int, precisions: Se
         total: The number of the root.
         precisions: The weight of each level; 0 if it is not measured.
     """
-    # Without a measured level nothing tells the regions apart; equal weights then spread the total.
+    # Without a measured level the regions are indistinguishable; equal weights then spread the total.
     weights = integer_weights(
         list(precisions) if any(precisions) else [Fraction(1)] * tree.depth, limit=largest_weight(tree, sums, total)
     )

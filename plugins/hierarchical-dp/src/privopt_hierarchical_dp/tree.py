@@ -167,7 +167,7 @@ class Tree:
         # The number of each region, in the order of names.
         order = np.empty(len(numbers), np.int64)
         order[np.concatenate(self.ranks)[numbers]] = numbers
-        # The root has no parent; -1 stands for it until it becomes null.
+        # The root has no parent: -1 marks it until it is replaced by null.
         parents = np.concatenate(
             [[-1], *(offsets[level - 1] + self.parents(level) for level in range(1, self.depth))]
         ).astype(np.int64)[order]
@@ -220,8 +220,8 @@ class Tree:
 
         Args:
             levels: For each level the names of its regions in any order, which are unique but for repeated leaves; the
-                index (R_l,) of each region's parent in the level above, which is not read for the root; and whether
-                (R_l,) each region repeats its parent, which is a leaf.
+                index (R_l,) of each region's parent in the level above, which is not read for the root; and a mask
+                (R_l,) of the regions that repeat their parent, which is a leaf.
 
         Returns:
             The tree, and for each level the position (R_l,) in the tree of each given region.

@@ -11,7 +11,7 @@ __all__ = ["delta_above", "ratio"]
 
 
 def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
-    """Return an upper bound of the delta that rho-zCDP implies at epsilon.
+    """Return an upper bound on the delta that rho-zCDP implies at epsilon.
 
     For every a > 1, delta is at most exp((a - 1) (a rho - epsilon)) (1 - 1 / a)^a / (a - 1) (Canonne, Kamath and
     Steinke 2020, proposition 12). Since this holds for every a, a good one may be searched for in doubles.
@@ -32,7 +32,8 @@ def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
         low, high = (low, right) if exponent(left) <= exponent(right) else (left, high)
     order = Fraction(1 + math.exp(low)).limit_denominator(10**12)
     order = max(order, 1 + Fraction(1, 10**9))
-    # ln(bound) = (a - 1) (a rho - epsilon) + a ln((a - 1) / a) - ln(a - 1). Next, the logarithms' errors are added.
+    # ln(bound) = (a - 1) (a rho - epsilon) + a ln((a - 1) / a) - ln(a - 1). The second line covers the rounding errors
+    # of the logarithms.
     power = (order - 1) * (order * rho - epsilon) - order * _log(order / (order - 1)) - _log(order - 1)
     power += Fraction(1, 10**90) * (1 + abs(power) + 4 * order)
     exponential: Fraction = Fraction(CONTEXT.exp(CONTEXT.divide(power.numerator, power.denominator)))

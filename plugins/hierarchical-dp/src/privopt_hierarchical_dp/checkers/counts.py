@@ -53,7 +53,7 @@ class Counts:
         """Read the problem, the tables and the noisy values.
 
         Raises:
-            RefusedError: A file is malformed, or contains something that this checker does not know.
+            RefusedError: A file is malformed, or contains something unknown to this checker.
         """
         self.folder, self.problem, self.result = folder, problem, result
         self.is_of_sizes = result["mechanism"] == "hierarchical-dp"
@@ -121,9 +121,12 @@ class Counts:
         exact = " ".join(f"totals_{level}:i8:1" for level in range(1, self.promise.exact + 1))
         # The largest arrays that the tables allow, and a header for each: more is refused before it is unpacked.
         values = sum(len(level) for level in levels) * (1 + max(len(table.cells) for table in self.tables))
-        room = 8 * values * len(self.tables) + 4096 * (2 + len(levels)) * (1 + len(self.tables))
+        max_bytes = 8 * values * len(self.tables) + 4096 * (2 + len(levels)) * (1 + len(self.tables))
         arrays = read_npz(
-            self.folder / "noisy.npz", f"{noisy_arrays} {scales} {exact}", room, "split_levels:U:1 split_tables:U:1"
+            self.folder / "noisy.npz",
+            f"{noisy_arrays} {scales} {exact}",
+            max_bytes,
+            "split_levels:U:1 split_tables:U:1",
         )
         for table in self.tables:
             for level in levels:
@@ -298,7 +301,7 @@ class Counts:
                 where = f"noisy.npz: {table.prefix}level_{level}: "
                 need(part or not scale, f"{where}noise where the problem gives no share of the budget")
                 if scale:
-                    # An amount within a part of the budget is within the whole one when it is divided by the part.
+                    # Divided by the part, an amount can be compared with the total budget.
                     spent = self.promise.sensitivity / (times * scale * part)
                     self._need_within_budget(spent, f"{where}divided by its share of the budget, ")
 
@@ -426,7 +429,7 @@ class Counts:
         return f"{self.promise.scope}; {self.result['status']}"
 
     def _check_guarantee(self) -> None:
-        """Check the guarantee in result.json, of which only the sentences are not compared.
+        """Check the guarantee in result.json. Only its sentences are not compared.
 
         Raises:
             RefusedError: An entry differs, is missing, or is nothing that a release of counts claims.

@@ -74,7 +74,7 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
             region, parent, *rest = row
             if place % len(cells) == 0:
                 need(region not in parents, f"{name}: region {region!r} twice")
-                # Names are in order, so that their order tells nothing.
+                # Names must be sorted, so that their order reveals nothing.
                 need(not parents or next(reversed(parents)) < region, f"{name}: region {region!r} out of order")
                 parents[region], numbers[region] = parent, []
             is_cell = parents.get(region) == parent and tuple(rest[: len(rest) - width]) == cells[place % len(cells)]

@@ -11,7 +11,7 @@ from privopt.checker.exact import need, number
 __all__ = ["stated_parts"]
 
 LEAF_PARTS = 127
-"""What the leaves weigh for each level above them, of weight 1, if tables have shares but levels have none.
+"""The weight of the leaves per level above them, each of weight 1, if tables have shares but levels have none.
 
 The leaves then get 127/128 of the budget, and the other levels share the rest evenly.
 """

@@ -24,6 +24,7 @@ def post_order(tree: Tree) -> tuple[Ints, Ints]:
     """Return the level and position of every region in post-order, which lists children before their parent."""
 
     def visit_subtree(level: int, position: int) -> Iterator[tuple[int, int]]:
+        """Yield the level and position of each region of a subtree, children before their parent."""
         if level < tree.depth - 1:
             # The two offsets are the first child and the end of the children.
             for child in range(*tree.start[level][position : position + 2].tolist()):

@@ -140,10 +140,10 @@ def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
     weights = half_prices.integer_weights(fit_input.weights, limit=limit)
     counts = half_prices.project_counts(fit_input.tree, noisy, total=fit_input.total, weights=weights)
     # The optimum holds for the integer weights. If these had to be coarser than the objective's, no bound is claimed.
-    has_exact_weights = [Fraction(int(w), int(max(weights))) for w in weights] == [
+    max_weight = int(max(weights))
+    has_exact_weights = [Fraction(int(w), max_weight) for w in weights] == [
         w / max(fit_input.weights) for w in fit_input.weights
     ]
-    max_weight = int(max(weights))
     bound = float(Fraction(half_prices.objective(counts, noisy, weights), max_weight)) if has_exact_weights else None
     return Fit(counts=counts, lower_bound=bound, solver="half-prices", proved=has_exact_weights)
 

@@ -141,7 +141,7 @@ def isotonic_integers(values: Ints, *, high: Ints) -> Ints:
 def isotonic_means(totals: Ints, weights: Ints, *, high: Ints) -> Ints:
     """Fit non-decreasing integers in [0, high] to rows of rational values by weighted least squares, exactly.
 
-    A position may stand for several noisy values. Its value is then their mean, and its weight is their number.
+    A position may represent several noisy values. Its value is then their mean, and its weight is their number.
 
     Args:
         totals: (R, S) Weighted sums; the value of position s is the rational totals[:, s] / weights[s].

@@ -228,8 +228,8 @@ def project_jointly(
     targets = [np.ascontiguousarray(values, dtype=np.float64) for values in noisy]
     weight = [np.asarray(w, dtype=np.float64) for w in weights]
     tops = [np.asarray(total, dtype=np.float64) for total in totals]
-    # ADMM's penalty follows the weights, up to 1: a weight far above the others stands for a constraint. The row
-    # constraints hold on a level of weight 0 as well, so its penalty is that of weight 1.
+    # ADMM's penalty follows the weights, up to 1, because a weight far above the others represents a constraint. The
+    # row constraints apply to a level of weight 0 as well, so its penalty is that of weight 1.
     penalty = [FIRST_PENALTY * np.where(w > 0.0, np.minimum(w, 1.0), 1.0) for w in weight]
     pulled_projection, penalty_by_size = _prepare_penalty(tree, weight, penalty, targets[0].shape[1])
     # ADMM adds its penalty to the weights of the tree part; the lower bound needs the weights alone.
@@ -249,7 +249,7 @@ def project_jointly(
         is_evaluated = step % 10 == 0 or step == iterations
         previous = [z.copy() for z in row_values] if is_evaluated else []
         for x, z, u, p, top in zip(tree_values, row_values, dual, penalty_by_size, tops, strict=True):
-            u += 1.6 * x - 0.6 * z  # over-relaxation; u now holds the point to project
+            u += 1.6 * x - 0.6 * z  # over-relaxation; u is now the point to project
             if rows == "monotone":
                 isotonic_floats(u, high=top, weights=p, fitted=z)
             else:

@@ -56,9 +56,8 @@ def heterogeneity(counts: Floats, noise: Floats, expected: Floats) -> Floats:
         (N,) h^2, at least 0.
     """
     explained = noise + expected
-    # Each region says of h^2: ((count - mu)^2 - explained) / mu^2. The more precise it is, the more it counts: by the
-    # inverse of its variance, which is mu^-4 times twice the square of the count's variance. The weight is that divided
-    # by mu^2, up to a factor of 2.
+    # Each region's estimate of h^2 is ((count - mu)^2 - explained) / mu^2. Its variance is mu^-4 times twice the square
+    # of the count's variance. `weight` is the inverse of that variance divided by mu^2, up to a factor of 2.
     weight = expected**2 / np.maximum(explained + PRIOR_SQUARE * expected**2, 1e-30) ** 2
     excess = np.sum(weight * ((counts - expected) ** 2 - explained), axis=0)
     information = np.sum(weight * expected**2, axis=0)
@@ -113,7 +112,7 @@ def _smooth_rows(
             filtered[s], filtered_variance[s] = m, p
         smoothed[row, size - 1] = totals[row]
         spread[row, size - 1] = 0.0
-        # Backwards: each estimate is corrected by what the later observations told about the next one.
+        # Backwards: each estimate is corrected by what the later observations imply for the next one.
         for s in range(size - 2, -1, -1):
             gain = filtered_variance[s] / predicted_variance[s + 1]
             smoothed[row, s] = filtered[s] + gain * (smoothed[row, s + 1] - predicted[s + 1])
@@ -214,7 +213,7 @@ def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
     isotonic_floats(np.ascontiguousarray(estimates), high=tops, weights=1.0 / spreads[0], fitted=fit)
     sums = np.concatenate([np.zeros((rows, 1)), fit, tops[:, None]], axis=1)
     size_index = np.arange(size + 1)
-    # Index i is size i + 1, which is averaged with so many sizes on either side.
+    # Index i is size i + 1, which is averaged with `reach` sizes on either side.
     reach = ((size_index + 1) * _NEAR_SHARE).astype(np.int64)
     begin, end = np.maximum(size_index - reach, 0), np.minimum(size_index + reach, size)
     # The mean count over sizes begin to end, from differences of cumulative counts.
@@ -225,7 +224,7 @@ def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
     spread = np.empty_like(continuous)
     _smooth_rows(expected, square, np.ascontiguousarray(estimates), spreads, tops, continuous, spread)
     rising = np.empty_like(continuous)
-    # The smoother does not know that counts are not negative.
+    # The smoother does not ensure that counts are non-negative.
     isotonic_floats(continuous, high=tops, weights=np.ones(size + 1), fitted=rising)
     return rising
 

@@ -37,7 +37,7 @@ MAX_ATTRIBUTE_VALUES: Final = 50
 """The largest number of values of a column that may be an attribute."""
 
 NO_NAME: Final = "(without a name)"
-"""The text that stands for an empty column name in messages."""
+"""The text for an empty column name in messages."""
 
 MAX_CHANCE: Final = 0.01
 """A table is regarded as aggregated if rows of individuals would differ as much with at most this probability."""
@@ -252,7 +252,7 @@ def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspect
             continue
         is_unlikely = columns.is_constant(name) or counts_rows(columns.frame[name])
         (unlikely if is_unlikely and not is_named else suspects).append(name)
-        # A code tells no rows apart that have its label, and counts nobody.
+        # A code does not distinguish rows with the same label, and counts nobody.
         is_count = _may_be_whole(columns.frame[name]) and (is_named or not (is_unlikely or columns.is_code(name)))
         if is_distinct and (is_named or is_aggregated) and is_count:
             clear.append(name)
@@ -340,7 +340,7 @@ def _identifies_rows(texts: pl.Series) -> bool:
 
 
 def _holds_numbers(texts: pl.Series) -> bool:
-    """Return whether a column holds numbers, apart from a few markers for suppressed or missing values.
+    """Return whether a column consists of numbers, apart from a few markers for suppressed or missing values.
 
     Args:
         texts: The stripped cells of the column.

@@ -473,7 +473,7 @@ class TablesDesign(Design):
 
         tree, times = self.alike.tree, self.alike.times
         zeros = [np.zeros((width, cases)) for width in tree.widths]
-        # Without exact numbers a cell's part of the region's number is estimated with the rest of the cell.
+        # Without exact numbers, a cell is estimated in one piece; else its part of the region's number is separate.
         numbers = (
             least_squares_below(
                 tree,
@@ -493,6 +493,7 @@ class TablesDesign(Design):
                 variance, fourth = estimate.variance, estimate.fourth
                 if numbers is not None:
                     variance = variance + numbers[level].variance / cells**2
+                    # As if the cumulants added up. Intervals use the upper bound of `_estimate_around_exact` instead.
                     fourth = fourth + numbers[level].fourth / cells**4
                 error = evolve(estimate, variance=variance, fourth=fourth)
                 errors[:, level, number] = cells * (self.alike.counts[level] @ mean_absolute(error))
@@ -514,10 +515,11 @@ class TablesDesign(Design):
                 n for n, margin in enumerate(domain.tables) if scales[n] is not None and set(table) <= set(margin)
             ]
             source = min(sources, key=lambda number: domain.cells(domain.tables[number]))
-            # A value of the smaller table is the sum of so many independent cells of its source.
+            # A cell of the smaller table is the sum of `times` independent cells of its source.
             times = domain.cells(domain.tables[source]) // domain.cells(table)
             noise = self.law.moments(scales[source])
             summed = Noise(variance=times * noise.variance, fourth=times * noise.fourth)
             leaf_noise = leaves_alone(summed, self.tree.depth)
             by_table.append(domain.cells(table) * errors_of_counts(self.alike, leaf_noise))
+        # Level by level, as in `forecast`.
         return np.ravel(by_table, order="F")

@@ -107,7 +107,7 @@ def init(
 
     Args:
         table: The table, with columns ``level_1, ..., level_L``, columns of attributes, and a column of counts if a row
-            stands for several individuals with the same values.
+            counts several individuals with the same values.
         problem_path: The problem file. The regions go into ``NAME-regions.csv`` in the same folder.
         force: Whether to replace existing files.
         count: The column that states how many individuals a row counts. By default it is recognised.

@@ -109,7 +109,8 @@ def fit_tables(
 def _fit_over_tree(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> list[Floats]:
     """Return estimates (R_l, cells) that add up over the tree, by weighted least squares.
 
-    Weights by precision are right here, because no value has yet been cut off at zero (README, level weights).
+    Weights by precision are right here, because no value has yet been cut off at zero; see
+    :func:`.sizes.objective_weights`.
 
     Args:
         tree: The regions.

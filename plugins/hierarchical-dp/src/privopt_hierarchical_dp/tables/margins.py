@@ -178,7 +178,7 @@ class Domain:
 
         Returns:
             The patterns (effects of the margin, reduced cells), 0 for effects that the table does not have, and the
-            number of cells that each reduced cell stands for.
+            number of cells that each reduced cell represents.
         """
         if (table, margin) not in self._patterns:
             cell_counts, patterns = np.ones(1), []
@@ -211,8 +211,7 @@ class Domain:
                 factor = np.full((1,) * len(self.tables[number]), self.precision(number, effect))
                 for axis, attribute in enumerate(self.tables[number]):
                     if attribute in effect:
-                        # A unit in the first cell, less the mean along this axis: what `effects`
-                        # makes of it.
+                        # `effects` turns a 1 in the first cell into this: the 1, less the mean along the axis.
                         axis_pattern = -np.full(self.sizes[attribute], 1.0 / self.sizes[attribute])
                         axis_pattern[0] += 1.0
                         factor = factor * axis_pattern.reshape([-1 if k == axis else 1 for k in range(factor.ndim)])

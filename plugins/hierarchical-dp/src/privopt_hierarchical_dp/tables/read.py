@@ -1,6 +1,6 @@
 """Reads individuals from CSV or Parquet, and checks them against the declarations.
 
-Individuals are never held as Python objects.
+Columns stay in polars: no individual becomes a Python object.
 """
 
 from __future__ import annotations
