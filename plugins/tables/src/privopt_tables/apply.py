@@ -330,7 +330,7 @@ def _restore_geometry(table: object, frame: T, column: str, protector: PositionP
         table: The GeoDataFrame that was protected.
         frame: The protected table, with columns of coordinates.
         column: Name of the geometry column.
-        protector: The protector of the table, which knows the columns of coordinates and whether they are in degrees.
+        protector: The protector of the table, which has the columns of coordinates and their unit.
     """
     # Outputs without coordinates give no geometries.
     if protector.outputs is None:

@@ -280,6 +280,10 @@ def _drop_leaks(
         source: The table.
         options: How the release is applied. ``keep`` names columns that are never dropped.
         progress: Called after each part.
+
+    Raises:
+        UsageError: ``keep`` names a column that the table does not have.
+        InputError: A column to hash has a type that cannot be converted to text.
     """
     # If a name is misspelt, the column that the owner wants to keep would be dropped.
     for name in options.keep:
@@ -305,7 +309,7 @@ def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options
     """Return the columns of a table that remain in it and therefore must not reveal the secret.
 
     Args:
-        protector: Knows the columns of the secret.
+        protector: The protector, which names the columns of the secret.
         frame: A part of the table.
         options: How the release is applied.
     """
@@ -334,7 +338,7 @@ def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], optio
         options: How the release is applied. ``keep`` names columns that are never dropped.
     """
     leaks = tuple(search.columns())
-    # Columns whose names say that they hold positions or places.
+    # Columns that are named like positions or places.
     positions_in_names = {*select_position_names(names), *select_place_names(names)}
     dropped = tuple(
         leak.name

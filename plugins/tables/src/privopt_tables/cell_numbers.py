@@ -21,6 +21,8 @@ MAX_CHARACTERS: Final = 20_000
 
 _SEPARATOR: Final = " ; "
 """Text between the parts of a list or structure, so that no number can extend over two parts."""
+# Regular expressions: a plain number, a number with a decimal comma, the minutes or seconds of an angle, both of them,
+# and an angle in degrees with a sign after the degrees or with spaces only.
 _NUMBER: Final = r"[0-9]{1,40}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
 _COMMA_NUMBER: Final = r"[0-9]{1,40},[0-9]+"
 _MINUTES: Final = r"([0-9]{1,2}(?:[.,][0-9]+)?)"
@@ -60,7 +62,7 @@ class CellNumbers:
         cells: (R,) Index of the cell in which each number occurs, ascending.
         ranks: (R,) Rank of each number among those of its cell, from 0. -1 for an alternative reading of the same
             digits.
-        counts: (R,) How many numbers the number's cell contains.
+        counts: (R,) How many numbers of the same kind the number's cell contains.
     """
 
     values: Floats
@@ -156,7 +158,7 @@ def _single_numbers(values: Floats, errors: Floats, cells: Ints) -> CellNumbers:
     return CellNumbers(values, errors, cells, np.zeros(len(cells), np.int64), np.ones(len(cells), np.int64))
 
 
-def numbers_of_texts(texts: pl.Series, max_cells: int) -> tuple[CellNumbers, Ints]:
+def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
     """Read the numbers in cells of text.
 
     All cells that consist of a single number are read. Of the other cells at most ``max_cells``, evenly spaced, are
@@ -165,9 +167,6 @@ def numbers_of_texts(texts: pl.Series, max_cells: int) -> tuple[CellNumbers, Int
     Args:
         texts: The cells.
         max_cells: Maximum number of other cells to read.
-
-    Returns:
-        The numbers, and the indices of the cells that were read.
     """
     # Polars also reads words such as inf and nan as numbers. They are excluded here.
     values = texts.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
@@ -180,7 +179,6 @@ def numbers_of_texts(texts: pl.Series, max_cells: int) -> tuple[CellNumbers, Int
     # Patterns are slow, so not all texts of a large table can be searched.
     if len(other_cells) > max_cells:
         other_cells = other_cells[np.linspace(0, len(other_cells) - 1, max_cells).astype(np.int64)]
-    read_cells = np.sort(np.concatenate([single_rows, other_cells]))
     if len(other_cells):
         cells = texts.gather(other_cells)
         # Characters next to numbers are escaped in URLs.
@@ -189,8 +187,8 @@ def numbers_of_texts(texts: pl.Series, max_cells: int) -> tuple[CellNumbers, Int
         parts += _extract(cells, other_cells)
     if not parts:
         empty = np.empty(0)
-        return _single_numbers(empty, empty, empty.astype(np.int64)), read_cells
-    return CellNumbers.concatenate(parts), read_cells
+        return _single_numbers(empty, empty, empty.astype(np.int64))
+    return CellNumbers.concatenate(parts)
 
 
 def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
@@ -211,14 +209,14 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
     if len(chosen):
         tokens, places, _, counts = _tokens(cells.gather(chosen), _COMMA_NUMBER)
         values, errors = _parse(tokens.str.replace(",", ".", literal=True))
-        parts.append(CellNumbers(values, errors, rows[chosen[places]], np.full(len(values), -1), counts + 1))
+        parts.append(CellNumbers(values, errors, rows[chosen[places]], np.full(len(values), -1), counts))
     # Each slow pattern comes after a quick one, because few columns have angles.
     for prefilter, pattern in zip(("[0-9]\\s*[°ºd:]", "[0-9]\\s+[0-9]"), _ANGLES, strict=True):
         chosen = np.flatnonzero(cells.str.contains(prefilter).to_numpy())
         if len(chosen):
             tokens, places, _, counts = _tokens(cells.gather(chosen), pattern)
             values, errors, is_angle = _parse_angles(tokens, pattern)
-            angles = CellNumbers(values, errors, rows[chosen[places]], np.full(len(values), -1), counts + 1)
+            angles = CellNumbers(values, errors, rows[chosen[places]], np.full(len(values), -1), counts)
             parts.append(angles.take(np.flatnonzero(is_angle)))
     return parts
 

@@ -64,7 +64,7 @@ class ColumnPart:
         texts = cell_texts(column if len(rows) == count else column[rows.tolist()])
         is_filled = np.zeros(count, dtype=np.bool_)
         is_filled[rows] = (texts.str.strip_chars() != "").to_numpy()
-        numbers, _ = numbers_of_texts(texts, MAX_CELLS)
+        numbers = numbers_of_texts(texts, MAX_CELLS)
         if len(rows) < count:
             numbers = evolve(numbers, cells=rows[numbers.cells])
         return cls(rows, numbers, is_filled, column, texts)

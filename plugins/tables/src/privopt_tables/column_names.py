@@ -54,7 +54,7 @@ _COMPOUND_PERSON: Final = re.compile(
     r"(?:id|no|nr|name|key|code|hash|uid|uuid|guid)s?"
 )
 # Names of columns that an earlier run of apply added: a report with its coordinates, and marks of the whole table. The
-# groups hold the name of the report's own column, or the prefix that the mark shares with it.
+# groups match the name of the report's own column, or the prefix that the mark shares with it.
 _REPORT_COLUMN: Final = re.compile(r"(?P<report>(?:.*_)?report)(?:_(?:lat|lon|x|y))?", re.DOTALL)
 _MARK_COLUMN: Final = re.compile(r"(?P<prefix>(?:.*_)?)(?:sticky|seeded|kept|first)", re.DOTALL)
 

@@ -343,7 +343,7 @@ class _SecretPart:
             # (readings, 4): first coordinate, its error, second coordinate, its error.
             numbers = np.array([reading for cell_readings in readings for reading in cell_readings], dtype=np.float64)
             cell_indices = np.repeat(np.arange(len(cells)), counts)
-            # What the code of each row's position would state.
+            # The numbers that the code of each row's position would state.
             targets = code.transform(self.positions[sample])
             first, second = (
                 self._compare(numbers[:, 2 * axis], numbers[:, 2 * axis + 1], cell_indices, targets, code, axis)

@@ -216,8 +216,8 @@ class PartitionedBatch:
         while due:
             is_charged = self.ledger.charge_each(list(due), self.cost, times=list(due.values()))
             refused = []
-            for name, success in zip(due, is_charged, strict=True):
-                if success:
+            for name, is_name_charged in zip(due, is_charged, strict=True):
+                if is_name_charged:
                     # All rows of a subject are charged at once. A refused subject is tried again with as many rows as
                     # its budget allows.
                     granted[name] = due[name]

@@ -30,7 +30,7 @@ _PLUS: Final = "23456789CFGHJMPQRVWX"
 
 
 class Reading(NamedTuple):
-    """Two coordinates that a cell states, each with its maximum error. A single number may stand for both."""
+    """Two coordinates that a cell states, each with its maximum error. A single number may be given as both."""
 
     first: float
     first_error: float

@@ -1,7 +1,7 @@
 """Find the columns of a table that contain the secret, a record's id or a position, and others that reveal it.
 
-:class:`Secret` names these columns. :class:`GeoSource` is a table that knows its geometry columns, which may hold or
-reveal the secret.
+:class:`Secret` names these columns. :class:`GeoSource` is a table with information on its geometry columns, which may
+hold or reveal the secret.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def is_box(column: nw.Series[Any]) -> bool:
         return {field.name.lower() for field in column.dtype.fields} >= _BOX_FIELDS
     if column.dtype != nw.Object:
         return False
-    # The first value stands for the whole column.
+    # The first value represents the whole column.
     first_box = next((value for value in column if isinstance(value, Mapping)), {})
     return {str(name).lower() for name in first_box} >= _BOX_FIELDS
 
@@ -257,7 +257,7 @@ def _read_numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     return numbers.fill_null(np.nan).to_numpy().copy(), np.where(has_comma, DECIMAL_COMMA, is_wrong * 1.0)
 
 
-def _holds_text(column: nw.Series[Any]) -> bool:
+def _has_text(column: nw.Series[Any]) -> bool:
     """Return whether the first value of a column of Python objects is text."""
     return isinstance(next((value for value in column if value is not None), None), str)
 
@@ -279,7 +279,7 @@ def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floa
     if secret.is_geometry:
         column = frame[secret.columns[0]]
         # A column of geometries has objects or bytes (WKB). A column of text states positions in other forms.
-        is_text = column.dtype == nw.String or (column.dtype == nw.Object and _holds_text(column))
+        is_text = column.dtype == nw.String or (column.dtype == nw.Object and _has_text(column))
         return read_positions(texts_of(column)) if is_text else points_in(column)
     (first, first_fault), (second, second_fault) = (_read_numbers(frame[name]) for name in secret.columns)
     return np.column_stack([first, second]), np.maximum(first_fault, second_fault)

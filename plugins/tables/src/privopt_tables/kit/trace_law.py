@@ -59,7 +59,7 @@ class Law:
         """
         outputs, probabilities = self.fresh.shape[1], {}
         for first_output in range(outputs):
-            # None stands for a repetition of the last report.
+            # None means a repetition of the last report.
             for later_outputs in itertools.product([None, *range(outputs)], repeat=len(trace) - 1):
                 reports, last_output = [(False, first_output)], first_output
                 for output in later_outputs:

@@ -28,7 +28,7 @@ _UNKNOWN: Final = REASONS.index("unknown id")
 class IdProtector(RowProtector):
     """Draws a report for each id with :meth:`privopt.interfaces.release.Release.sample`.
 
-    It serves releases without a matrix, which have their own sampler.
+    This protector is for releases without a matrix, which have their own sampler.
 
     Attributes:
         release: The release, which draws from the operating system's entropy.

@@ -158,9 +158,8 @@ class PositionProtector(RowProtector):
     def _prefix_names(self, *names: str) -> tuple[str, ...]:
         """Return the names of columns that concern a whole row.
 
-        If the row has a single position, they have its prefix.
+        If the row has a single position, the names get its prefix. Of several positions, none gives its prefix.
         """
-        # If a row has several positions, these columns concern the whole row, so they get no position's prefix.
         prefix = self.positions[0][0] if len(self.positions) == 1 else None
         return tuple(prefix_name(prefix, name) for name in names)
 
@@ -231,7 +230,7 @@ class PositionProtector(RowProtector):
         self.count_refusals(reason, first)
         columns = []
         for position, report in enumerate(self.report_columns):
-            # -1 stands for no report.
+            # -1 means no report.
             outputs = pl.Series(np.ascontiguousarray(output_numbers[:, position])).replace(-1, None)
             columns.append(pl.Series(report, self.release.outputs.tolist(), dtype=pl.String).gather(outputs))
             if self.outputs is not None and self.outputs.coordinates is not None:
@@ -269,7 +268,7 @@ class PositionProtector(RowProtector):
                 positions = np.where(is_usable[:, None], positions, np.nan)
             elif self.outputs is not None and places is not None and places.on_map is not None:
                 is_geographic = places.kind == "geographic"
-                # An id tells where its record lies, so that position must not occur in another column either.
+                # An id reveals the position of its record, so that position must not occur in another column either.
                 place_of_record = np.array([row_of_id.get(name, -1) for name in self.release.records.tolist()])
                 records, reason = self.snap.rows(frame, columns, fixed=True)
                 rows = np.where(reason < 0, place_of_record[records], -1)

@@ -1,8 +1,8 @@
 """The base class of protectors, which replace the columns of a table that hold the secret with reports.
 
-The base class knows which columns are dropped and added, who is charged, and what the owner and the publisher of a
-table must know. Its subclasses in :mod:`.by_position`, :mod:`.by_id`, :mod:`.by_word` and :mod:`.anywhere` draw the
-reports.
+The base class determines which columns are dropped and added, who is charged, and which notes and warnings the owner
+and the publisher of a table get. Its subclasses in :mod:`.by_position`, :mod:`.by_id`, :mod:`.by_word` and
+:mod:`.anywhere` draw the reports.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class RowProtector(ABC):
             first: Number of the frame's first row in the whole table.
         """
         assert self.charger is not None  # a batch has a ledger
-        # An empty name stands for a row without a subject, because no subject has an empty name.
+        # An empty name marks a row without a subject, because no subject has an empty name.
         subjects = [name or "" for name in self.charger.subjects(frame)]
         periods = [period or "" for period in self.charger.periods(frame)]
         # Secrets are part of the digest, because a changed secret would need a report that was not charged.
@@ -225,7 +225,7 @@ class RowProtector(ABC):
         )
 
     def no_report_error(self, table: str) -> UsageError:
-        """Return the error for a table without any report, which also states what was charged.
+        """Return the error for a table without any report, which also states how many rows were charged.
 
         Args:
             table: Name of the table.

@@ -117,7 +117,7 @@ def _positive_points(points: Sequence[Point], name: str) -> tuple[list[float], l
 
     Args:
         points: The points.
-        name: Name of the column that holds the value.
+        name: Name of the column with the value.
     """
     pairs = [(float(point.epsilon), value) for point in points if (value := getattr(point, name))]
     return [epsilon for epsilon, _ in pairs], [figure for _, figure in pairs]

@@ -104,7 +104,7 @@ def init(
         InputError: No places are recognised in the table, or ``solve`` would refuse the problem.
         UsageError: The mechanism does not protect places, an amount is out of range, or a file already exists.
     """
-    # Checked at once, so that no work is done in vain.
+    # Checked first, so that no work is wasted.
     check_file(out.absolute(), force=force)
     choice = choice or ColumnChoice()
     frame = convert_table(points, choice)
@@ -337,7 +337,7 @@ def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], f
         ) from None
 
 
-# --- what is suggested ---------------------------------------------------------------------------------
+# --- suggestions ---------------------------------------------------------------------------------------
 
 
 def _median_spacing(data: MetricData) -> float:
@@ -366,7 +366,7 @@ def _median_spacing(data: MetricData) -> float:
 def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[float, str]:
     """Return a distance within which nearly all places have enough addresses, and a sentence on that.
 
-    The number of people near a place hides a person, not the number of places. Addresses stand for these people.
+    A person is hidden by the people near a place, not by the number of places. Addresses represent these people.
 
     Args:
         data: The places and their distances.

@@ -119,7 +119,7 @@ class StreetMap:
 
 
 def box_area(text: str) -> Area:
-    """Parse a box ``S,W,N,E`` in degrees, and return a function that tells which positions are inside.
+    """Parse a box ``S,W,N,E`` in degrees, and return a function that returns which positions are inside.
 
     Raises:
         UsageError: The text is not four numbers, or the numbers are out of order.
@@ -150,7 +150,7 @@ def read_streets(
 
     Args:
         file: File of OpenStreetMap data. Its ending determines the format.
-        area: Tells which nodes to keep. None keeps all nodes.
+        area: The area in which nodes are kept. None keeps all nodes.
         walk: Whether to include footways, and to use every way in both directions.
         bends: Whether to keep nodes that merely bend a street.
         ferries: Whether to include ferry lines.
