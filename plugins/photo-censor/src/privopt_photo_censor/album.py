@@ -1,4 +1,4 @@
-"""An album as a classifier sees it: scores, the true location, and the photos that the owner will not delete.
+"""An album as a classifier scores it: scores, the true location, and the photos that the owner will not delete.
 
 The notation is that of Yang, Chakrabarti and Vorobeychik (AAAI 2020): ``S_ij`` is the log-probability of location j for
 photo i, t the true location, and theta the margin. :class:`Alternates` is the form of the album for the solvers, with a
@@ -37,7 +37,7 @@ def shorten_list(names: Sequence[str], limit: int = 5) -> str:
 
 @frozen(kw_only=True)
 class Task:
-    """What the kept photos must achieve (paper, (3) and (4)): exactly one of the two attributes is set.
+    """The requirement that the kept photos must meet (paper, (3) and (4)). Exactly one of the two attributes is set.
 
     Attributes:
         top_k: The true location must not be among the k most likely locations, with as few deletions as possible. None
@@ -175,7 +175,7 @@ class Alternates:
         raw = np.ascontiguousarray(album.scores[:, location].T)
         true = np.ascontiguousarray(album.scores[:, album.true])
         kills = np.isneginf(raw)
-        # -inf is kept apart in `kills`, because sums and products with it would be NaN.
+        # -inf is recorded separately in `kills`, because sums and products with it would be NaN.
         scores = np.where(kills, 0.0, raw)
         diff = np.where(kills, 0.0, scores - true - album.margin)
         size = np.abs(scores).max(axis=1, initial=0.0) + np.abs(true).max(initial=0.0) + abs(album.margin)

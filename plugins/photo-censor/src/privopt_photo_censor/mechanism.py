@@ -93,8 +93,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         if declared.photos.folder is None:
             problem = self.load(declared, file)
             return problem, Deletions.read(folder, problem)
-        # Neither the photos nor the classifier are needed: the release holds what was read of the photos, and their
-        # scores.
+        # Neither the photos nor the classifier are needed: the release contains the metadata and scores of the photos.
         folder_contents = read_folder_contents(folder)
         problem = PhotoInstance(
             declared=declared, file=file, names=folder_contents.names, folder_contents=folder_contents

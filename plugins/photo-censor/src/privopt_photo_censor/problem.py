@@ -99,13 +99,13 @@ class PhotoInstance:
     @property
     def album(self) -> Album:
         """The scores. Requires a problem with scores (:attr:`PhotoProblem.is_scored`)."""
-        assert self._album is not None  # every caller asks is_scored first
+        assert self._album is not None  # every caller checks is_scored first
         return self._album
 
     @property
     def folder(self) -> FolderContents:
         """The contents of the folder. Requires a problem that names a folder."""
-        assert self.folder_contents is not None  # every caller knows that the problem names a folder
+        assert self.folder_contents is not None  # every caller has checked that the problem names a folder
         return self.folder_contents
 
     @classmethod
@@ -255,7 +255,7 @@ def _find_range_faults(declared: PhotoProblem, file: str, scores: Floats, names:
         faults.add(file, "photos.true_location", "another column", f"a column from 0 to {locations - 1}")
     rows = _find_rows(declared_photos.keep, names)
     for number, (photo, row) in enumerate(zip(declared_photos.keep, rows, strict=True)):
-        # -1 stands for a photo that does not exist.
+        # -1 marks a photo that does not exist.
         if row < 0:
             expectation = f"a row from 0 to {photos - 1}" if isinstance(photo, int) else "the name of a photo"
             faults.add(file, "photos.keep", str(photo), expectation)

@@ -85,7 +85,7 @@ def _picture_blocks(contents: bytes, offset: int) -> Generator[Block, None, int]
             if kind == COMMENT or 0xE0 <= kind <= 0xEF:
                 name = "COM" if kind == COMMENT else f"APP{kind - 0xE0}"
                 yield Block(kind=name, contents=contents[offset + 4 : end])
-            offset = max(end, offset + 2)
+            offset = end
             # The pixels have no length; they end at the next marker.
             if kind == START_OF_SCAN:
                 marker = NEXT_MARKER.search(contents, offset)

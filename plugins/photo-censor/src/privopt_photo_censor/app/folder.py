@@ -145,7 +145,7 @@ def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float
                 Image.Exif().load(photo.info.get("exif", b""))
                 metadata = read_metadata(name, photo, contents)
                 unscored_parts = _describe_unscored_parts(photo, contents)
-            except Exception:  # Pillow's parsers raise whatever they like at a wrong byte
+            except Exception:  # Pillow's parsers may raise any exception on malformed bytes
                 raise BrokenMetadataError from None
             upright = flatten_photo(photo)
     except Exception as error:  # decoders share no class of errors, and their texts quote bytes of the file
@@ -230,7 +230,7 @@ def find_album_place(points: Sequence[Point | None], model: Classifier, folder: 
 
     Args:
         points: Latitude and longitude of each photo in degrees. None for a photo without GPS.
-        model: The classifier, which knows the places.
+        model: The classifier, which has the centres of the places.
         folder: Name of the folder, for error messages.
 
     Raises:

@@ -32,7 +32,7 @@ SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber
 
 
 def _nan_to_none(degrees: float | None) -> float | None:
-    """Return a number of degrees unchanged, and None for None or NaN. NaN stands for an empty cell of a table."""
+    """Return a number of degrees unchanged, and None for None or NaN, which an empty cell of a table is read as."""
     return None if degrees is None or math.isnan(degrees) else degrees
 
 

@@ -126,7 +126,7 @@ def readable(name: str, what: str = "read") -> Iterator[None]:
         yield
     except PrivoptError:
         raise
-    except Exception as error:  # a decoder raises whatever it likes at a wrong byte
+    except Exception as error:  # a decoder may raise any exception on malformed bytes
         raise InputError([unreadable_fault(name, error, what)]) from None
 
 

@@ -157,7 +157,7 @@ def _block_has_position(block: bytes) -> bool:
     try:
         exif.load(block)
         return _has_position(exif)
-    except Exception:  # Pillow's parser raises whatever it likes at a wrong byte
+    except Exception:  # Pillow's parser may raise any exception on malformed bytes
         return any(pointer in block for pointer in POINTERS)
 
 
@@ -204,8 +204,8 @@ def _filled_properties(packet: str) -> list[str]:
     returned.
     """
     names: list[str] = []
-    # A stack that says, for each open element, whether it or an element within it has a value. The first entry stands
-    # for the packet itself.
+    # A stack that says, for each open element, whether it or an element within it has a value. The first entry is
+    # that of the packet itself.
     has_value = [False]
 
     def begin(_: str, attributes: dict[str, str]) -> None:

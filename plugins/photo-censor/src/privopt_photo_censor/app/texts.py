@@ -48,12 +48,12 @@ UNREAD_TAGS: Final = ("MakerNote", "DNGPrivateData")
 """Exif fields whose bytes are in a format of the camera's maker."""
 IPTC_NAMES: Final = {
     5: "object name", 7: "edit status", 12: "subject", 15: "category", 20: "supplemental category", 22: "fixture",
-    25: "keyword", 26: "location code", 27: "location name", 40: "special instructions", 65: "program", 80: "by-line",
+    25: "keyword", 26: "location code", 27: "location name", 40: "special instructions", 80: "by-line",
     85: "by-line title", 90: "city", 92: "sublocation", 95: "state", 100: "country code", 101: "country",
     103: "transmission reference", 105: "headline", 110: "credit", 115: "source", 116: "copyright", 118: "contact",
     120: "caption", 121: "local caption", 122: "caption writer",
 }  # fmt: skip
-"""Names of the fields of IPTC record 2 by number."""
+"""Names of the listed fields of IPTC record 2 by number."""
 IPTC_TECHNICAL: Final = frozenset((0, 30, 35, 37, 38, 47, 50, 55, 60, 62, 63, 65, 70, 200, 201, 202))
 """Fields of IPTC record 2 that are dates, versions or previews, and are not listed."""
 PNG_TECHNICAL: Final = frozenset(
@@ -269,7 +269,7 @@ def _block_texts(block: bytes) -> Iterator[_Field]:
     try:
         exif.load(block)
         texts = list(_exif_texts(exif))
-    except Exception:  # Pillow's parser raises whatever it likes at a wrong byte
+    except Exception:  # Pillow's parser may raise any exception on malformed bytes
         texts = [("Exif", _Unread("a further block"))]
     yield from texts
 
