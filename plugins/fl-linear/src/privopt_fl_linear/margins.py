@@ -66,7 +66,7 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
     # N is the number of draws that exceed the slope, and bdtrc(c - 1, n, p) = P(N >= c).
     counts = np.arange(1.0, max_count + 1.0)
     count_probabilities = bdtrc(counts - 1.0, n, pass_probability)
-    # P(N >= c) becomes P(N = c); the last entry stands for all larger numbers too.
+    # P(N >= c) becomes P(N = c); the last entry covers all larger numbers too.
     count_probabilities[:-1] -= count_probabilities[1:]
     count_probabilities = np.maximum(count_probabilities, 0.0)
 

@@ -363,8 +363,9 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
     if plan.any_set is not None:
         details["margin"] |= {"kind": "any set", "start": plan.any_set.start, "each": plan.any_set.slope}
     # A location pays at most 2 delta more for each client than without reconnection, which `reconnect` proves for the
-    # paper's problem. delta is None if the noisy counts chose the facilities.
-    if problem.is_paper_problem and plan.delta is not None:
+    # paper's problem.
+    if problem.is_paper_problem:
+        assert plan.delta is not None  # in the paper's problem the noisy counts never choose the facilities
         details["reconnection_per_client"] = 2.0 * plan.delta
     return details
 
@@ -396,9 +397,8 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
             for s in overflowing.tolist()
         ],
     }
-    # Algorithm 1 finds the optimum only if a facility may be opened anywhere, at no fixed cost and without a bound. A
-    # plan without a reconnection radius was chosen by the noisy counts, which is done for other problems only.
-    if not problem.is_paper_problem or plan.delta is None:
+    # Algorithm 1 finds the optimum only if a facility may be opened anywhere, at no fixed cost and without a bound.
+    if not problem.is_paper_problem:
         return truth
     best = site.connect()
     optimum = truth["optimum"] = cost_parts(site, best, sum_counts(best, clients), clients)["total"]

@@ -63,7 +63,7 @@ def add_margins(counts: Floats, margins: Floats) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class Server:
-    """The server's public choices. Apart from these, the server knows only the noisy counts.
+    """The server's public choices. Apart from these, the server has only the noisy counts.
 
     Two kinds of plan share the failure probability alpha. In the *prior's* plan, public data choose the facilities, and
     the margins cover only the sets of locations that these facilities serve. In the *reports'* plan, the noisy counts

@@ -24,11 +24,12 @@ DECLARED = (
     "that noise was drawn, freshly and at that scale; where the problem gave noisy_clients, that locations drew it for "
     "this epsilon"
 )
-"""What the guarantee rests on although the release cannot show it."""
+"""The assumption of the guarantee that the release cannot show."""
 
 TOLD_SITES = (
     "; for the failure probability, that details.told.opening.sites were chosen by public data, before counts were seen"
 )
+"""A further assumption, if public data chose the facilities."""
 
 
 @frozen(kw_only=True)

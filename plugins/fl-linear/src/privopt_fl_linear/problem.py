@@ -24,9 +24,9 @@ from privopt_fl_linear.site import Site
 __all__ = ["FLInstance", "FLProblem", "Locations", "read_locations"]
 
 MIN_EPSILON = Fraction(1, 10**10)
-"""Least epsilon that a problem may ask for. Noise for this budget exceeds 1e12 only once in e**100 draws."""
+"""Least epsilon that a problem may have. Noise for this budget exceeds 1e12 only once in e**100 draws."""
 MIN_PROBABILITY = 1e-100
-"""Least failure probability that a problem may ask for."""
+"""Least failure probability that a problem may have."""
 MAX_SIZE = 1e100
 """Largest coordinate or cost. Squares and products of such numbers do not overflow."""
 

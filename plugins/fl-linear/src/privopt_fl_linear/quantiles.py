@@ -112,7 +112,7 @@ class _WrappedTail:
         phi(theta_j)^draws ln(J / j) / 2 (discrete noise), or phi(theta_j)^draws / (2 draws pi) (continuous noise).
         """
         if discrete:
-            # math.sinh(epsilon / 2) overflows for an epsilon of 1421 or more. At 600 a draw is not 0 once in e**600.
+            # math.sinh(epsilon / 2) overflows for an epsilon of 1421 or more. At 600 one draw in e**600 is not 0.
             epsilon = min(epsilon, 600.0)
         # Half the circle: the sum is beyond it with at most a quarter of the error.
         half = _chernoff_bound(discrete, epsilon, draws, error * 0.25)

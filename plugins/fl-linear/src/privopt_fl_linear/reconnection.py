@@ -307,7 +307,7 @@ def failure_bound(
             lower += count * profiles[size, t][1]
         upper_sums.append(upper)
         lower_sums.append(lower)
-    # A cell c stands for the totals B from c h to (c + 1) h. Only cells near a threshold are examined, because no
+    # A cell c covers the totals B from c h to (c + 1) h. Only cells near a threshold are examined, because no
     # profile changes elsewhere.
     steps = np.rint(np.asarray(thresholds) / h).astype(np.int64)
     cells = np.unique(np.concatenate([s + np.arange(-reach - 1, reach + 2) for s in steps])) if len(steps) else [0]

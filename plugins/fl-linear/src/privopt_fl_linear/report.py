@@ -49,7 +49,7 @@ def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) 
     places = places[:, ::-1] if geographic else places  # (lat, lon) becomes (x, y) = (lon, lat)
     figure, axes = axes_of(7.6, 5.2)
     facility, opened = release.assignment.facility, release.assignment.opened
-    # From each location v to its facility, which stands at location h.
+    # From each location v to its facility, which is at location h.
     lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h != v]
     unit = "degrees" if geographic else "as in the table"
     names = ("longitude", "latitude") if geographic else ("x", "y")
