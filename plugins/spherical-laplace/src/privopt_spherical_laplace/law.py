@@ -63,7 +63,7 @@ def rounded_loss(epsilon: Fraction, side: Fraction) -> float:
         angle = 2 * rate / (1 + rate * rate) + pi / ((pi * rate).exp() + 1)  # E t
         curvature = (rate + (-pi * rate / 2).exp()) / (1 + (-pi * rate).exp())
         cell = ball_of(side) * pi / 180
-        # Bound of E s^2. Latitude and longitude are uniform within cells, or nearer their centre, so each has at most
+        # Bound on E s^2. Latitude and longitude are uniform within cells, or nearer their centre, so each has at most
         # the variance cell^2 / 12. The caps within half a side of the poles, of probability 1 - cos(cell / 2), are
         # reported as the poles.
         square = cell * cell / 6 + (1 - (cell / 2).cos()) * cell * cell / 4

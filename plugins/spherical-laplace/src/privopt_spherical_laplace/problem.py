@@ -19,6 +19,7 @@ from privopt_spherical_laplace.sampler.exact import Digits, GridCells, NearestPo
 __all__ = ["MAX_DIGITS", "MAX_PRIOR_POINTS", "SphereInstance", "SphereProblem", "check_epsilon"]
 
 MAX_DIGITS: Final = 9
+"""Largest number of decimal digits of reported degrees."""
 MAX_PRIOR_POINTS: Final = 400
 """Largest number of points for which the loss is integrated and outputs can be remapped."""
 

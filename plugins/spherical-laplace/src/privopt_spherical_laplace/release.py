@@ -45,16 +45,15 @@ def number_text(value: Fraction) -> str:
     >>> number_text(Fraction(7, 5)), number_text(Fraction(1, 10**6)), number_text(Fraction(1, 3))
     ('1.4', '0.000001', '1/3')
     """
-    plain = Fraction(value.numerator, value.denominator)
-    decimals = next((k for k in range(_MAX_DECIMALS + 1) if 10**k % plain.denominator == 0), None)
-    return str(plain) if decimals is None else decimal_text(int(plain * 10**decimals), decimals)
+    decimals = next((k for k in range(_MAX_DECIMALS + 1) if 10**k % value.denominator == 0), None)
+    return str(value) if decimals is None else decimal_text(int(value * 10**decimals), decimals)
 
 
 def _read_number(text: str) -> Fraction:
     """Parse a positive number as :func:`number_text` writes it.
 
     Raises:
-        ValueError: The text is anything else. Longer texts and exponents are refused, as parsing them could take hours.
+        ValueError: The text has another form. Longer texts and exponents are refused, as parsing them could take hours.
     """
     if _DECIMAL.fullmatch(text) and Fraction(text) > 0:
         return Fraction(text)

@@ -33,7 +33,7 @@ def distance_figure(problem: SphereInstance) -> Figure:
 
 
 class SphereReporting(Reporting[SphereInstance, SphereRelease]):
-    """The report of a release: the distribution of the distance between a position and its random output."""
+    """The report of a release: the distribution of the distance between a position and its report."""
 
     def figures(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Mapping[str, Figure]:
         """Return the only figure, by its file name: the distribution of the distance."""

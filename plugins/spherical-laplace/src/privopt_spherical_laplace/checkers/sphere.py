@@ -37,7 +37,7 @@ TINY = Fraction(1, 10**100)
 """A generous bound on the relative errors below: pi is known up to 2**-240, and results have 120 digits."""
 
 PI_LOW, PI_HIGH = Fraction(PI - 2**16, ONE), Fraction(PI + 2**16, ONE)
-"""Bounds of pi: PI is a multiple of 2**-256 with an error of at most 2**-240."""
+"""Bounds on pi: PI is a multiple of 2**-256 with an error of at most 2**-240."""
 
 
 def exp_of(x: Fraction) -> Fraction:
@@ -46,12 +46,12 @@ def exp_of(x: Fraction) -> Fraction:
 
 
 def enclose_tail(scaled: Fraction) -> tuple[Fraction, Fraction]:
-    """Return a lower and an upper bound of exp(-pi lambda), from the two bounds of pi. ``scaled`` is lambda."""
+    """Return a lower and an upper bound on exp(-pi lambda), from the two bounds on pi. ``scaled`` is lambda."""
     return exp_of(-PI_HIGH * scaled) * (1 - TINY), exp_of(-PI_LOW * scaled) * (1 + TINY)
 
 
 def enclose_mean(scaled: Fraction) -> tuple[Fraction, Fraction]:
-    """Return a lower and an upper bound of the mean angle, in radians, between a position and its unrounded report.
+    """Return a lower and an upper bound on the mean angle, in radians, between a position and its unrounded report.
 
     It is 2 lambda / (1 + lambda^2) + pi / (exp(pi lambda) + 1), where ``scaled`` is lambda = epsilon R.
     """
@@ -185,10 +185,10 @@ class Sphere:
         # Probability of the caps within half a cell of the poles, rounded up: the angle is rounded up to the next
         # integer, and cosine() has an error of up to 2**28 of its units.
         cap = 1 - Fraction(cosine(low(cell / 2) + 1) - 2**28, ONE)
-        # Bound of the mean square of the angle s by which rounding moves a report: cell^2 / 12 each for latitude and
+        # Bound on the mean square of the angle s by which rounding moves a report: cell^2 / 12 each for latitude and
         # longitude, and at most (cell / 2)^2 more in the caps, which are reported as the poles.
         square = cell**2 / 6 + cap * cell**2 / 4
-        # Two bounds of the loss that rounding adds: by its second derivative C, and by the triangle inequality.
+        # Two bounds on the loss that rounding adds: by its second derivative C, and by the triangle inequality.
         curved = (scaled + root_high) / (1 + tail_low) * square / 2
         straight = Fraction(math.isqrt(low(square * ONE)) + 1, ONE)
         self.value = up(RADIUS_KM * (mean_high + min(curved, straight)))
@@ -206,17 +206,17 @@ class Sphere:
         is_bound = stated["lower_bound"] is not None and math.isclose(stated["lower_bound"], self.bound, rel_tol=1e-12)
         need(is_bound and stated["lower_bound"] <= self.bound * (1 + 2**-52), f"lower_bound: {stated['lower_bound']}")
         value, bound = float(stated["value"]), float(stated["lower_bound"])
+        # The text may differ from that of the problem, such as 1.0 for 1.
+        stated_text = self.result["guarantee"]["epsilon_text"]
+        need(rational(stated_text) == self.epsilon, f"guarantee.epsilon_text: {stated_text!r}")
         promise = {
             "kind": "metric-dp",
             "epsilon": float(self.epsilon),
-            "epsilon_text": str(self.problem.tables["privacy"]["epsilon"]),
+            "epsilon_text": stated_text,
             "unit": "per km",
             "scope": "everywhere",
             "sphere_km": "6371.0088",
         }
-        stated_text = self.result["guarantee"]["epsilon_text"]
-        need(rational(stated_text) == self.epsilon, f"guarantee.epsilon_text: {stated_text!r}")
-        promise["epsilon_text"] = stated_text
         measured = {"worst": float(self.rate), "allowed": float(self.epsilon), "checked": 2}
         return compare(
             self.result,

@@ -35,7 +35,7 @@ __all__ = ["RADIUS_KM", "Digits", "Disc", "GridCells", "NearestPoint", "Rounding
 RADIUS_KM: Final = Fraction(63710088, 10000)
 _WORD_BYTES = 8
 _FIRST_BITS = 64  # bits of U and of V that are read first
-_EXTRA_BITS = 96  # bits that computations have more than U and V, so that rounding errors are small beside the box
+_EXTRA_BITS = 96  # bits of computations beyond those of U and V, so that rounding errors are small beside the box
 _MAX_STEPS = 256  # largest number of steps of Newton's method
 
 

@@ -320,7 +320,7 @@ def _draw_chunk(latitudes: Floats, longitudes: Floats, epsilon: Fraction, roundi
     # One word of 8 bytes for U and one for V, row by row.
     words = np.frombuffer(entropy(16 * len(latitudes)), dtype="<u8").reshape(-1, 2)
     u, v = (words * 2.0**-64).T
-    with np.errstate(all="ignore"):  # rows without a proof may hold anything
+    with np.errstate(all="ignore"):  # rows without a proof may contain anything
         discs = _make_discs(u, v, latitudes, longitudes, float(epsilon * RADIUS_KM))
         outputs, is_proved = _decide(discs, rounding)
     for row in np.flatnonzero(~is_proved).tolist():
