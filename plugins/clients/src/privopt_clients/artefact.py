@@ -43,17 +43,17 @@ KIND_DEGREES: Final = 1
 KIND_PLANE: Final = 2
 
 PER_DEGREE: Final = 10_000_000
+"""Integer units of a coordinate per degree."""
 PER_KM: Final = 1_000_000
+"""Integer units of a coordinate per km: coordinates in a plane are in mm."""
 MAX_PLANE_KM: Final = 1_000.0
 """Largest planar coordinate in km, which keeps squares of differences below 2^63 in the client."""
-
-
 WIDEST: Final = 1 << 30
 """Largest width of a region in mm, which keeps products of two lengths below 2^63 in the client."""
 SPARE_BITS: Final = 64
 """Bits of a block beyond those of the largest sum. A block fails with probability at most 2^-SPARE_BITS."""
 MAX_REACH: Final = float(1 << 62)
-"""Largest distance beyond which a client can be told to refuse positions, in the units of an artefact."""
+"""Upper limit of the distance beyond which a client refuses positions, in the units of an artefact."""
 MAX_STEPS: Final = (1 << 32) - 1
 """Largest distance, in steps, that the test of the last report (:class:`Predictive`) stores."""
 
@@ -225,7 +225,7 @@ class Everywhere:
         return b"".join(parts + [_pack_integer(number) for number in [denominator, *reaches] if snapper.steps])
 
     def _greatest_sum(self, denominator: int, reach: int) -> int:
-        """Return an upper bound of the sum of weights in the mixture of rows at any position.
+        """Return an upper bound on the sum of weights in the mixture of rows at any position.
 
         Args:
             denominator: The common denominator of epsilon times the length of each street.

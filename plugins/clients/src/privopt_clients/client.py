@@ -1,8 +1,8 @@
 """The reference client, which reads mechanism.bin and draws reports.
 
 Given equal entropy, all clients draw equal reports. This client uses only the standard library and is written to be
-ported: it uses integers throughout, and passes over a row once. :mod:`privopt_clients.client_region` handles releases
-that protect every point of a region. The format is documented in docs/reference/client.md.
+ported: it computes reports in integers. :mod:`privopt_clients.client_region` handles releases that protect every point
+of a region. The format is documented in docs/reference/client.md.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ __all__ = ["Client", "DamagedArtefactError", "OutsideRegionError", "open_artefac
 MAGIC: Final = b"PRIVOPT\x02"
 DIGEST_BYTES: Final = 32
 KINDS: Final = (0, 1, 2)
+"""Kinds of places: ids alone, degrees, and coordinates in a plane."""
 KIND_DEGREES: Final = 1
 FORM_ROWS: Final = 1
 FORM_COLUMNS: Final = 2
 FORM_EVERYWHERE: Final = 3
 FORM_PREDICTIVE: Final = 4
 TOTAL: Final = 1 << 63
+"""Sum of the weights of a whole row."""
 WORD_BYTES: Final = 8
 """Bytes of entropy for a report from a whole row."""
 
 PER_UNIT: Final = {1: 10_000_000, 2: 1_000_000}
 """Integer units of a coordinate per degree (kind 1) and per kilometre (kind 2)."""
 NAMES: Final = {1: ("lat", "lon"), 2: ("x", "y")}
+"""Names of the coordinates in a report, by kind of places."""
 HALF_TURN: Final = 180 * PER_UNIT[KIND_DEGREES]
 
 LIMITS: Final = {1: ((-90.0, 90.0), (-180.0, 360.0)), 2: ((-1000.0, 1000.0), (-1000.0, 1000.0))}
@@ -197,6 +200,9 @@ class _Columns:
         Args:
             where: A mixture of one row, that of the record.
             entropy: Uniform bytes, which are read block by block.
+
+        Raises:
+            DamagedArtefactError: A place is out of reach, or the row's sum is too large for a block.
         """
         steps = self._steps_from(where[0][0])
         weights = [x * self._table[d] for x, d in zip(self._weights, steps, strict=True)]
@@ -254,20 +260,20 @@ class Client:
             DamagedArtefactError: The body does not have the format of docs/reference/client.md.
         """
         reader = _Reader(body)
-        # Kind of mechanism, kind of the records' places, whether outputs are listed separately, kind of their places.
-        kind, places, has_own_outputs, output_kind = reader.numbers("B", 4)
+        # Kind of mechanism, kind of the records, whether outputs are listed separately, kind of the outputs.
+        kind, record_kind, has_own_outputs, output_kind = reader.numbers("B", 4)
         if (
             not FORM_ROWS <= kind <= FORM_PREDICTIVE
             or has_own_outputs not in (0, 1)
-            or not {places, output_kind} <= {*KINDS}
+            or not {record_kind, output_kind} <= {*KINDS}
         ):
             raise DamagedArtefactError(
-                f"mechanism.bin must be of kind 1 to 4, got {kind}, {places}, {has_own_outputs}, {output_kind}: "
+                f"mechanism.bin must be of kind 1 to 4, got {kind}, {record_kind}, {has_own_outputs}, {output_kind}: "
                 "update the client"
             )
         self.promise, self.release, self.proof = reader.text(), reader.text(), reader.text()
         (count, outputs), (self._reach,) = reader.numbers("I", 2), reader.numbers("Q", 1)
-        self._records = reader.places(places, count)
+        self._records = reader.places(record_kind, count)
         self._outputs = reader.places(output_kind, outputs) if has_own_outputs else self._records
         if kind == FORM_COLUMNS and (has_own_outputs or outputs != count):
             raise DamagedArtefactError("mechanism.bin must report its records by column weights: export again")
@@ -275,7 +281,7 @@ class Client:
         # Kinds 3 and 4 begin with whole rows, like kind 1.
         self._mechanism = _Columns(reader, count) if kind == FORM_COLUMNS else _Rows(reader, count, outputs)
         if isinstance(self._mechanism, _Rows) and kind == FORM_EVERYWHERE:
-            self._mechanism = Everywhere(reader, self._mechanism.rows, places == KIND_DEGREES, self._reach)
+            self._mechanism = Everywhere(reader, self._mechanism.rows, record_kind == KIND_DEGREES, self._reach)
         if kind == FORM_PREDICTIVE:
             reader.prediction(count * outputs)
         reader.end()

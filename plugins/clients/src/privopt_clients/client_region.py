@@ -30,7 +30,7 @@ class DamagedArtefactError(ValueError):
 
 
 class OutsideRegionError(ValueError):
-    """A position is outside the region of the release, so that a report would say nothing about it."""
+    """A position is too far from the region or the records of a release for a useful report."""
 
     def __init__(self) -> None:
         # The message must not repeat the position: it may be logged.
@@ -114,7 +114,7 @@ class Everywhere:
             OutsideRegionError: The position is farther than :attr:`reach` from the region.
         """
         x, y = self._millimetres(first, second)
-        # Streets have no triangles, so that their positions go to the nearest side below.
+        # A region of streets has no triangles, so each position is moved to the nearest side below.
         for triangle in self._triangles:
             shares = self._corner_shares(triangle, x, y)
             if shares is not None:
@@ -139,6 +139,9 @@ class Everywhere:
         Args:
             mixture: Row numbers and shares of the rows to add up.
             entropy: Uniform bytes, which are read block by block.
+
+        Raises:
+            DamagedArtefactError: The row's sum is too large for a block.
         """
         weights = [0] * len(self._rows[0])
         for row, corner_share in mixture:
@@ -187,14 +190,14 @@ class Everywhere:
         This is ``far_share`` of privopt_metric_dp.region.snap_to_region in integers. The share is an S-shaped function
         of the position, which makes the privacy loss grow evenly along a street. Linear shares do not.
 
+        Each half of the street has n = ``_pieces`` pieces. Let d = 2 n Q and t = R / d. On piece j of the near half,
+        counted from 0, the share is ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)), where r is the fraction of the
+        piece before the point. The result is this quotient, expanded by d^n length. The far half mirrors the near half.
+
         Args:
             distance: Distance of the point from the near end, in any unit.
             length: Length of the street in the unit of ``distance``.
             scaled_length: R, where epsilon times the length of the street is R / Q with Q = ``_denominator``.
-
-        Each half of the street has n = ``_pieces`` pieces. Let d = 2 n Q and t = R / d. On piece j of the near half,
-        counted from 0, the share is ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)), where r is the fraction of the
-        piece before the point. The result is this quotient, expanded by d^n length. The far half mirrors the near half.
         """
         if 2 * distance > length:
             mirrored, denominator = self._s_shaped_share(length - distance, length, scaled_length)
@@ -206,8 +209,8 @@ class Everywhere:
         # In the middle 2 n distance / length is n itself; that point is the end of the near half's last piece.
         piece = min(2 * n * distance // length, n - 1)
         remainder = 2 * n * distance - piece * length  # r times the length
-        risen = (d + scaled_length) ** piece * (length * d + remainder * scaled_length) - length * d ** (piece + 1)
-        return risen * d ** (n - 1 - piece), 2 * length * ((d + scaled_length) ** n - d**n)
+        growth = (d + scaled_length) ** piece * (length * d + remainder * scaled_length) - length * d ** (piece + 1)
+        return growth * d ** (n - 1 - piece), 2 * length * ((d + scaled_length) ** n - d**n)
 
 
 def nearest_side(sides: Sequence[tuple[tuple[int, int], tuple[int, int]]], x: int, y: int) -> tuple[int, int, int, int]:

@@ -103,7 +103,7 @@ class Columns:
         for (i, j), distance in zip(pairs.tolist(), distances.tolist(), strict=True):
             smaller_sum, greater_sum = sorted((self.sums[i], self.sums[j]))
             exponent = epsilon * Fraction(distance)
-            # The lower of two bounds of exp(epsilon d). For d = 0 it is 1 exactly.
+            # A lower bound on exp(epsilon d). For d = 0 it is exactly 1.
             bound = exp_fixed(exponent, FRACTION_BITS)[0] if exponent else 1 << FRACTION_BITS
             if greater_sum * max_powers[int(self.step_counts[i, j])] > smaller_sum * bound:
                 return False
@@ -190,8 +190,8 @@ def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> C
         step_counts: (N, N) lengths in steps of the shortest paths between records.
 
     Returns:
-        The column weights; None if q does not fit into 64 bits, if a row sums to 0 or to more than a block holds, or if
-            a draw would take too many attempts.
+        The column weights; None if q does not fit into 64 bits, if a row sums to 0 or to more than fits in a block, or
+            if a draw would take too many attempts.
     """
     # Rounded up: a greater factor q means a smaller ratio 2^64 / q, which is the private side.
     factor = math.ceil(Fraction(math.exp(-rate)) * (1 << 64))
@@ -213,7 +213,7 @@ def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> C
     greatest = max(_row_sums(_falling_table(factor, top, longest), weights, step_counts))
     # T is scaled down so that the greatest sum nearly fills a whole number of bytes. Then few blocks are rejected.
     block = (greatest.bit_length() - 1) // 8
-    # The new T[0] is 2^63 2^(8 block) / greatest, times 1 - 2^-20, because T is rounded up and must fit all the same.
+    # The new T[0] is 2^63 2^(8 block) / greatest, times 1 - 2^-20, because T is rounded up and must still fit.
     # The check below is exact.
     top = (top * (1 << 8 * block) * ((1 << 20) - 1)) // (greatest << 20)
     sums = _row_sums(_falling_table(factor, top, longest), weights, step_counts)
@@ -275,7 +275,7 @@ def _row_sums(table: list[int], weights: NDArray[np.uint32], step_counts: Ints) 
 
 
 def _powers_up(ratio: Fraction, max_power: int) -> list[int]:
-    """Return upper bounds of ratio^n times 2^FRACTION_BITS, for n from 0 to ``max_power``."""
+    """Return upper bounds on ratio^n times 2^FRACTION_BITS, for n from 0 to ``max_power``."""
     powers = [1 << FRACTION_BITS]
     for _ in range(max_power):
         # Negated twice, because // rounds down.

@@ -1,4 +1,4 @@
-"""The largest distance from the records, or from the region, at which a client accepts a position.
+"""The largest distance from the records, or from the region, up to which a client accepts a position.
 
 Without a limit, a client would report a place of the release for every position on Earth, however far away.
 """
@@ -21,19 +21,19 @@ __all__ = ["reach_of"]
 _ROUNDING_KM: Final = 2e-5
 """Tolerance for the rounding in a client, which may move a position in the region by up to 17.2 mm."""
 _MIN_REACH_KM: Final = 1.0
-"""Smallest distance at which a client of points or streets accepts positions."""
+"""Minimum of the result of :func:`reach_of` for points and streets."""
 
 
 def reach_of(data: MetricData, grid: Grid | None) -> float:
-    """Return the largest distance in km at which a client accepts a position.
+    """Return the largest distance in km up to which a client accepts a position.
 
     It is measured from the nearest record, or from the region if the release protects every point.
 
     - For a grid, it is half the diagonal of a cell, so that the cells are covered.
     - For a mesh, it is the largest distance from a point of a triangle to the nearest corner. If the release protects
       every point, it is 0 apart from rounding.
-    - For points and streets, it is the diagonal of the bounding box, and at least 1 km. From this distance,
-      ``privopt apply`` warns of positions too.
+    - For points and streets, it is the diagonal of the bounding box, and at least 1 km. ``privopt apply`` also warns of
+      positions beyond it.
     - If no place has a position, it is 0.
 
     Args:
@@ -59,7 +59,12 @@ def reach_of(data: MetricData, grid: Grid | None) -> float:
 
 
 def _half_diagonal(cell_km: float, latitudes: Floats) -> float:
-    """Return half the diagonal of the widest cell, if ``cell_km`` is the width of a cell at the first latitude."""
+    """Return half the diagonal of the widest cell of a grid, in km.
+
+    Args:
+        cell_km: Width of a cell at the first latitude, in km, and height of every cell.
+        latitudes: (N,) latitudes of the cells' centres, in degrees; zeros in a plane.
+    """
     cosines = np.cos(np.radians(latitudes))
     return 0.5 * math.hypot(cell_km, cell_km * float(cosines.max() / cosines[0]))
 
@@ -78,7 +83,7 @@ def _flatten(degrees: Floats) -> Floats:
 
 
 def _covering_radius(points: Floats, triangles: Ints) -> float:
-    """Return an upper bound of the distance from any point of the triangles to the nearest corner.
+    """Return an upper bound on the distance from any point of the triangles to the nearest corner.
 
     Args:
         points: (N, 2) planar coordinates in km.

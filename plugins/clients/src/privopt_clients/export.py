@@ -52,6 +52,7 @@ NOTION_OF_TRACES: Final = "trace-dp"
 MAX_VECTORS: Final = 64
 """Number of test vectors of an export."""
 CLIENT: Final = Path(__file__).parent / "js"
+"""Folder of the JavaScript modules and the pages."""
 MODULE: Final = "privopt-client.mjs"
 MODULES: Final = (
     MODULE,
@@ -150,9 +151,9 @@ def export(
     client_form = _choose_form(release, data, form, max_bytes)
     release_loss = _expected_loss(release.weights, data.weighted)
     unit = opened.result.objective.unit
-    price = f"the loss is {client_form.loss:.6g} {unit}, that of the release's rows {release_loss:.6g}"
+    comparison = f"the loss is {client_form.loss:.6g} {unit}, that of the release's rows {release_loss:.6g}"
     if client_form.loss > release_loss * (1 + MAX_LOSS_INCREASE) and not allow_larger_loss:
-        raise UsageError(f"{folder}: {_describe_remedies(release, data, max_bytes)}. In this size {price}")
+        raise UsageError(f"{folder}: {_describe_remedies(release, data, max_bytes)}. In this size {comparison}")
     reach = reach_of(data, _grid_of(problem.declared)) if reach_km is None else reach_km
     # The artefact names the release and its proof by their checksums, so that anybody can find them.
     contents = artefact(
@@ -164,7 +165,7 @@ def export(
         release=_hash_file(opened.folder / "SHA256SUMS"),
         proof=_hash_file(opened.folder / "proof.npz"),
     )
-    notes = (f"{client_form.note}: {price}",) if client_form.note else ()
+    notes = (f"{client_form.note}: {comparison}",) if client_form.note else ()
     with new_folder(Path(out), force=force, known_by=MODULE) as work:
         _write_artefact(work, contents)
         _copy_modules(work)
@@ -243,7 +244,7 @@ def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
 
 
 def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int) -> str:
-    """Return a sentence on what the owner can do if the release's rows take too many bytes.
+    """Return a sentence on what the owner can do if no client fits, or if the one that fits loses too much.
 
     Args:
         release: The release, with a row for each record.
@@ -278,7 +279,7 @@ def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, ma
         max_bytes: Largest size of whole rows in bytes.
 
     Raises:
-        UsageError: The requested form is not possible for this release.
+        UsageError: The requested form is not possible for this release, or not even one output fits.
         CertificationError: The mechanism in this form does not satisfy epsilon.
     """
     column_bytes, output_count = _count_row_bytes(release)
@@ -387,7 +388,7 @@ def _make_places(data: MetricData, space: Space, rows: Ints | None = None) -> Pl
     if points is None:
         return Places.of(ids, None, degrees=False)
     on_earth = data.region.projection if isinstance(data.region, Plane) else None
-    # A region on the earth is solved on a plane in km; its places go back to latitude and longitude.
+    # A region on the earth is solved on a plane in km, so its places are converted back to latitudes and longitudes.
     if on_earth is not None and space.kind == "planar":
         points = on_earth.to_earth(read_positions(points, None))
     return Places.of(ids, points[selection], degrees=space.kind == "geographic" or on_earth is not None)
@@ -422,8 +423,8 @@ def _write_page(folder: Path, contents: bytes) -> None:
 
 def _inline_modules(page: str) -> str:
     """Return an HTML page with the modules in place of ``/* MODULES */``."""
-    # Browsers let no page that is opened from a file import modules, so the modules are put into the page, without
-    # their import lines.
+    # Browsers do not let a page that is opened from a file import modules, so the modules are put into the page,
+    # without their import lines.
     modules = "\n".join(IMPORTED.sub("", (CLIENT / name).read_text("utf-8")) for name in MODULES)
     return page.replace("/* MODULES */", modules)
 

@@ -15,7 +15,7 @@ __all__ = ["fewer_outputs"]
 
 
 def fewer_outputs(weights: Unsigned, weighted: Floats, max_outputs: int) -> tuple[Unsigned, Ints]:
-    """Keep the most frequent outputs, and replace each other output by the kept one with the least loss in its place.
+    """Keep the most frequent outputs, and replace each other output by the kept one with the least expected loss.
 
     Args:
         weights: (N, K) uint64 weights whose rows sum to 2**63.
@@ -40,13 +40,11 @@ def fewer_outputs(weights: Unsigned, weighted: Floats, max_outputs: int) -> tupl
     # All records count equally here. The prior, in ``weighted``, only decides which output replaces a dropped one.
     frequencies = probabilities[:, used_outputs].mean(axis=0)
     kept_outputs = np.sort(used_outputs[np.argsort(-frequencies, kind="stable")[:max_outputs]])
-    column_by_output = {output: column for column, output in enumerate(kept_outputs.tolist())}
     joined_weights = weights[:, kept_outputs].copy()
     dropped_outputs = np.setdiff1d(used_outputs, kept_outputs)
     # Entry (d, k) of the product is the expected loss if kept output k is reported in place of dropped output d.
     best_columns = (probabilities[:, dropped_outputs].T @ weighted[:, kept_outputs]).argmin(axis=1)
     for output, column in zip(dropped_outputs.tolist(), best_columns.tolist(), strict=True):
-        assert output not in column_by_output  # a kept output is never added to another
         # Sums of integers are exact, and row sums remain 2**63, so nothing overflows.
         joined_weights[:, column] += weights[:, output]
     return joined_weights, kept_outputs
