@@ -2,10 +2,10 @@
 
 ``python docs/used-for/census.py [--small] [--out FOLDER]``. The numbers of people of the upper levels are published
 exactly, all else under zCDP with rho .1. What is published is then checked against the truth without privopt: regions
-and tables add up, exact numbers are exact, and intervals hold. The same cells with noise of their own, added up, are
-the other way to publish.
+and tables must add up, exact numbers must be exact, and intervals must contain the true counts. For comparison, each
+county's cells get noise of their own and are added up.
 
-The full size has about 3 million persons of the counties of five states (PRIVOPT_DATA, US Census Bureau 2019) by 19
+The full size has 2.8 million persons of the counties of five states (PRIVOPT_DATA, US Census Bureau 2019) by 19
 ages and 2 sexes; the small one 36,000 of 6 districts by 4 ages and 2 sexes. Ages and sexes are invented.
 """
 
@@ -24,10 +24,13 @@ STATES = ("Connecticut", "Maine", "New Hampshire", "Vermont", "Hawaii")
 
 
 def read_counties() -> dict[tuple[str, str], int]:
-    """Return the number of people of each county of some states, by state and county; a third of it."""
+    """Return a third of the number of people of each county of some states, by state and county.
+
+    Names of counties include the state, because three of these counties have a namesake in another state.
+    """
     with data_path("us_counties", "co_est2019.csv").open() as stream:
         return {
-            (row["STNAME"], row["CTYNAME"]): int(row["POPESTIMATE2019"]) // 3
+            (row["STNAME"], f"{row['CTYNAME']} ({row['STNAME']})"): int(row["POPESTIMATE2019"]) // 3
             for row in csv.DictReader(stream)
             if row["SUMLEV"] == "50" and row["STNAME"] in STATES
         }
@@ -66,13 +69,13 @@ def count_truth(folder: Path) -> dict[tuple[str, ...], int]:
             for level in ("level_1", "level_2", "level_3"):
                 counts[row[level], row["age"]] += int(row["count"])
                 counts[row[level], row["age"], row["sex"]] += int(row["count"])
-    return counts
+    return dict(counts)  # an unknown region is an error
 
 
 def add_up_noise(folder: Path, truth: dict[tuple[str, ...], int]) -> NDArray[np.float64]:
-    """Return the errors of the state tables if each county's cells had noise of their own and were added up.
+    """Return the absolute errors of the states' counts by age and sex if noisy counts of counties were added up.
 
-    Of cells of one table, one person changes one by 1, so normal noise of variance 1 / (2 rho) has rho-zCDP.
+    A person changes one of these counts of counties by 1, so normal noise of variance 1 / (2 rho) has rho-zCDP.
     """
     rng = np.random.default_rng(0)
     with (folder / "regions.csv").open() as stream:
@@ -85,14 +88,14 @@ def add_up_noise(folder: Path, truth: dict[tuple[str, ...], int]) -> NDArray[np.
 
 
 def run_job(folder: Path, *, small: bool) -> dict[str, float]:
-    """Publish the tables, check them, and return errors in people and the part of intervals that hold."""
+    """Publish the tables, check them, and return mean errors in people and the share of intervals that hold."""
     write_people(folder, small=small)
     privopt(folder, "plan", "hierarchical-tables", "census.toml")
     privopt(folder, "solve", "hierarchical-tables", "census.toml", "--out", "published", "--quiet")
     privopt(folder, "verify", "published", "--quiet")
     privopt(folder, "report", "published", "--quiet")
     truth = count_truth(folder)
-    states = {region for region, *_ in truth if region[:1] != "L"} & _read_column(folder / "regions.csv", "level_2")
+    states = _read_column(folder / "regions.csv", "level_2")
     published: dict[tuple[str, ...], int] = {}
     held, parents = [], {}
     for table, columns in (("age", ["age"]), ("age_sex", ["age", "sex"])):
