@@ -2,8 +2,8 @@
 
 ``python docs/used-for/browser.py [--small] [--out FOLDER]``. A release is exported. In node the client draws reports of
 uniform positions, from which their mean error is measured, beside planar Laplace of the same epsilon, whose reports may
-leave the grid and which protects any two positions, not cells. It must refuse a position on another continent, and give
-the reports of its own test vectors.
+leave the grid and which protects any two positions, not cells. It must refuse a position 500 km away, and give the
+reports of its own test vectors.
 
 The full size has 25 x 25 cells of 1 km at 1.4 per km; the small one 6 x 6 cells.
 """
@@ -30,7 +30,7 @@ for (let draw = 0; draw < draws; draw++) {
   sum += Math.hypot(report.x - x, report.y - y);
 }
 let refused = 0;
-try { mechanism.report([5000, 5000]); } catch { refused = 1; }
+try { mechanism.report([500, 500]); } catch { refused = 1; }
 const vectors = JSON.parse(readFileSync("client/vectors.json", "utf8"));
 const wrong = vectors.filter(({ input, entropy, report }) => {
   const bytes = Uint8Array.from(entropy.match(/../g).map((digits) => parseInt(digits, 16)));
@@ -38,12 +38,12 @@ const wrong = vectors.filter(({ input, entropy, report }) => {
   return (report.id ?? report) !== given.id;
 }).length;
 console.log(JSON.stringify({ mean_km: sum / draws, refused, vectors: vectors.length, wrong_vectors: wrong,
-  covers_elsewhere: Number(mechanism.covers([5000, 5000])) }));
+  covers_elsewhere: Number(mechanism.covers([500, 500])) }));
 """
 
 
 def run_job(folder: Path, *, small: bool) -> dict[str, float]:
-    """Export the release, draw in node, and return errors in km, sizes in bytes and what was refused."""
+    """Export the release, draw in node, and return mean errors in km, sizes in bytes and what was refused."""
     side = 6 if small else 25
     (folder / "problem.toml").write_text(
         f'[records]\ngrid = {{ rows = {side}, cols = {side}, cell_km = 1.0 }}\n[distance]\nkind = "euclidean"\n'

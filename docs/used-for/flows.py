@@ -1,4 +1,4 @@
-"""The same flows twice: from reports that the platform may see, and from a table of a platform that sees all trips.
+"""The same flows twice: from reports of trips, and from a table published by a platform that sees all trips.
 
 ``python docs/used-for/flows.py [--small] [--out FOLDER]`` draws trips over a city of 4.8 km by 4.8 km, and measures
 both errors on them:
@@ -26,17 +26,22 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 CITY_KM = 4.8
-TRIP_EPSILON = 0.1666
+TRIP_EPSILON = 0.1666  # six trips cost less than 1
 
 
 def draw_trips(side: int, count: int) -> tuple[Ints, Ints]:
-    """Return the cells of starts and ends (count,) of trips, between busy places, most of them short."""
+    """Draw trips between busy places, most of them short, and return the cells (count,) of their starts and ends.
+
+    Args:
+        side: Number of cells along each side of the city.
+        count: Number of trips.
+    """
     rng = np.random.default_rng(1)
     positions = np.array([[row, column] for row in range(side) for column in range(side)]) * (CITY_KM / side)
     distances = np.linalg.norm(positions[:, None] - positions, axis=2)
 
     def draw_attraction() -> Floats:
-        """Return shares of the cells: half of them even, half around four centres."""
+        """Return the cells' shares of trips: half of them even, half within about .6 km of four centres."""
         centres = rng.choice(len(positions), 4, replace=False)
         bumps = np.exp(-0.5 * (distances[centres] / 0.6) ** 2)
         centred = rng.dirichlet(np.full(4, 3.0)) @ (bumps / bumps.sum(axis=1, keepdims=True))
@@ -49,10 +54,10 @@ def draw_trips(side: int, count: int) -> tuple[Ints, Ints]:
 
 
 def count_flows(trips: pl.DataFrame, district_by_cell: dict[str, str]) -> pl.DataFrame:
-    """Return the number of trips from each district to each, also where there are none: columns from, to, count.
+    """Return the number of trips between any two districts, also if there are none: columns from, to, count.
 
     Args:
-        trips: Ids of cells, of starts in the first column and of ends in the second.
+        trips: Ids of the cells where trips start, in the first column, and of those where they end, in the second.
         district_by_cell: The district of each cell.
     """
     start, end = trips.columns
@@ -69,7 +74,16 @@ def count_flows(trips: pl.DataFrame, district_by_cell: dict[str, str]) -> pl.Dat
 def estimate_from_reports(
     trips: pl.DataFrame, district_by_cell: dict[str, str], side: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the flows of an operator that sees reports alone (from, to, share, low, high), and the reports counted."""
+    """Estimate flows as an operator who sees only reports.
+
+    Args:
+        trips: Ids of the cells where trips start (``start``) and end (``end``).
+        district_by_cell: The district of each cell.
+        side: Number of cells along each side of the city.
+
+    Returns:
+        The estimated flows (from, to, share, low, high), and the flows of the reports (from, to, count).
+    """
     places = po.grid(rows=side, cols=side, cell_km=CITY_KM / side)
     release = po.solve("planar-laplace", po.metric_problem(places, distance="euclidean", epsilon="2/km"))
     reports = release.apply(trips, positions={"start": ["start"], "end": ["end"]})
@@ -82,7 +96,7 @@ def estimate_from_reports(
 
 
 def publish_table(folder: Path, counts: pl.DataFrame) -> pl.DataFrame:
-    """Return the table that an operator publishes who sees all trips: from, to, count, low, high."""
+    """Publish the table of an operator who sees all trips, and return it: from, to, count, low, high."""
     counts.with_columns(pl.lit("city").alias("level_1")).write_csv(folder / "counts.csv")
     (folder / "regions.csv").write_text("level_1\ncity\n")
     names = json.dumps(counts["from"].unique().sort().to_list())
@@ -97,7 +111,7 @@ def publish_table(folder: Path, counts: pl.DataFrame) -> pl.DataFrame:
 
 
 def measure_errors(folder: Path, *, small: bool) -> dict[str, float]:
-    """Return the mean flow, and of both ways the mean error and width in trips, and how many intervals hold."""
+    """Return the mean flow and, for both ways, mean error and width in trips and the share of intervals that hold."""
     side, district_side, count = (8, 2, 20_000) if small else (24, 4, 200_000)
     starts, ends = draw_trips(side, count)
     ids = np.array([f"r{row}c{column}" for row in range(side) for column in range(side)])

@@ -1,4 +1,4 @@
-"""What the scripts of whole jobs share: how they call privopt, find public data, and are started."""
+"""Functions that the scripts of whole jobs share: calling privopt, finding public data, and the command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def privopt(folder: Path, *arguments: object, code: int = 0) -> str:
     Args:
         folder: The folder in which the command runs.
         arguments: The command and its options.
-        code: The exit code that is expected.
+        code: The expected exit code.
 
     Raises:
         RuntimeError: The command ended with another code; the message has its standard error.
@@ -33,7 +33,7 @@ def privopt(folder: Path, *arguments: object, code: int = 0) -> str:
 
 
 def data_path(*parts: str) -> Path:
-    """Return a file of the public data sets, which lie in the folder that PRIVOPT_DATA names.
+    """Return the path of a file of the public data sets, which are in the folder that PRIVOPT_DATA names.
 
     Raises:
         FileNotFoundError: The file is missing.
@@ -50,7 +50,7 @@ def main(text: str | None, run_job: Callable[..., dict[str, float]]) -> None:
 
     Args:
         text: The job's description for ``--help``.
-        run_job: Does the job in a folder, small or at full size, and returns its figures.
+        run_job: Function that does the job in a folder, small or at full size, and returns its figures.
     """
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="a small instance, in seconds")

@@ -4,31 +4,19 @@
 checker, which is one file and shares no code with privopt. Then the papers are written. Two forgeries are tried: a
 changed claim, and a changed claim with the folder's list of checksums written again; both must be found.
 
-The full size protects the street nodes of Rome (PRIVOPT_DATA), where distances are by road; the small one 36 cells.
+The full size protects the street nodes of Rome (PRIVOPT_DATA), where distances are by road; the small one 64 cells.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from job import main, privopt
-from trips import write_streets
-
-GRID = """
-[records]
-grid = { rows = 6, cols = 6, cell_km = 0.5 }
-[distance]
-kind = "euclidean"
-[privacy]
-epsilon = 2
-[utility]
-kind = "distance"
-"""
+from trips import write_grid, write_streets
 
 
 def run_checker(folder: Path, release: str) -> int:
@@ -38,12 +26,18 @@ def run_checker(folder: Path, release: str) -> int:
 
 
 def forge(folder: Path, name: str, *, sums: bool) -> None:
-    """Copy the release to a folder that claims half its epsilon; ``sums`` also mends the list of checksums."""
+    """Copy the release to a folder that claims half its epsilon.
+
+    Args:
+        folder: The folder of the job, with the release ``city``.
+        name: Name of the copy.
+        sums: Whether to correct the list of checksums too.
+    """
     forged = folder / name
     shutil.copytree(folder / "city", forged)
-    result = json.loads((forged / "result.json").read_text())
-    text = (forged / "result.json").read_text().replace('"epsilon": 2', '"epsilon": 1')
-    assert json.loads(text) != result  # the claim was found
+    result = (forged / "result.json").read_text()
+    text = result.replace('"epsilon": 2', '"epsilon": 1')
+    assert text != result  # the claim was found
     (forged / "result.json").write_text(text)
     if sums:
         lines = (forged / "SHA256SUMS").read_text().splitlines()
@@ -53,9 +47,9 @@ def forge(folder: Path, name: str, *, sums: bool) -> None:
 
 
 def run_job(folder: Path, *, small: bool) -> dict[str, float]:
-    """Make, check and forge a release; return exit codes, and what the papers say."""
+    """Make, check and forge a release; return the checker's exit codes, and how many papers contain some words."""
     if small:
-        (folder / "city.toml").write_text(GRID)
+        write_grid(folder)
     else:
         write_streets(folder)
     privopt(folder, "solve", "exponential", "city.toml", "--out", "city", "--quiet")

@@ -1,11 +1,11 @@
 """Shelters from noisy counts of the people who need one: docs/used-for/stations.md at the size of a city.
 
 ``python docs/used-for/shelters.py [--small] [--out FOLDER]``. The plan is made from noisy counts at epsilon 1. Then its
-cost at the true counts is compared with the best plan for these, and the noise is drawn again and again, to see how
-often a shelter that the plan may choose would overflow.
+cost at the true counts is compared with the least cost of the same shelters if these counts were known, and shelters
+that would overflow are counted.
 
-The full size has the 431 places of Chiang Mai with 32,178 evacuees (PRIVOPT_DATA) and 12 shelters; the small one 40
-sites and 4 shelters.
+The full size has the 431 places of Chiang Mai with 32,178 evacuees (PRIVOPT_DATA) and at most 12 shelters; the small
+one 40 sites and at most 4 shelters.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def write_sites(folder: Path, *, small: bool) -> tuple[Floats, NDArray[np.int64]
 
 
 def read_plan(folder: Path) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the places of each shelter, and the shelter of each site, of the published plan."""
+    """Return the capacity of each shelter, and the shelter of each site, of the published plan."""
     with (folder / "plan" / "capacities.csv").open() as stream:
         capacities = {row["id"]: float(row["capacity"]) for row in csv.DictReader(stream)}
     with (folder / "plan" / "connections.csv").open() as stream:
@@ -59,7 +59,7 @@ def read_plan(folder: Path) -> tuple[dict[str, float], dict[str, str]]:
 
 
 def run_job(folder: Path, *, small: bool) -> dict[str, float]:
-    """Make and check the plan; return shelters, people, overflowing shelters, and cost over that of true counts."""
+    """Make and check the plan; return counts of shelters, people and places, and the ratio of costs."""
     positions, people = write_sites(folder, small=small)
     privopt(folder, "solve", "fl-linear", "shelters.toml", "--out", "plan", "--quiet")
     privopt(folder, "verify", "plan", "--quiet")
@@ -74,13 +74,14 @@ def run_job(folder: Path, *, small: bool) -> dict[str, float]:
     distances = np.linalg.norm(positions[:, None] - positions, axis=2)
 
     def travel(facility_of: dict[str, str]) -> float:
+        """Return the distance in km that all people travel to the shelters of their sites."""
         return sum(
             float(distances[numbers[site], numbers[facility]]) * int(people[numbers[site]])
             for site, facility in facility_of.items()
         )
 
     chosen = list(capacities)
-    # The cheapest way to serve everybody by the same shelters, if the counts were known: place and travel of a person.
+    # Costs of a person's place and travel (N, shelters). If the counts were known, everybody would get the cheapest.
     unit_costs = distances[:, [numbers[name] for name in chosen]] + np.array([place_cost[name] for name in chosen])
     best_for_these = float(people @ unit_costs.min(axis=1))
     plan_cost = travel(facility_by_site) + sum(place_cost[name] * capacity for name, capacity in capacities.items())

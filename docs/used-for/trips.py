@@ -1,9 +1,9 @@
 """Nights of trips, killed and run again, and a map of districts: docs/tutorials/every-night.md as one script.
 
 ``python docs/used-for/trips.py [--small] [--out FOLDER]``. Riders have 24 epsilon a month, of which a trip takes 4. The
-first night is killed after some seconds, if it still runs, and run again. Every row is then held to the budget of its
-rider and month, in rationals and without privopt. At the end the office estimates where trips end, with intervals for
-smooth shares.
+first night is killed after some seconds, if it still runs, and run again. Every row is then checked against the budget
+of its rider and month, in rationals and without privopt. At the end the office estimates where trips end, with
+intervals for smooth shares.
 
 The full size has the 2,024 largest connected street nodes of Rome (PRIVOPT_DATA) and 3 nights of 200,000 trips of
 60,000 riders; the small one 64 cells and 2 nights of 300 trips of 60 riders.
@@ -74,11 +74,11 @@ def write_streets(folder: Path) -> tuple[list[str], Floats]:
 
 
 def write_night(path: Path, night: int, positions: Floats, trips: int, riders: int, names: tuple[str, str]) -> None:
-    """Write a night of trips: most of them end near one of two places.
+    """Write a night of trips, most of which end near one of two places.
 
     Args:
         path: The file.
-        night: Number of the night, from 29 October 2026 on, the last of which reaches into the next month.
+        night: Number of the night, from 29 October 2026 on. Night 2 extends into the next month.
         positions: (N, 2) positions where trips begin and end.
         trips: Number of trips.
         riders: Number of riders.
@@ -117,7 +117,7 @@ def kill_once(folder: Path, job: list[str], seconds: float) -> bool:
 
 
 def count_wrong_rows(folder: Path, nights: int) -> tuple[int, int]:
-    """Return how many rows have a report that no budget covers, or none although it does, and how many have one."""
+    """Return the number of rows that are reported beyond the budget or not reported within it, and of reported rows."""
     spent: dict[tuple[str, int], Fraction] = defaultdict(Fraction)
     wrong_rows = reported_rows = 0
     for night in range(nights):
@@ -133,7 +133,7 @@ def count_wrong_rows(folder: Path, nights: int) -> tuple[int, int]:
 
 
 def run_job(folder: Path, *, small: bool) -> dict[str, float]:
-    """Do the job, and return its figures: wrong rows, reports, and of districts the error, width and part that hold."""
+    """Do the job, and return its figures: wrong rows, reports, and errors and intervals of districts."""
     nights, trips, riders = (2, 300, 60) if small else (3, 200_000, 60_000)
     ids, positions = write_grid(folder) if small else write_streets(folder)
     names = ("x", "y") if small else ("lat", "lon")
@@ -169,14 +169,18 @@ def run_job(folder: Path, *, small: bool) -> dict[str, float]:
 def estimate_ends(
     folder: Path, nights: int, ids: list[str], positions: Floats, names: tuple[str, str]
 ) -> tuple[float, float, float]:
-    """Estimate where trips end, by 2 x 2 or 4 x 4 districts; return the part that hold, mean width and mean error."""
+    """Estimate the shares of trips that end in each of 2 x 2 or 4 x 4 districts.
+
+    Returns:
+        The share of intervals that hold, their mean width, and the mean error.
+    """
     side = 2 if len(ids) < 100 else 4
     columns = [np.searchsorted(np.quantile(values, np.arange(1, side) / side), values) for values in positions.T]
     districts = [f"d{first}{second}" for first, second in zip(*columns, strict=True)]
     lines = [f"{record},{district}" for record, district in zip(ids, districts, strict=True)]
     (folder / "districts.csv").write_text("\n".join(["id,group", *lines]) + "\n")
     district_by_position = dict(zip(map(tuple, positions.tolist()), districts, strict=True))
-    # The truth is that of the trips with a report: which ones have is decided by the budget alone.
+    # The true shares are those of the trips with a report. The budget alone decides which trips have one.
     counts: dict[str, int] = defaultdict(int)
     rows = []
     for night in range(nights):
