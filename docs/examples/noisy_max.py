@@ -1,4 +1,4 @@
-"""Report noisy max (Dwork and Roth 2014, section 3.3): of two dishes or more, the one with the most noisy votes."""
+"""Report noisy max (Dwork and Roth 2014, section 3.3): the dish with the highest noisy count of votes."""
 
 from fractions import Fraction
 

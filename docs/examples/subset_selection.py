@@ -1,4 +1,4 @@
-"""Subset selection (Ye and Barg 2018): a set of w of k answers, which holds the true one more often than chance."""
+"""Subset selection (Ye and Barg 2018): a set of w of k answers, which has the true one more often than by chance."""
 
 from fractions import Fraction
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""What ``make demo`` runs: the small city by four methods, the result verified apart, and what it means."""
+"""The script of ``make demo``: solve the small city by four methods, verify a result, and explain it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUNS = (
 
 
 def privopt(*arguments: str | Path) -> str:
-    """Run one command as a user would, showing it; its standard output comes back."""
+    """Print and run one command as a user would, and return its standard output."""
     words = [str(word) for word in arguments]
     shown_words = [
         str(Path(word).relative_to(Path.cwd())) if word.startswith(str(Path.cwd())) else word for word in words
@@ -45,7 +45,16 @@ def privopt(*arguments: str | Path) -> str:
 
 
 def losses(data: MetricData, folder: Path, users: list[str]) -> tuple[float, float | None]:
-    """Return expected error, km, of the users' own rows, and of the whole city where every place has its row."""
+    """Return the expected error in km, as the mean over some users and over the whole city.
+
+    Args:
+        data: The problem's data.
+        folder: The folder of a release.
+        users: Ids of the users.
+
+    Returns:
+        The two errors. The second one is None unless every place has a row.
+    """
     places = list(data.records.ids)
     with np.load(folder / "mechanism.npz") as archive:
         rows, ids = archive["weights"] / 2.0**63, archive["records"].tolist()
@@ -55,7 +64,7 @@ def losses(data: MetricData, folder: Path, users: list[str]) -> tuple[float, flo
 
 
 def table(results: dict[str, dict[str, Any]], users: list[str]) -> None:
-    """Print what each method costs, between which places its guarantee is, and whom its users must trust."""
+    """Print the errors of each method, between which places its guarantee holds, and what users tell the server."""
     data = MetricInstance.of(load_problem(MetricProblem, PROBLEM, ignore=registry().mechanisms.keys())).data
     print(f"{'':14}{'those four':>12}{'whole city':>12}  {'holds between':24}a user tells the server")
     for name, _, scope, trust in RUNS:
@@ -67,7 +76,7 @@ def table(results: dict[str, dict[str, Any]], users: list[str]) -> None:
 
 
 def main() -> None:
-    """Solve, verify, sample, compare, explain."""
+    """Solve the city by each method, verify and sample a release, and explain the results."""
     OUT.mkdir(exist_ok=True)
     results = {}
     for name, words, _, _ in RUNS:

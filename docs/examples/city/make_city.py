@@ -22,7 +22,7 @@ EARTH_RADIUS_KM = 6371.0
 
 
 def junctions(random: np.random.Generator) -> dict[str, tuple[float, float]]:
-    """Ids "r1c2" and (x, y) in km: a grid of streets, as crooked as an old town's."""
+    """Return (x, y) in km by id, such as "r1c2": a grid whose junctions are moved at random."""
     return {
         f"r{r}c{c}": (
             float((c + random.normal(0, 0.13)) * BLOCK_KM),
@@ -34,7 +34,7 @@ def junctions(random: np.random.Generator) -> dict[str, tuple[float, float]]:
 
 
 def streets(places: dict[str, tuple[float, float]], random: np.random.Generator) -> list[tuple[str, str, float]]:
-    """Streets (from, to, km) along the grid, a tenth longer than the crow flies and more; few cross the river."""
+    """Return streets (from, to, km) along the grid, 5 to 35 % longer than straight lines. Only two cross the river."""
     street_list = []
     for r in range(ROWS):
         for c in range(COLS):

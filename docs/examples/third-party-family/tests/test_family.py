@@ -1,4 +1,4 @@
-"""privopt's conformance kit on the mechanism and both policies, and what it catches."""
+"""privopt's conformance kit on the mechanism and both policies, and faults that it finds."""
 
 import json
 import math
@@ -22,10 +22,10 @@ test_blocks = kind_conformance("policy", "blocks")
 
 
 class Blind(PolicyDP):
-    """Says of every release that it holds."""
+    """A notion whose certificate accepts every release."""
 
     def measure(self, release):
-        """Believe what was meant."""
+        """Return an accepting certificate."""
         honest = super().measure(release)
         return evolve(honest, holds=True, worst=honest.allowed, failures=())
 
@@ -34,7 +34,7 @@ class TwiceEpsilon(PolicyResponse):
     """Spends 2 epsilon on each step, and looks away."""
 
     def privacy(self, problem, method):
-        """As the mechanism's own, blind."""
+        """Return the mechanism's notion, made blind."""
         right = super().privacy(problem, method)
         return Blind(epsilon=right.epsilon, policy=right.policy, distances=right.distances)
 

@@ -1,4 +1,4 @@
-"""What the crowd answered, from noisy answers: a mechanism that releases a matrix is estimated from for nothing."""
+"""Estimates of a crowd's answers from noisy ones, which any mechanism that releases a matrix has without more code."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The distance, the loss, the notion, the solver and the decomposer, each under mechanisms that others made."""
+"""The distance, the loss, the notion, the solver and the decomposer, each with mechanisms of other authors."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ WORDS = ["".join(letters) for letters in itertools.product("ab", repeat=3)]
 
 
 def solve_words(folder, mechanism, *, privacy="epsilon = 0.7", **options):
-    """result.json of the eight words of three letters under a mechanism; the folder verifies."""
+    """Solve the eight words of three letters by a mechanism, verify the folder, and return its result.json."""
     (folder / "words.csv").write_text("id\n" + "\n".join(WORDS) + "\n")
     file = folder / "words.toml"
     file.write_text(

@@ -1,4 +1,4 @@
-"""What the paper says of small cases."""
+"""Small cases whose optimum is known."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from privopt.run.task import Options
 
 
 def loss(folder, method, ranks, epsilon):
-    """Objective of a uniform question."""
+    """Return the objective of a question whose answers are equally likely."""
     file = Path(folder) / "question.toml"
     file.write_text(f"[attribute]\nranks = {json.dumps(ranks)}\n[privacy]\nepsilon = {epsilon}\n")
     release = solve("ranked-response", file, Path(folder) / method, Options(method=method))

@@ -1,4 +1,4 @@
-"""How the conformance kit tries the family: problems, a check of releases of answers, and one of policies."""
+"""The family's part for the conformance kit: problems, a check of releases of answers, and one of policies."""
 
 import time
 from decimal import Decimal
@@ -15,14 +15,14 @@ QUESTION = tuple(f"answer {number}" for number in range(5))
 
 
 def problem_of(answers, policy, epsilon):
-    """Return a problem file."""
+    """Return the problem file of a question with these answers, a table ``[policy]``, and epsilon."""
     tables = {"question": {"answers": list(answers)}, "policy": policy, "privacy": {"epsilon": Decimal(epsilon)}}
     return GeneratedProblem(toml=to_toml(tables))
 
 
 @st.composite
 def problems(draw, epsilons=("1.0", "0.1", "3.0", "40.0")):
-    """Two to five answers under either policy."""
+    """Draw a problem with two to five answers under either policy."""
     answers = QUESTION[: draw(st.integers(2, 5))]
     cut = draw(st.integers(2, len(answers)))
     blocks = [list(block) for block in (answers[:cut], answers[cut:]) if block]
@@ -42,25 +42,25 @@ def renamed(problem, chance):
 
 
 def nothing_near(problem):
-    """Each answer in a block of its own."""
+    """Return the problem with each answer in a block of its own."""
     blocks = [[answer] for answer in problem.get("question.answers")]
     return problem.with_key("policy.kind", "blocks").with_key("policy.blocks", blocks)
 
 
 def stricter(problem):
-    """Half of epsilon."""
+    """Return the problem with half of epsilon."""
     return problem.with_key("privacy.epsilon", Decimal(problem.get("privacy.epsilon")) / 2)
 
 
 def alike(problem):
-    """(answer, answer, steps) of pairs that must be alike, by a search over those a step apart."""
+    """Yield (answer, answer, steps) of the pairs that must be alike, by a search over answers one step apart."""
     answers = problem.declared.question.answers
     for start, row in enumerate(step_counts(problem.distances)):
         yield from ((answers[start], answers[end], float(steps)) for end, steps in row.items() if start < end)
 
 
 def step_counts(distances):
-    """Of each answer the steps to all within reach, breadth first over those one step apart."""
+    """Return, for each answer, the least steps to every answer within reach, by breadth-first search."""
     neighbours = [{k for k, steps in enumerate(row) if steps == 1} for row in distances]
     counts_by_answer = []
     for start in range(len(distances)):
@@ -88,13 +88,13 @@ PROFILE = Profile(
 
 
 def holds_answers(release):
-    """Whether a class of releases has what ``policy-kept`` looks at."""
+    """Return whether a class of releases has the weights that ``policy-kept`` checks."""
     return issubclass(release, AnswerRelease)
 
 
 @check("policy-kept", of={"answers"})
 def policy_kept(trial):
-    """Every pair within reach differs by at most exp(epsilon times the fewest steps), in whole numbers."""
+    """Check that answers within reach differ by a factor of at most exp(epsilon times the least steps)."""
     problem = trial.problem()
     run = trial.run(problem)
     epsilon, rows = run.problem.declared.privacy.epsilon, run.release.weights.tolist()
@@ -108,7 +108,7 @@ def policy_kept(trial):
 
 
 def is_a_distance(name, how, seed):
-    """Hold a policy's distances to what policies promise of them."""
+    """Check that a policy's distances are as :meth:`policy_dp.policies.Policy.distances` specifies."""
     start_seconds = time.perf_counter()
     policy = registry().kind("policy", name).load()
     keys = {"blocks": (QUESTION[:3], QUESTION[3:])} if name == "blocks" else {}

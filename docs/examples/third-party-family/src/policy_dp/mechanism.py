@@ -20,12 +20,13 @@ KEPT = Fraction(999, 1000)
 """Share of epsilon that is used; the rest is for rounding to whole numbers."""
 
 DEPTH = 20.0
-"""No answer is less likely than the truth by more than exp(-DEPTH), unless the policy hides nothing of it."""
+"""An answer that must be like the truth is at least exp(-DEPTH) times as likely."""
 
 FILE = "answers.json"
 
 
 def _different(answers):
+    """Return None for two or more different answers, and otherwise the text of what is expected."""
     return None if len(set(answers)) == len(answers) >= 2 else "two or more different answers"
 
 
@@ -57,8 +58,8 @@ class PolicyInstance:
     """A problem, and the steps between its answers.
 
     Attributes:
-        declared: as its file declares it.
-        distances: n rows of n whole numbers; None where nothing is required.
+        declared: The problem as its file declares it.
+        distances: n rows of n whole numbers of steps; None where nothing is required.
     """
 
     declared: PolicyProblem
@@ -67,11 +68,11 @@ class PolicyInstance:
 
 @frozen(kw_only=True, eq=False)
 class AnswerRelease(Release):
-    """How likely each answer is reported, by the true one.
+    """The probability of each reported answer given the true one, as integer weights.
 
     Attributes:
-        records: (n,) the answers.
-        weights: (n, n) uint64, each row summing to 2**63: true answers by reported ones.
+        records: The n answers.
+        weights: (n, n) uint64 weights, true answers by reported ones. Each row sums to 2**63.
     """
 
     records: tuple
@@ -79,7 +80,7 @@ class AnswerRelease(Release):
 
     @property
     def outputs(self):
-        """The answers, too."""
+        """The possible reports, which are the answers."""
         return self.records
 
     def write(self, folder):
@@ -89,7 +90,11 @@ class AnswerRelease(Release):
 
     @classmethod
     def read(cls, folder, problem):
-        """Read answers.json."""
+        """Read answers.json.
+
+        Raises:
+            InputError: The file has other contents.
+        """
         answers = problem.declared.question.answers
         try:
             contents = json.loads((folder / FILE).read_text("utf-8"))
@@ -104,25 +109,29 @@ class AnswerRelease(Release):
         return release
 
     def sample(self, input_id, count):
-        """Draw reports of somebody whose answer is ``input_id``."""
+        """Draw reports of somebody whose answer is ``input_id``.
+
+        Raises:
+            UsageError: It is not one of the answers.
+        """
         if input_id not in self.records:
             raise UsageError(f"answer: expected one of {', '.join(self.records)}, got {input_id!r}")
         row = self.weights[self.records.index(input_id)]
         return [self.records[number] for number in draw(row, count).tolist()]
 
     def channel(self):
-        """Return how reports come from answers, for ``privopt estimate``."""
+        """Return the probabilities of reports given answers, for ``privopt estimate``."""
         return Channel(inputs=self.records, outputs=self.records, probabilities=self.weights / float(TOTAL))
 
 
 @frozen(kw_only=True)
 class ChangedAnswers(UtilityLoss):
-    """The share of reports that are not the true answer, all answers equally likely."""
+    """The share of reports that are not the true answer, if all answers are equally likely."""
 
     unit: str = "share"
 
     def evaluate(self, release):
-        """From the weights, rounded once."""
+        """Return the share, computed exactly from the weights and rounded once."""
         right = sum(int(weight) for weight in np.diag(release.weights))
         return float(1 - Fraction(right, len(release.records) * TOTAL))
 
@@ -136,11 +145,17 @@ class PolicyResponse(Mechanism):
     scope = "Hides one person's answer from whoever gets the report, from the others that the policy sets beside it."
 
     def load(self, declared, file):
-        """Work the distances out; a policy that hides nothing is refused, and an epsilon too small to be kept."""
+        """Compute the distances.
+
+        Raises:
+            InputError: The policy hides nothing, or epsilon is too small for weights of 63 bits.
+        """
         answers = declared.question.answers
         rows = tuple(map(tuple, declared.policy.distances(answers, file)))
         if not any(steps for row in rows for steps in row):
             raise InputError([Fault(file, "policy", "no two answers that must be alike", "one such pair or more")])
+        # Rounding to integers changes the logarithm of a ratio of weights by less than 4 n exp(DEPTH) / TOTAL. The
+        # unused share of epsilon must allow that.
         min_epsilon = 4 * len(answers) * math.exp(DEPTH) / TOTAL / float(1 - KEPT)
         if declared.privacy.epsilon < min_epsilon:
             actual = f"{float(declared.privacy.epsilon):g}"
@@ -158,17 +173,17 @@ class PolicyResponse(Mechanism):
         return ChangedAnswers()
 
     def probabilities(self, problem, steps):
-        """Return n shares of the answers for one true answer, in proportion.
+        """Return n numbers in proportion to the probabilities of the answers, for one true answer.
 
         Args:
-            problem: whose epsilon is kept.
-            steps: (n,) from the true answer; None where nothing is hidden.
+            problem: The problem, for its epsilon.
+            steps: n numbers of steps from the true answer; None where nothing is hidden.
         """
         half = float(KEPT * problem.declared.privacy.epsilon) / 2
         return [0.0 if d is None else math.exp(max(-half * d, -DEPTH)) for d in steps]
 
     def solve(self, problem, context):
-        """Round the shares to whole numbers; what is left over goes to the true answer."""
+        """Round the probabilities down to integer weights, and add the remainder to the true answer."""
         weights = []
         for true, steps in enumerate(problem.distances):
             shares = [Fraction(exact_share) for exact_share in self.probabilities(problem, steps)]
@@ -182,10 +197,10 @@ def policy_problem(answers, *, epsilon, policy="steps", **keys):
     """Make a problem in memory: ``privopt.policy_problem(["no", "yes"], epsilon=1)``.
 
     Args:
-        answers: the answers there are, in their order.
-        epsilon: per step.
-        policy: kind of policy.
-        keys: further keys of ``[policy]``.
+        answers: The possible answers, in their order.
+        epsilon: Epsilon per step.
+        policy: Kind of policy.
+        keys: Further keys of ``[policy]``.
     """
     return privopt.problem(
         question={"answers": list(answers)}, policy={"kind": policy, **keys}, privacy={"epsilon": epsilon}

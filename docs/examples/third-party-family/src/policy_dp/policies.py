@@ -1,4 +1,4 @@
-"""Policies: how far apart two answers are, in steps of which each costs epsilon."""
+"""Policies: how far apart two answers are, in steps that each cost epsilon."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -14,14 +14,14 @@ class Policy(ABC):
     """The table ``[policy]`` of one kind; register another with a KindSpec of role ``"policy"``.
 
     Attributes:
-        kind: its name in problem files.
+        kind: Its name in problem files.
     """
 
     kind: ClassVar[str]
 
     @classmethod
     def keys(cls):
-        """Return the class of its table: itself."""
+        """Return the class whose fields are the keys of its table: the kind itself."""
         return cls
 
     @abstractmethod
@@ -29,39 +29,39 @@ class Policy(ABC):
         """Return the steps between every two answers.
 
         Args:
-            answers: (n,) their names.
-            file: name of the problem file, for faults.
+            answers: The n answers.
+            file: Name of the problem file, for faults.
 
         Returns:
-            n rows of n whole numbers, 0 from an answer to itself, the same there and back, none more than the sum over
-            a detour; None where nothing has to hide one from the other.
+            n rows of n whole numbers that are 0 from an answer to itself, symmetric, and satisfy the triangle
+            inequality; None for two answers that need not be alike.
 
         Raises:
-            InputError: the policy does not fit the answers.
+            InputError: The policy does not fit the answers.
         """
 
 
 @frozen(kw_only=True)
 class Steps(Policy):
-    """Answers in their order, each a step from the next."""
+    """Answers in their order, each one step from the next."""
 
     kind: ClassVar[str] = "steps"
 
     def distances(self, answers, file):
-        """Return the difference of their places."""
+        """Return the differences of positions in the list."""
         places = range(len(answers))
         return [[abs(i - k) for k in places] for i in places]
 
 
 @frozen(kw_only=True)
 class Blocks(Policy):
-    """Answers of one block are a step apart; which block it is may be known."""
+    """Answers of one block are a step apart; the block may be revealed."""
 
     kind: ClassVar[str] = "blocks"
     blocks: tuple[tuple[str, ...], ...] = key(help="lists of answers; each answer stands in one")
 
     def distances(self, answers, file):
-        """Return 1 within a block, None between two."""
+        """Return 1 for two answers of a block, and None for answers of two blocks."""
         policy_answers = [answer for block in self.blocks for answer in block]
         if sorted(policy_answers) != sorted(answers):
             raise InputError(

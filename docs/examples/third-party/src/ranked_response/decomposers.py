@@ -1,4 +1,4 @@
-"""Delayed rows: most rows of a private mechanism bind nowhere, so a block's rows come in when they are missed."""
+"""Delayed rows: most rows of a private mechanism never bind, so rows of blocks are added when they are violated."""
 
 import numpy as np
 from attrs import evolve
@@ -8,17 +8,24 @@ from privopt.errors import InfeasibleError, StoppedError, UnboundedError
 from privopt.interfaces import Decomposed, Decomposer
 
 MISSED = 1e-7
-"""A row missed by more than this, relative to its size, comes in."""
+"""A row that is violated by more than this, relative to its size, is added."""
 
 
 class LazyRows(Decomposer):
-    """`--method lazy-rows`: the rows outside all blocks and every equation first, then what each block misses.
+    """`--method lazy-rows`: first the equations and the rows outside all blocks, then violated rows of each block.
 
-    Each round's optimum bounds that of the whole, as it has fewer rows; where none is missed it is the whole's.
+    The optimum of each round is a bound for the whole program, which has more rows. If no row is violated, it is the
+    optimum of the whole program.
     """
 
     def solve(self, form, blocks, context):
-        """Return the form's columns stay together; its rows come block by block."""
+        """Solve the program in rounds, each with more rows, until no row is violated.
+
+        Raises:
+            InfeasibleError: Some of the rows have no solution.
+            UnboundedError: The whole program has no bound.
+            StoppedError: The time ran out.
+        """
         backend = get(context.solver)
         block_of_row = self.block_of_row(form, blocks)
         is_used = (block_of_row < 0) | (form.row_lower == form.row_upper)
@@ -64,7 +71,7 @@ class LazyRows(Decomposer):
 
     @staticmethod
     def block_of_row(form, blocks):
-        """(m,) the block that a row belongs to, -1 for rows over complicating columns alone."""
+        """Return the (m,) block of each row, -1 for rows over complicating columns alone."""
         block_of_column = np.full(form.shape[1], -1)
         for number, columns in enumerate(blocks):
             block_of_column[np.asarray(columns)] = number
@@ -75,7 +82,7 @@ class LazyRows(Decomposer):
 
     @staticmethod
     def worst(missed, block_of_row, blocks):
-        """Rows to take in: those that each block misses most, as many as half of what it misses."""
+        """Return the rows to add: of each block, the half of its violated rows that are violated most."""
         new = []
         for block in range(blocks):
             rows = np.flatnonzero((block_of_row == block) & (missed > MISSED))

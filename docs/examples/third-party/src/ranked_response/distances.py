@@ -11,7 +11,7 @@ from privopt_metric_dp.space.metrics import Metric
 
 
 class HammingMetric(Metric):
-    """In how many places two words differ."""
+    """The number of letters in which two words differ."""
 
     def __init__(self, records, outputs):
         self.letters = np.array([list(word) for word in records])
@@ -19,11 +19,11 @@ class HammingMetric(Metric):
         super().__init__(len(self.letters), len(self.to), own_outputs=outputs is None)
 
     def between(self, i, j):
-        """Whole numbers: nothing is rounded."""
+        """Return the distances between words i and j, which are whole numbers, so that nothing is rounded."""
         return (self.letters[np.asarray(i)] != self.letters[np.asarray(j)]).sum(axis=-1).astype(float)
 
     def to_outputs(self, i=None):
-        """(B, K)."""
+        """Return the (B, K) distances from words i, by default all, to the outputs."""
         rows = self.letters if i is None else self.letters[np.asarray(i)]
         return (rows[:, None, :] != self.to[None, :, :]).sum(axis=-1).astype(float)
 
@@ -38,7 +38,11 @@ class Hamming(DistanceKind):
     kit: ClassVar[str] = "ranked_response.kit:WORDS"
 
     def metric(self, records, outputs):
-        """Of the ids; words of different lengths are bad input."""
+        """Return the metric of the ids.
+
+        Raises:
+            InputError: Words have different lengths.
+        """
         length = len(records.ids[0])
         for space in (records, outputs or records):
             for word in space.ids:
@@ -47,5 +51,5 @@ class Hamming(DistanceKind):
         return HammingMetric(records.ids, None if outputs is None else outputs.ids)
 
     def unit(self, records):
-        """Epsilon is per letter."""
+        """Return the unit of distances: epsilon is per letter."""
         return "letter"

@@ -1,4 +1,4 @@
-"""How the conformance kit draws problems for ranked-response."""
+"""Problems that the conformance kit draws for ranked-response and for the kinds."""
 
 from decimal import Decimal
 
@@ -10,7 +10,7 @@ from privopt_metric_dp.kit import metric_problems, metric_profile
 
 @st.composite
 def problems(draw):
-    """Two to six answers, either loss, budgets small and large."""
+    """Draw a question with two to six answers, either loss, and a small or large epsilon."""
     count = draw(st.integers(2, 6))
     attribute = {
         "ranks": [f"answer {n}" for n in range(count)],
@@ -32,7 +32,7 @@ PROFILE = metric_profile(problems=problems(), variants={"relabelling": renamed})
 
 @st.composite
 def words(draw):
-    """Two to five different words of one length, some of them also as outputs."""
+    """Draw a problem of two to five different words of one length, of which two may be the outputs."""
     size = draw(st.integers(1, 3))
     word = st.text("ab", min_size=size, max_size=size)
     records = draw(st.lists(word, min_size=2, max_size=5, unique=True)) if size > 1 else ["a", "b"]

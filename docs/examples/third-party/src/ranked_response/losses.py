@@ -14,9 +14,9 @@ class SquaredDistance(LossKind):
     kind: ClassVar[str] = "squared-distance"
 
     def cost(self, spaces):
-        """(N, K)."""
+        """Return the (N, K) squared distances from records to outputs."""
         return spaces.metric.to_outputs() ** 2
 
     def unit(self, distance):
-        """For example km^2."""
+        """Return the unit of the loss, for example km^2."""
         return f"{distance}^2"

@@ -17,6 +17,7 @@ from privopt_metric_dp.space.places import Space
 
 
 def _enough(ranks):
+    """Return None for two or more different answers, and otherwise the text of what is expected."""
     return None if len(set(ranks)) == len(ranks) >= 2 else "two or more different answers, the lowest first"
 
 
@@ -45,7 +46,7 @@ class RankedProblem:
 
 
 def data_of(problem):
-    """Return a question as a metric problem: every two answers are at distance 1."""
+    """Return a question as a metric problem, in which any two answers are at distance 1."""
     attribute = problem.attribute
     n = len(attribute.ranks)
     steps = np.abs(np.subtract.outer(np.arange(n), np.arange(n))).astype(float)
@@ -78,11 +79,11 @@ class RankedResponse(MetricMechanism):
         return MetricInstance(declared=declared, data=data_of(declared))
 
     def privacy(self, problem, method):
-        """Every two answers, at distance 1."""
+        """Return metric DP between any two answers, which are at distance 1."""
         return MetricDP(epsilon=problem.data.epsilon, unit="per answer", scope="all-pairs", statement=self.scope)
 
     def matrix(self, problem, context):
-        """Return the linear program, or Warner's closed form."""
+        """Return the optimum of the linear program, or Warner's closed form."""
         data = problem.data
         if context.method == "warner":
             z = np.where(np.eye(len(data.records)), np.exp(float(data.epsilon)), 1.0)

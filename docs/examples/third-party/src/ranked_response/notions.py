@@ -21,8 +21,9 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.declared import MetricNotion
 
 BITS = 80
+"""Fractional bits of the bounds on exp(epsilon d)."""
 MIXED = 1e-6
-"""Share of delta by which a solver's answer is moved towards the uniform row: more than its tolerance."""
+"""Share of the uniform row in a repaired row. It lowers sums by this share of delta, more than a solver's tolerance."""
 
 
 @frozen(kw_only=True)
@@ -47,24 +48,24 @@ class ApproximateMetricDP(MatrixConstraint):
 
     @classmethod
     def from_keys(cls, keys, data):
-        """Over the required pairs: none of them follows from others, as delta adds up along a path."""
+        """Return the notion over all required pairs: none follows from others, because delta adds up along a path."""
         return cls(epsilon=keys.epsilon, delta=keys.delta, unit=f"per {data.unit}", within=data.within)
 
     @classmethod
     def keys(cls):
-        """Epsilon, how far pairs reach, and delta."""
+        """Return the class of the keys: epsilon, how far pairs reach, and delta."""
         return ApproximatePrivacy
 
     @classmethod
     def limits(cls, result):
-        """In the report."""
+        """Return what was checked, and what was not."""
         return ["The sum over outputs for each pair of records, both ways, in integers."], [
             "Reports after the first: epsilon and delta add up."
         ]
 
     @property
     def guarantee(self):
-        """What may be claimed."""
+        """The guarantee of a release that is certified."""
         return Guarantee(
             kind=self.kind,
             epsilon=self.epsilon,
@@ -76,7 +77,7 @@ class ApproximateMetricDP(MatrixConstraint):
         )
 
     def emit(self, model, **symbols):
-        """s_ijk >= z_ik - exp(epsilon d_ij) z_jk, and sum_k s_ijk <= delta."""
+        """Add the rows s_ijk >= z_ik - exp(epsilon d_ij) z_jk and sum_k s_ijk <= delta to a model."""
         z, i, j, k, d, pairs = (symbols[name] for name in ("z", "i", "j", "k", "d", "pairs"))
         if not len(pairs):
             return
@@ -86,11 +87,16 @@ class ApproximateMetricDP(MatrixConstraint):
         model.require("delta", Le(total(s[i, j, k], over=k), float(self.delta)), forall=(i, j), where=pairs)
 
     def repair(self, z, data, context):
-        """Return a solver's rows, moved a little towards the uniform one (the sum is convex), in integers."""
+        """Return a solver's rows in integers, moved a little towards the uniform row, because the sum is convex.
+
+        Raises:
+            CertificationError: The result does not certify.
+        """
         z = np.clip(z, 0, None)
         z /= z.sum(axis=1, keepdims=True)
         uniform_share = MIXED if self.delta > MIXED else 0.5
         z = (1 - uniform_share) * z + uniform_share / z.shape[1]
+        # Rounded down by so much that no row sums to more than TOTAL.
         weights = np.floor(z * float(TOTAL) * (1 - 1e-12)).astype(np.uint64)
         for row in weights:
             row[row.argmax()] += np.uint64(TOTAL - int(row.sum()))

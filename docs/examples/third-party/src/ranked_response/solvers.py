@@ -15,11 +15,11 @@ class Clarabel(Backend):
     capabilities = Capabilities(mip=False)
 
     def version(self):
-        """Of the installed package."""
+        """Return the version of the installed package."""
         return version("clarabel")
 
     def solve_scaled(self, conditioned, options, attempt):
-        """Rows and bounds as A x + s = b, s in a cone: zero for equations, nonnegative for the rest."""
+        """Solve the program as A x + s = b, where s is 0 for equations and nonnegative for other rows and bounds."""
         import clarabel
 
         n = len(conditioned.c)

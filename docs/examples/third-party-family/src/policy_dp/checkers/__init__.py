@@ -1,1 +1,1 @@
-"""The checker's part for policy DP: imports the standard library, the checker and itself alone."""
+"""The checker's part for policy DP. It imports only the standard library, the checker and itself."""

@@ -1,4 +1,4 @@
-"""Checks a release of answers under a policy, without a line of what wrote it."""
+"""Check a release of answers under a policy, by code that shares nothing with the code that wrote it."""
 
 import json
 import math
@@ -8,13 +8,13 @@ from privopt.checker.compare import compare
 from privopt.checker.exact import ONE, exp_down, low, need, number, rational
 
 TOTAL = 2**63
-"""What each row of weights sums to."""
+"""Sum of each row of weights."""
 
 LARGEST = 45
-"""Exponents are cut here: no ratio of two weights is above exp(45)."""
+"""Larger exponents are replaced by this one, because no ratio of two weights is above exp(45)."""
 
 CLOSE = frozenset({"certificate"})
-"""What is compared up to the last digits of a double: the logarithm is the platform's."""
+"""Parts of result.json that may differ in the last digits, because logarithms depend on the platform."""
 
 
 class Answers:
@@ -24,7 +24,7 @@ class Answers:
         """Read the problem and answers.json.
 
         Raises:
-            RefusedError: something that is unknown here.
+            RefusedError: The problem or the weights have an unknown form.
         """
         problem.allow({"question", "policy", "privacy"})
         self.answers = problem.table("question", "answers")["answers"]
@@ -42,7 +42,7 @@ class Answers:
         self.pairs = self._pairs()
 
     def _pairs(self):
-        """(answer, answer, steps) of all pairs that must be alike."""
+        """Return (answer, answer, steps) of all pairs that must be alike."""
         count = range(len(self.answers))
         answer_pairs = [(i, k) for i in count for k in count if i < k]
         if self.policy["kind"] == "steps":
@@ -63,10 +63,10 @@ class Answers:
         return {"privacy": self.privacy, "words": self.words}
 
     def privacy(self):
-        """Each weight is at most exp(epsilon steps) times that of the same output in the other row.
+        """Check that each weight is at most exp(epsilon steps) times that of the same output in the other row.
 
         Raises:
-            RefusedError: one is more, or a row does not sum to 2**63.
+            RefusedError: A weight is larger, or a row does not sum to 2**63.
         """
         need(self.epsilon > 0 and self.pairs, "problem: nothing is hidden", 2)
         need(all(sum(row) == TOTAL for row in self.weights), "a row that does not sum to 2**63")
@@ -84,7 +84,7 @@ class Answers:
         """Check that result.json states what was measured.
 
         Raises:
-            RefusedError: it is not.
+            RefusedError: It does not.
         """
         right = sum(row[i] for i, row in enumerate(self.weights))
         epsilon, text = float(self.epsilon), str(self.result["guarantee"]["epsilon_text"])
