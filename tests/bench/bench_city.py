@@ -96,7 +96,7 @@ def write_random(folder: Path, count: int) -> None:
 
 
 def paper_kind(folder: Path, kind: str, records: int, outputs: int, epsilon: float) -> None:
-    """Write records of a kind of BD-mDP's paper, as its experiments draw them, 100 of them outputs."""
+    """Write records of a kind of BD-mDP's paper, as its experiments draw them, and choose some of them as outputs."""
     sys.path += [str(ROOT / "plugins" / "bd-mdp" / "experiments"), str(ROOT / "tests")]
     from pydoc_data.topics import topics
 

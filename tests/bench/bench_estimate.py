@@ -3,8 +3,8 @@
 Run as ``python tests/bench/bench_estimate.py [--release DIR] [--reports 100000 1000000] [--width 0.3]``: whole
 commands, wall clock from their start, peak memory. The truth is a mixture of five hot spots over the published street
 file (``PRIVOPT_DATA``), bumps exp(-(d / width)^2 / 2) in street distance with random weights. DIR is a release over
-those nodes; default: optimal-lp at 3 per km to a gap of 1e-2, which takes three minutes. Also planar Laplace over
-Rome's cells at 1 per km, as it is and remapped under such a truth.
+those nodes; default: optimal-lp at 3 per km to a gap of 1e-2, solved first. Also planar Laplace over Rome's cells at
+1 per km, as it is and remapped under such a truth.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def solve_and_verify(folder: Path, mechanism: str, *options: str, verify: bool =
 def format_line(name: str, figures: dict[str, object]) -> str:
     """Return a line of the table."""
     if "loss" not in figures:
-        return f"| {name} | exit {figures['exit']} | {figures['seconds']:.1f} | {figures['gb']:.2f} | - | - | - | - |"
+        return f"| {name} | {figures['exit']} | {figures['seconds']:.1f} | {figures['gb']:.2f} | - | - | - | - | - |"
     bound = "- | -" if figures["bound"] is None else f"{figures['bound']:.5f} | {figures['gap']:.2e}"
     verdict = f"{figures['verify']} in {figures['took']:.1f} s"
     cells = f"{figures['loss']:.5f} | {bound} | {figures['worst']:.6g} | {verdict}"
@@ -146,7 +146,7 @@ def tables(folder: Path) -> Iterator[str]:
         positions = {first: at[:, 0], second: at[:, 1]}
         pl.DataFrame(positions).write_csv(folder / "trips.csv", float_precision=6)
         for scope, privacy_keys in (("records", ""), ("every point", "everywhere = true\n")):
-            make(rest=privacy_keys)
+            make(privacy_keys=privacy_keys)
             solve_and_verify(folder, "exponential", verify=False)
             arguments = ["apply", folder / "out", folder / "trips.csv", f"--{first}", first, f"--{second}", second]
             runs = [run_command([*PRIVOPT, *arguments, "--out", folder / "safe.parquet", "--force"]) for _ in range(3)]

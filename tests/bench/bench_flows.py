@@ -97,8 +97,8 @@ TRUTHS = ("independent", "same", "neighbour", "centre", "gravity", "links", "per
 def run_repetition(city: City, side: int, rate: float, n: int, truth: str, seed: int) -> list[float]:
     """Return one estimate's figures.
 
-    They are the part of intervals that hold, the error and the reports' own error in per cent of a mean flow, the width
-    in the same unit, the largest error in half widths, processor seconds and load.
+    They are the part of intervals that hold, the error, the reports' own error and the width, these three in per cent
+    of a mean flow, processor seconds and load.
     """
     z = np.exp(-rate * city.distances)
     z /= z.sum(axis=1, keepdims=True)
@@ -139,7 +139,7 @@ def print_table(rows: list[list[str]]) -> None:
             f"{raw_error:.1f} | {width:.0f} | {seconds:.1f} |"
         )
     loads = [float(row[-1]) for row in rows]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     print(f"errors and widths in per cent of a mean flow; load {min(loads):.1f} to {max(loads):.1f}, {peak:.2f} GB")
 
 

@@ -94,7 +94,7 @@ def fit_peer(path: Path, out: Path) -> None:
 
 
 def main(sizes: Sequence[int]) -> None:
-    """Print a line for each number of leaves, and the exponents of time and memory between the ends."""
+    """Print a line for each number of leaves, and the exponents of time and memory between the last two."""
     rows = []
     print("| leaves | privopt: cpu s | MiB | top-down by numpy: cpu s | MiB | load |")
     for leaves in sizes:

@@ -1,7 +1,8 @@
 """What a ledger costs: 10^6 charges of 10^4 subjects, questions about one, a check of all, kills, whole tables.
 
 Run as ``python tests/bench/bench_ledger.py [--charges 1000000] [--subjects 10000] [--kills 200] [--rows N]``. Each
-figure is of one run in a process of its own, wall clock and processor seconds, beside the load average.
+figure is of one run, wall clock and processor seconds of this process, beside the load average. What is killed has
+processes of its own, whose processor seconds are not counted.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def charges(folder: Path, count: int, subjects: int) -> None:
         for start in range(0, count, AT_ONCE):
             ledger.charge_each([f"subject-{n % subjects}" for n in range(start, min(count, start + AT_ONCE))], COST)
             max_bytes = max(max_bytes, sum(path.stat().st_size for path in folder.iterdir()))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
         size = f"{max_bytes / 1e6:.0f} MB on disk at most, {peak:.0f} MB in memory"
         print_row(
             f"{count:,} charges of {subjects:,} subjects", time.perf_counter() - clock, time.process_time() - cpu, size

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+sys.path += [str(Path(__file__).resolve().parents[2] / part) for part in ("tests", "plugins/metric-dp/tests/solvers")]
 
 from bench_city import PRIVOPT, _problem, write_random
 from test_ladder import COMMAND

@@ -1,7 +1,8 @@
 """Processor seconds and memory of ``privopt report`` for more and more places.
 
 Run as ``python tests/bench/bench_report.py [--places 2000,5000,20000,50000]``: whole commands, one after the other. The
-releases are exponential over scattered places at 2 per hectare and 120 outputs. Time should grow as the places do.
+releases are exponential over scattered places, 24 to a square kilometre, and 120 outputs. Time should grow as the
+places do.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def solve_over(folder: Path, positions: np.ndarray, *options: str) -> str:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     objective = json.loads(completed.stdout)["objective"]
-    gigabytes = int(completed.stderr.splitlines()[-1]) / 1e6
+    gigabytes = int(completed.stderr.splitlines()[-1]) * 1024 / 1e9
     law = expected_distance(Fraction(EPSILON))[0]
     figures = f"{objective['value']:.2f} | {objective['lower_bound']:.2f} | {law - objective['value']:.1f}"
     return f"{len(positions):,} | {figures} | {seconds:.0f} | {gigabytes:.2f}"

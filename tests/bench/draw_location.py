@@ -78,7 +78,7 @@ def bars(rows: list[Row]) -> None:
 
 
 def ways(rows: list[Row], at: np.ndarray) -> list[Way]:
-    """Return the grid, the fudger, planar Laplace, and ours by `predictive`, as the table has them."""
+    """Return the grid, the fudger, planar Laplace, and ours by three policies, with the parameters of the table."""
     by_name = {row.way.split(",")[0 if not row.way.startswith("ours") else 1].strip(): row.parameter for row in rows}
     return [
         report_on_a_grid(at),
