@@ -63,9 +63,10 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
         The weights are exact. The interval covers the errors of the costs and of this evaluation.
         """
-        if self.doubt is None:
-            return None
         value = self.evaluate(release)
+        # A subclass may have no loss for some releases, as the interface allows.
+        if value is None or self.doubt is None:
+            return None
         excess, shortfall = self.doubt()
         # The sum of the absolute terms, which is the loss itself if no cost is negative.
         magnitude = (
