@@ -21,10 +21,10 @@ LEAST = 60
 
 ELSEWHERE = {
     "no folder",
-    "none were chosen",
-    "between no two",
+    "chooses no outputs",
+    "neither one of them",
     "of the records, in their order",
-    "join all records",
+    "connect all records",
     "no road begins or ends",
     "missing, twice, or too large",
     "no texts",
@@ -32,7 +32,7 @@ ELSEWHERE = {
     "must be module:Part",
     "not is_own",
     "name in parts",
-    "records.unit beside",
+    "records.unit: must",
 }
 """Refusals that none of these folders causes.
 

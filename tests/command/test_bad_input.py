@@ -89,13 +89,13 @@ CORPUS = {
     "within below the least distance": (
         toml(privacy="epsilon = 1\nneighbours_within = 0.99"),
         {},
-        "neighbours_within: expected at least 1.0, so that records have neighbours to be hidden among, "
-        "got 0.99 km, below the least",
+        "neighbours_within: expected at least 1.0, so that records have neighbours, "
+        "got 0.99 km, less than the smallest",
     ),
     "within where no road joins": (
         toml(distance=GRAPH, privacy="epsilon = 1\nneighbours_within = 2", utility=COST),
         {"p.csv": "id\na\nc\n", "c.npy": npy(np.eye(2)), "r.csv": "from,to,km\na,b,1\nc,d,1\n"},
-        "neighbours_within: expected roads between records, for neighbours, got 2.0 km, and no road",
+        "neighbours_within: expected roads that connect records, got 2.0 km, with no road",
     ),
     "within nan": (toml(privacy="epsilon = 1\nneighbours_within = nan"), {}, "neighbours_within"),
     "distance kind": (toml(distance='kind = "manhattan"'), {}, "distance.kind"),
@@ -188,7 +188,8 @@ CORPUS = {
     "features too deep": (
         GEOJSON,
         {"g.geojson": "[" * 100_000},
-        "g.geojson: expected a FeatureCollection of points in longitude and latitude, got no JSON (nested too deeply)",
+        "g.geojson: expected a FeatureCollection of points in longitude and latitude, "
+        "got text that is not JSON (nested too deeply)",
     ),
     "a feature of 5000 digits": (GEOJSON, {"g.geojson": '{"a": ' + "9" * 5000 + "}"}, "too many digits"),
     "features that are a number": (GEOJSON, {"g.geojson": '{"features": 7}'}, "JSON of another form"),

@@ -50,7 +50,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             summary="probabilities proportional to exp(-epsilon d / 2)",
             source="McSherry, Talwar, FOCS 2007; Chatzikokolakis et al., PETS 2013",
             methods=[
-                MethodSpec(name="exponential", summary="half of epsilon in the exponents, which always does"),
+                MethodSpec(name="exponential", summary="half of epsilon in the exponents, which always certifies"),
                 MethodSpec(name="calibrated", summary="the largest share of epsilon that certifies"),
             ],
         ),
@@ -77,8 +77,8 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             summary="a matrix made anywhere, repaired and certified",
             source="the matrix's own",
             methods=[
-                MethodSpec(name="repair", summary="as it is where it keeps epsilon, else repaired"),
-                MethodSpec(name="bounded", summary="the same, and what any other must lose, proved"),
+                MethodSpec(name="repair", summary="as it is if it satisfies epsilon, else repaired"),
+                MethodSpec(name="bounded", summary="the same, with a proved lower bound on the loss of any other"),
             ],
         ),
         MechanismSpec(

@@ -128,9 +128,9 @@ def test_refuses_limit_below_smallest_distance(tmp_path):
 def test_names_records_without_neighbours(tmp_path):
     places = [*line(4), (50, 0), (60, 0), (70, 0), (80, 0)]
     release = solve_exponential(write_problem(tmp_path / "lone", places, 0.5, limit="1.5"))
-    assert_mentions(release.warnings[0], "4 of 8 records", "1.5 km", "p4 (x 50 km", "p5", "p6", "promised of them")
+    assert_mentions(release.warnings[0], "4 of 8 records", "1.5 km", "p4 (x 50 km", "p5", "p6", "promised for them")
     release = solve_exponential(write_problem(tmp_path / "single", [*line(4), (50, 0)], 0.5, limit="1.5"))
-    assert_mentions(release.warnings[0], "1 of 5 records has", "p4 (x 50 km", "promised of it")
+    assert_mentions(release.warnings[0], "1 of 5 records has", "p4 (x 50 km", "promised for it")
 
 
 @given(st.floats(0, 700))

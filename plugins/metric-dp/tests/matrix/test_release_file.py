@@ -124,7 +124,7 @@ def test_refuses_pairs_beside_their_rule(tmp_path, stored_rows):
     assert checker.check(folder, str) == 2
     rewrite(folder, pairs=pairs[:0], distances=distances[:0])
     assert verify(folder).complaints == ()  # what is claimed holds over all pairs
-    with pytest.raises(InputError, match="with the problem"):
+    with pytest.raises(InputError, match="with its problem"):
         MatrixRelease.load(folder / "mechanism.npz").pairs  # noqa: B018
     rewrite(folder, implied=np.ones(1, dtype=np.int64))
     with pytest.raises(InputError, match="implied"):

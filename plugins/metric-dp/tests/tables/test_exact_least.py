@@ -115,8 +115,8 @@ def test_least_epsilon_is_at_the_limit(tmp_path, kind, seed):
             assert exact_epsilon <= mpf(certified.epsilon) <= exact_epsilon * (1 + mpf(2) ** -50)
             first, second, third, *_ = certified.sentences()
             kept_text, asked_text = (
-                first.removeprefix("keeps epsilon ").split()[0],
-                second.split("asked for ")[1].split()[0],
+                first.removeprefix("satisfies epsilon ").split()[0],
+                second.split("requested epsilon ")[1].split()[0],
             )
             assert (float(kept_text) > float(asked_text)) is (excess == 1)
             assert third == f"compared over {certified.over}"

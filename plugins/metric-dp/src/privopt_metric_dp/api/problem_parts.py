@@ -151,7 +151,7 @@ def vectors(array: object, ids: object = None) -> Part:
         # The file has one id per line, so a line break inside an id would assign all later ids to wrong vectors.
         named = _to_texts(np.asarray(ids).ravel().tolist())
         faults = [
-            Fault("ids", f"id {name!r}", "the end of a line inside it", "ids of one line each")
+            Fault("ids", f"id {name!r}", "a line break in it", "ids of one line each")
             for name in named
             if name and name.splitlines() != [name]
         ]

@@ -108,9 +108,9 @@ def interpret_guarantee(
         )
         if epsilon * median > math.log(USELESS_FACTOR):
             warnings.append(
-                f"the promise hides next to nothing: one report may change the odds between nearest neighbours by a "
-                f"factor of {_format_factor(epsilon * median)} at the median, and {USELESS_FACTOR:g} leaves hardly a "
-                "doubt; a smaller epsilon hides more"
+                "the promise hides next to nothing: one report may change the odds between nearest neighbours by a "
+                f"factor of {_format_factor(epsilon * median)} at the median, and {USELESS_FACTOR:g} leaves hardly "
+                "any doubt; a smaller epsilon hides more"
             )
     if coincident.size:
         sentences.append(
@@ -124,8 +124,8 @@ def interpret_guarantee(
     # that a report more than halves how often the guess is wrong.
     if guess_rate > NEARLY_CERTAIN and 1.0 - guess_rate < (1.0 - prior_rate) / 2:
         warnings.append(
-            f"{guess_sentence} (in {_format_percent(prior_rate)} without one): this release hides next to "
-            "nothing from who knows the prior"
+            f"{guess_sentence} (in {_format_percent(prior_rate)} without one): this release hides next to nothing "
+            "from anyone who knows the prior"
         )
     elif guess_rate >= MORE_OFTEN_RIGHT_THAN_WRONG and guess_rate >= 2.0 * prior_rate:
         warnings.append(
@@ -204,7 +204,7 @@ def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
         verb, pronoun = ("has", "it") if isolated_records.size == 1 else ("have", "them")
         yield (
             f"{isolated_records.size:,} of {number_of(len(data.records), 'record')} {verb} no neighbour within "
-            f"{amount_text(f'{data.within:g}', data.unit)} ({labels}): nothing is promised of {pronoun}"
+            f"{amount_text(f'{data.within:g}', data.unit)} ({labels}): nothing is promised for {pronoun}"
         )
 
 

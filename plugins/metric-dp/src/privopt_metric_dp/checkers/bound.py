@@ -114,7 +114,10 @@ class _Growth:
             x = math.ceil(self.epsilon * (reached[j] + error)) if is_reached else 2 * FLAT
             # Beyond FLAT every ratio of weights is allowed, so a row proves nothing. The added share covers rounding.
             has_ratio = x <= FLAT + (ONE >> 40)
-            need(has_ratio, f"{where}: neither required nor implied, or beyond any ratio")
+            need(
+                has_ratio,
+                f"{where}: this pair is neither required nor implied, or is so far apart that any ratio is allowed",
+            )
             growth[i, j] = exp_up(x)
         return growth
 
@@ -265,7 +268,7 @@ class _Trees:
                 ready.append(parent)
         # Every record was processed, or is a root; records that wait for one another form a cycle.
         roots = sum(i == parent for i, (parent, _, _) in enumerate(tree))
-        need(len(ready) + roots == self.size, "proof.npz: trees: in a circle")
+        need(len(ready) + roots == self.size, "proof.npz: trees: records form a cycle")
 
 
 def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) -> tuple[Moves, Fraction]:
@@ -293,7 +296,9 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
     extra_bytes = BASE_BYTES + 8 * size * width
     version, unit, *arrays = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", extra_bytes)
     # Version 2 has multipliers of rows, 3 has trees, and 4 has multipliers of a proof over all streets.
-    _check_array("version", [*version.flat] == [3 if as_trees else 4 if as_streets else 2], "that form's")
+    _check_array(
+        "version", [*version.flat] == [3 if as_trees else 4 if as_streets else 2], "the version that has these arrays"
+    )
     is_valid_unit = len(unit.flat) == 1 and 0 < unit.flat[0] < math.inf
     _check_array("unit", is_valid_unit, "a finite number above 0")
     growth, stated_unit = _Growth(metric, epsilon, limit), Fraction(unit.flat[0])
@@ -301,12 +306,12 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
         prices, trees = arrays
         _check_array("prices", prices.shape == (size,), "one a record")
         _check_array("prices", all(map(math.isfinite, prices.flat)), "finite numbers")
-        _check_array("trees", trees.shape == (width, size), "one a record and output")
+        _check_array("trees", trees.shape == (width, size), "one per record and output")
         return _Trees(growth, prices, trees), stated_unit
     pairs, starts, rows, f, *priced_arrays = arrays
     priced = [*priced_arrays[0].flat] if priced_arrays else []
     are_records = all(0 <= record < size for record in priced)
-    _check_array("bound_outputs", are_records and priced == sorted({*priced}), "records, rising")
+    _check_array("bound_outputs", are_records and priced == sorted({*priced}), "record numbers in increasing order")
     _check_array("pairs", all(0 <= i < size > j >= 0 for i, j in pairs.rows), "records")
     width = len(priced) if priced_arrays else width
     # With 0 before and the number of multipliers after, one sorted list proves that offsets begin at 0, never fall and
@@ -314,10 +319,12 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
     offsets = [0, *starts.flat, len(rows.flat)]
     has_all_offsets = len(starts.flat) == width + 1 and offsets[1] == 0 and offsets[-2] == offsets[-1]
     _check_array(
-        "starts", has_all_offsets and offsets == sorted(offsets), "from 0 up to all rows, one more than outputs"
+        "starts",
+        has_all_offsets and offsets == sorted(offsets),
+        "offsets from 0 to the number of rows, one more than there are outputs",
     )
-    _check_array("rows", all(row < len(pairs.rows) for row in rows.flat), "places in pairs")
-    _check_array("values", len(f.flat) == len(rows.flat), "one a row")
+    _check_array("rows", all(row < len(pairs.rows) for row in rows.flat), "positions in pairs")
+    _check_array("values", len(f.flat) == len(rows.flat), "one per row")
     _check_array("values", all(0 < value < math.inf for value in f.flat), "finite numbers above 0")
     multipliers = _Rows(growth, pairs, starts, rows, f)
     multipliers.priced = priced
@@ -370,7 +377,10 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
             records_by_end[tail].append((i, length - distance, length))
             records_by_end[head].append((i, distance, length))
     covered = {*moves.priced} | {i for end_records in records_by_end for i, _, _ in end_records}
-    need(len(covered) == size, "proof.npz: bound_outputs: a record between no two of them")
+    need(
+        len(covered) == size,
+        "proof.npz: bound_outputs: a record is neither one of them nor on a street between two of them",
+    )
     min_costs, between = list[int](), dict[int, int]()
     for k, record in enumerate(moves.priced):
         column = metric.own(record)
@@ -399,7 +409,7 @@ def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float
     Raises:
         RefusedError: The unit is smaller than the precision of the evaluation.
     """
-    need(abs(proved) <= unit * FINEST, "proof.npz: unit: finer than 2**-48 of it")
+    need(abs(proved) <= unit * FINEST, "proof.npz: unit: must be at least 2**-48 of the bound")
     return max(down(odd_halves(proved, unit)), min_bound)
 
 

@@ -49,7 +49,7 @@
   const radians = ([n, d]) => div(n * PI, 180n * d);
   function cosine(x) {
     const square = (x * x) >> ROOM;
-    readable(square < 144n * ONE, "a place farther than once around");
+    readable(square < 144n * ONE, "a place more than once around the earth");
     let term = ONE, total = ONE;
     for (let n = 2n; term; n += 2n) { term = ((term * square) >> ROOM) / (n * (n - 1n)); total += n % 4n ? -term : term; }
     return total;
@@ -90,12 +90,12 @@
       Object.assign(found, { kind: "vector", at: npy(given.vectors).map((row) => row.map(exactly)) });
       found.ids = given.ids ? lines(given.ids) : found.at.map((_, at) => String(at));
     } else found.ids = Array.from({ length: given.count }, (_, at) => String(at));
-    readable(!given.unit || found.kind === "planar", `[${name}]: a unit of places that are on no plane`);
+    readable(!given.unit || found.kind === "planar", `[${name}]: a unit for places that are not on a plane`);
     found.unit = given.unit || "km";
-    readable(new Set(found.ids).size === found.ids.length, `[${name}]: an id that stands twice`);
+    readable(new Set(found.ids).size === found.ids.length, `[${name}]: a repeated id`);
     const beyond = found.kind === "geographic" && found.at.some(([lat]) => 2n * (lat < 0n ? -lat : lat) > PI);
     readable(!beyond, `[${name}]: a place beyond a pole`);
-    readable(!found.at.length || found.at.length === found.ids.length, `[${name}]: ids of other places`);
+    readable(!found.at.length || found.at.length === found.ids.length, `[${name}]: not one id for each place`);
     return found;
   }
   function shortest(start, after) { // a heap of [length, node]
@@ -141,11 +141,11 @@
     const given = table("distance", "kind edges matrix output_matrix"), kind = given.kind, records = places("records");
     const outputs = tables.outputs ? places("outputs") : records, [n, width] = [records.ids.length, outputs.ids.length];
     const unit = kind === "matrix" || records.kind === "vector" ? "unit of distance" : records.unit;
-    readable(records.unit === "km" || kind === "euclidean", `records.unit beside distance.kind ${kind}`);
+    readable(records.unit === "km" || kind === "euclidean", `records.unit with distance.kind ${kind}`);
     const made = { records, outputs, unit, room: kind === "haversine" ? ONE >> 95n : 1n, roads: null };
     const fits = { euclidean: ["planar", "vector"], haversine: ["geographic"] }[kind];
     const alike = records.kind === outputs.kind && records.at[0]?.length === outputs.at[0]?.length;
-    readable(!fits || (fits.includes(records.kind) && alike), `${records.kind} places beside distance.kind ${kind}`);
+    readable(!fits || (fits.includes(records.kind) && alike), `${records.kind} places with distance.kind ${kind}`);
     let here = records.at, there = outputs.at, way;
     const squares = (a, b) => a.reduce((sum, x, at) => sum + (x - b[at]) ** 2n, 0n);
     if (kind === "euclidean") {
@@ -182,8 +182,8 @@
     if (!name) return [ids, ids.map(() => 1n), BigInt(ids.length)];
     const cells = csv(name), given = cells[column].map(decimal), shared = lcm(given.map(([, d]) => d));
     const whole = given.map(([n, d]) => (n * shared) / d);
-    readable(whole.every((share) => share >= 0n) && whole.some((share) => share), `${name}: a share below 0, or none above`);
-    readable(new Set(cells.id).size === cells.id.length, `${name}: an id that stands twice`);
+    readable(whole.every((share) => share >= 0n) && whole.some((share) => share), `${name}: a negative weight, or none above 0`);
+    readable(new Set(cells.id).size === cells.id.length, `${name}: a repeated id`);
     const sum = given.reduce((total, [n, d]) => total + Number(n) / Number(d), 0);
     readable(column !== "p" || Math.abs(sum - 1) <= 1e-6, `${name}: probabilities that sum to ${sum}`);
     return [cells.id, whole, whole.reduce((a, b) => a + b, 0n)];
@@ -221,7 +221,7 @@
   const near = (x, y, by) => Number.isFinite(x) && Math.abs(x - y) <= by * Math.max(Math.abs(x), Math.abs(y));
   function alike(stated, wanted, where, by = 1e-9) { // nothing else is stated; numbers are near one another
     const odd = [...Object.keys(stated), ...Object.keys(wanted)].filter((key) => !(Object.hasOwn(stated, key) && Object.hasOwn(wanted, key)));
-    need(!odd.length, `${where}: ${odd}`);
+    need(!odd.length, `${where}: missing or unexpected keys: ${odd}`);
     for (const [key, value] of Object.entries(wanted)) {
       const fits = typeof value === "number" ? near(stated[key], value, by) : stated[key] === value;
       need(fits, `${where}.${key}: ${String(stated[key]).slice(0, 99)} is stated, ${value} found`);
@@ -246,19 +246,19 @@
   const part = (name) => numbers(bytes(data.proof[name][1]), data.proof[name][0]); // of proof.npz
   const graph = [];
   function factor(i, j) { // exp(epsilon d) of a row, rounded up; 0 where it is more than any ratio of weights
-    need(i !== j && state.required[i] && j in state.required, "a row of no two records");
+    need(i !== j && state.required[i] && j in state.required, "a row that is not between two records");
     let d = state.required[i][j];
     if (d === null) {
       const edges = (a) => (graph[a] ||= state.required[a].flatMap((x, b) => (x === null ? [] : [[b, x + state.of.room]])));
       d = shortest(i, edges).get(j);
-      need(d !== undefined, "a row that is neither required nor implied");
+      need(d !== undefined, "a row whose pair is neither required nor implied");
     }
     const x = up(epsilon[0] * (d + state.of.room), epsilon[1]);
     return x <= FLAT ? exponential(x, true) : 0n;
   }
   function spreading() { // multipliers row by row: what they make of an output's costs
     const pairs = part("pairs").map(Number), starts = part("starts").map(Number), which = part("rows"), values = part("values");
-    need(starts.length === data.outputs.length + 1 && starts[0] === 0 && starts[starts.length - 1] === which.length, "starts");
+    need(starts.length === data.outputs.length + 1 && starts[0] === 0 && starts[starts.length - 1] === which.length, "starts: not the offsets of the rows");
     const rows = Array.from({ length: pairs.length / 2 }, (_, p) => [...pairs.slice(2 * p, 2 * p + 2), factor(pairs[2 * p], pairs[2 * p + 1])]);
     return (g, k) => {
       for (let at = starts[k]; at < starts[k + 1]; at++) {
@@ -272,7 +272,7 @@
   }
   function climbing() { // of trees: what each record, leaves first, does not carry on to the one that it hangs on
     const prices = part("prices").map((price) => low(exactly(price))), codes = part("trees"), n = prices.length, known = new Map();
-    need(n === state.rows.length && codes.length === n * data.outputs.length, "trees of another size");
+    need(n === state.rows.length && codes.length === n * data.outputs.length, "trees of the wrong size");
     const growth = (i, p) => {
       const key = i * n + p;
       if (!known.has(key)) known.set(key, factor(i, p));
@@ -291,7 +291,7 @@
         left[i] = own[i] % 2 ? plus : g - plus;
         if (!--waiting[p]) free.push(p);
       }
-      need(free.length === n, "records that hang on one another in a circle");
+      need(free.length === n, "trees: records form a cycle");
       return left.map((x, i) => x + prices[i]);
     };
   }
@@ -308,9 +308,9 @@
       load();
       state.of = metric();
       const n = state.of.records.ids.length, width = state.of.outputs.ids.length;
-      need(same(state.of.records.ids, data.records) && same(state.of.outputs.ids, data.outputs), "other records or outputs");
+      need(same(state.of.records.ids, data.records) && same(state.of.outputs.ids, data.outputs), "records and outputs are not the problem's");
       const flat = numbers(bytes(data.weights), "<u8");
-      need(flat.length === n * width, "a table of another size");
+      need(flat.length === n * width, "a table of the wrong size");
       state.rows = Array.from({ length: n }, (_, i) => flat.slice(i * width, (i + 1) * width));
       state.rows.forEach((row, i) =>
         need(row.reduce((a, b) => a + b, 0n) === TOTAL, `the row of ${data.records[i]} does not sum to 2^63`));
@@ -323,7 +323,7 @@
       Object.assign(state, { worst: 0, checked: lengths.length * data.outputs.length });
       const held = lengths.map((d, p) => {
         const [i, j] = ends.slice(2 * p, 2 * p + 2), [top, bottom] = exactly(d), x = div((epsilon[0] * top) << ROOM, epsilon[1] * bottom);
-        need(i >= 0 && i < n && j >= 0 && j < n && i !== j && d >= 0, "a pair that is none");
+        need(i >= 0 && i < n && j >= 0 && j < n && i !== j && d >= 0, "an invalid pair");
         return [i, j, d, () => exponential(x < FLAT ? x : FLAT, false)];
       });
       for (const [i, j, d, growth] of held) {
@@ -331,7 +331,7 @@
         for (const [a, b] of [[i, j], [j, i]]) {
           const one = state.rows[a], other = state.rows[b];
           for (let k = 0; k < one.length; k++) {
-            need(one[k] << ROOM <= most * other[k], `${data.records[a]} against ${data.records[b]} at ${data.outputs[k]}`);
+            need(one[k] << ROOM <= most * other[k], `${data.records[a]} against ${data.records[b]} at ${data.outputs[k]}: a ratio above exp(epsilon d)`);
             const excess = Number(one[k] - other[k]) / Number(other[k] || TOTAL);
             state.worst = Math.max(state.worst, Math.log1p(Math.max(excess, 0)) / (d || 1));
           }
@@ -354,7 +354,7 @@
         const reached = shortest(i, (node) => after[node]);
         left.forEach((open, j) => {
           if (!open) return;
-          need(reached.get(j) <= row[j], `${data.records[i]} and ${data.records[j]} are left out`);
+          need(reached.get(j) <= row[j], `${data.records[i]} and ${data.records[j]} are a required pair, but no path over stored pairs is as short`);
           implied++;
         });
       });
@@ -364,17 +364,17 @@
     loss() {
       const { of } = state, { prior, remap } = tables.utility, records = of.records.ids, column = losses(of);
       const [ids, given, whole] = shares(prior, "p", records), share = new Map(ids.map((id, at) => [id, given[at]]));
-      readable(ids.length === records.length && records.every((id) => share.has(id)), "a prior of other records");
+      readable(ids.length === records.length && records.every((id) => share.has(id)), "the prior is not of the problem's records");
       const weight = records.map((id) => share.get(id));
       state.exact = data.outputs.map((_, k) => column(k).map((c, i) => weight[i] * c));
       state.costs = state.exact.map((costs) => costs.map((c) => div(c, whole)));
       let total = 0n;
       state.costs.forEach((costs, k) => costs.forEach((c, i) => { total += c * state.rows[i][k]; }));
       const { value: stated } = result.objective, { value_unit: unit } = result.details;
-      readable(!(stated > 0 && stated < 2 ** -128), "a loss too little to be checked here");
+      readable(!(stated > 0 && stated < 2 ** -128), "a loss too small to be checked here");
       let value = Number(total >> 200n) / Number(1n << 119n);
       if ((state.rounded = unit !== undefined)) { // rounded up to an odd multiple of half the unit, then to a double
-        need(2 ** -48 * Math.abs(stated) <= unit && unit <= 2 ** -30 * Math.max(1, Math.abs(stated)), `value_unit: ${unit}`);
+        need(2 ** -48 * Math.abs(stated) <= unit && unit <= 2 ** -30 * Math.max(1, Math.abs(stated)), `value_unit: ${unit} is too fine or too coarse for the loss`);
         const [n, d] = step([-total, ONE * TOTAL], unit), [p, q] = exactly(-stated), [r, s] = exactly(above(-stated));
         need(p * d <= n * q && n * s < r * d, `${stated} is stated, ${value} found`);
         value = stated;
@@ -385,16 +385,16 @@
     },
     bound() {
       const stated = result.objective.lower_bound;
-      if (stated === null) { need(!data.proof, "a proof beside no bound"); return "none is stated"; }
-      need(data.proof, "stated without a proof");
+      if (stated === null) { need(!data.proof, "a proof without a bound"); return "none is stated"; }
+      need(data.proof, "a bound is stated without a proof");
       const left = data.proof.trees ? climbing() : spreading(), least = state.rows.map(() => null);
       state.costs.forEach((costs, k) => left(costs.slice(), k).forEach((x, i) => {
         if (least[i] === null || x < least[i]) least[i] = x;
       }));
       // rounded down to an odd multiple of half the unit, then to a double; no loss is below 0 where no cost is
       const proved = least.reduce((a, b) => a + b, 0n), [unit] = part("unit"), [top, bottom] = exactly(unit);
-      readable(top > 0n, "proof.unit");
-      need(abs(proved) * bottom <= (top * ONE) << 48n, "the proof's unit is finer than 2^-48 of what is proved");
+      readable(top > 0n, "the proof's unit is not above 0");
+      need(abs(proved) * bottom <= (top * ONE) << 48n, "the proof's unit is finer than 2^-48 of the bound");
       let [odd, twice] = step([proved, ONE], unit);
       if (odd < 0n && state.costs.every((costs) => costs.every((c) => c >= 0n))) odd = 0n;
       const shown = Number(proved >> 200n) / Number(1n << 56n), [n, d] = exactly(stated), [m, e] = exactly(above(stated));
@@ -414,8 +414,8 @@
       alike(guarantee, { kind, epsilon: float, epsilon_text: text(epsilon_text), unit, ...scope, statement: text(statement) }, "guarantee", 0);
       const { worst, checked } = state, arithmetic = text(certificate.arithmetic);
       alike(certificate, { worst, allowed: float, checked, arithmetic, kind, holds: true, evidence: "proved" }, "certificate");
-      readable(Number.isFinite(result.asked.gap), "asked.gap is no number");
-      need(result.asked.gap > 0 && result.asked.gap < 1, `asked.gap: ${result.asked.gap} is no gap below 1`);
+      readable(Number.isFinite(result.asked.gap), "asked.gap is not a number");
+      need(result.asked.gap > 0 && result.asked.gap < 1, `asked.gap: ${result.asked.gap} is not between 0 and 1`);
       const status = gap !== null && gap <= result.asked.gap ? "optimal" : "feasible";
       need(result.status === status, `status: ${result.status} is stated, ${status} found`);
       return `${scope.scope}, ${status}`;

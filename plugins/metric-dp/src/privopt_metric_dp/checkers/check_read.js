@@ -8,14 +8,14 @@ const reading = (() => {
   // ---- numbers as they are written
   function decimal(value) { // a rational: [numerator, denominator]
     const parts = typeof value !== "object" && /^([+-]?)(\d*)\.?(\d*)(?:[eE]([+-]?\d{1,3}))?$/.exec(value);
-    readable(parts && parts[2] + parts[3] !== "", `${String(value).slice(0, 40)} is no number`);
+    readable(parts && parts[2] + parts[3] !== "", `${String(value).slice(0, 40)} is not a number`);
     const power = parts[3].length - Number(parts[4] || 0), whole = BigInt(parts[2] + parts[3]);
     const signed = parts[1] === "-" ? -whole : whole;
     return power >= 0 ? [signed, 10n ** BigInt(power)] : [signed * 10n ** BigInt(-power), 1n];
   }
   function exactly(x) { // the rational that a double, or a whole number, is
     if (typeof x === "bigint") return [x, 1n];
-    readable(Number.isFinite(x), `${x} is no number`);
+    readable(Number.isFinite(x), `${x} is not a number`);
     const view = new DataView(new ArrayBuffer(8));
     view.setFloat64(0, x);
     const word = view.getBigUint64(0), power = Number((word >> 52n) & 2047n);
@@ -55,15 +55,15 @@ const reading = (() => {
     new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(contents(name)).replace(/^\ufeff/, "");
   function npy(name, rows, columns) { // an array of a file: its rows
     const raw = contents(name), old = raw[6] === 1, view = new DataView(raw.buffer), long = raw.length >= 12;
-    readable(long && String.fromCharCode(...raw.slice(1, 6)) === "NUMPY" && raw[6] <= 3, `${name}: no .npy file`);
+    readable(long && String.fromCharCode(...raw.slice(1, 6)) === "NUMPY" && raw[6] <= 3, `${name}: not a .npy file`);
     const end = old ? 10 + view.getUint16(8, true) : 12 + view.getUint32(8, true);
     const head = String.fromCharCode(...raw.slice(old ? 10 : 12, Math.min(end, 9999)));
     const [type, turned, sides] = [/'descr': *'([<>|]\w+)'/, /'fortran_order': *(True|False)/, /'shape': *\((\d+), *(\d+)\)/]
       .map((form) => form.exec(head));
     readable(type && turned && sides, `${name}: an array that this page does not read`);
     const flat = numbers(raw.slice(end), type[1]), [high, wide] = sides.slice(1).map(Number);
-    readable(flat.length === high * wide && (rows ?? high) === high && (columns ?? wide) === wide, `${name}: another size`);
-    readable(flat.every((x) => typeof x !== "bigint" || BigInt(Number(x)) === x), `${name}: a whole number that is no double`);
+    readable(flat.length === high * wide && (rows ?? high) === high && (columns ?? wide) === wide, `${name}: an array of the wrong size`);
+    readable(flat.every((x) => typeof x !== "bigint" || BigInt(Number(x)) === x), `${name}: a whole number that no double can hold`);
     const at = turned[1] === "True" ? (i, k) => k * high + i : (i, k) => i * wide + k;
     return Array.from({ length: high }, (_, i) => Array.from({ length: wide }, (_, k) => flat[at(i, k)]));
   }
@@ -82,7 +82,7 @@ const reading = (() => {
       else readable("\n" === (text[at + 1] ?? "\n"), `${name}: a line that ends in a carriage return alone`);
     }
     const [head, ...lines] = rows.filter((row) => row.length > 1 || row[0] !== "").map((row) => row.map(bare));
-    readable(lines.length && lines.every((row) => row.length === head.length), `${name}: rows of other lengths`);
+    readable(lines.length && lines.every((row) => row.length === head.length), `${name}: rows of different lengths`);
     const once = (title) => head.indexOf(title) === head.lastIndexOf(title); // which of two is meant nobody knows
     return Object.fromEntries(head.map((title, at) => [title, lines.map((row) => row[at])]).filter(([title]) => once(title)));
   }

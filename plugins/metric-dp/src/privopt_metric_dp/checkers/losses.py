@@ -75,7 +75,11 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
     kind, remap = (problem.table("utility", keys).get(key) for key in ("kind", "remap"))
     prior_by_id, prior_sum = _read_shares(problem, table.get("prior"), "p", records)
     is_known = prior_by_id.keys() == {*records} and kind in ("distance", "matrix", "travel-cost")
-    need(is_known, f"[utility] {table}", 2)
+    need(
+        is_known,
+        f"problem: [utility]: expected kind distance, matrix or travel-cost, and a prior of the records, got {table}",
+        2,
+    )
     column, unit = metric.ends, _plural(metric.unit)
     if kind == "matrix":
         column, unit = _read_costs(problem, table["cost"], metric), "units of cost"
@@ -122,7 +126,11 @@ def _read_shares(problem: Problem, file: object, name: str, ids: list[str]) -> t
     is_valid = len(share_by_id) == len(cells["id"]) and min(share_by_id.values()) >= 0
     # As in `solve`: a prior may be off by the rounding of its decimals and is divided by its sum.
     whole_is_one = name != "p" or not file or abs(float(total) - 1) <= 1e-6
-    need(is_valid and whole_is_one, f"problem/{file}: column {name}", 2)
+    need(
+        is_valid and whole_is_one,
+        f"problem/{file}: column {name}: expected weights of at least 0, one per id{' and with sum 1' * (name == 'p')}",
+        2,
+    )
     # Shares over a common denominator are integers, so sums over the prior stay exact.
     shared = math.lcm(*{value.denominator for value in share_by_id.values()})
     return {key: int(value * shared) for key, value in share_by_id.items()}, int(total * shared)

@@ -95,7 +95,7 @@ class Metric:
             self.outputs = Places(problem, "outputs")
         pair = self.records.kind, self.outputs.kind
         fits = kind not in TAKES or (pair[0] == pair[1] and pair[0] in TAKES[kind])
-        need(fits, f"problem: {' and '.join(pair)} places beside distance.kind {kind!r}", 2)
+        need(fits, f"problem: distance.kind {kind!r} does not take {' and '.join(pair)} places", 2)
         # Rounding down loses less than one 2**-256th. Other kinds of distance set a larger room.
         self.kind, self.points, self.room = kind, self.records.ids, 1
         self.roads: Lengths | None = None
@@ -107,7 +107,9 @@ class Metric:
         self.unit = "unit of distance" if has_no_unit else self.records.unit
         # Only straight lines can have another unit than km: great circles and roads are measured in km.
         need(
-            kind == "euclidean" or self.records.unit == "km", f"problem: records.unit beside distance.kind {kind!r}", 2
+            kind == "euclidean" or self.records.unit == "km",
+            f"problem: records.unit: must be omitted with distance.kind {kind!r}",
+            2,
         )
         if kind == "euclidean":
             self._measure_on_plane()

@@ -92,9 +92,13 @@ class Places:
             self.ids = [line.strip() for line in lines]
         are_unique = self.ids and "" not in self.ids and len(set(self.ids)) == len(self.ids)
         fits = are_unique and len(self.at) in (0, len(self.ids))
-        need(fits, f"problem: [{name}]: ids that are none, or stand twice", 2)
+        need(fits, f"problem: [{name}]: expected unique ids that are not empty, one for each place", 2)
         is_named = "unit" not in table or (self.kind == "planar" and str(self.unit).isalpha())
-        need(is_named and isinstance(self.unit, str), f"problem: [{name}]: unit {self.unit!r}", 2)
+        need(
+            is_named and isinstance(self.unit, str),
+            f"problem: [{name}]: expected a unit of letters, and places on a plane, got unit {self.unit!r}",
+            2,
+        )
 
     def select(self, ids: list[str], count: object) -> Places:
         """Return the places with the given ids, which must be ``count`` ids in the order of the places.
@@ -105,7 +109,7 @@ class Places:
         index_by_id = {name: i for i, name in enumerate(self.ids)}
         rows = [index_by_id.get(name, -1) for name in ids]
         is_subset = len(rows) == count and min(rows, default=-1) >= 0 and rows == sorted({*rows})
-        need(is_subset, f"mechanism.npz: outputs: not {count} of the records, in their order")
+        need(is_subset, f"mechanism.npz: outputs: expected {count} of the records, in their order")
         subset = copy.copy(self)
         subset.ids, subset.mesh = ids, []
         subset.at = [self.at[row] for row in rows] if self.at else []
@@ -132,7 +136,11 @@ class Places:
             self.at = [(south + r * step_north, west + c * step_east) for r, c in cells]
             # No latitude beyond a pole, and less than once around the earth.
             north, east = self.at[-1]
-            need(max(-south, north) <= PI // 2 and east - west < 2 * PI, "beyond a pole", 2)
+            need(
+                max(-south, north) <= PI // 2 and east - west < 2 * PI,
+                "problem: a grid that passes a pole or goes round the earth",
+                2,
+            )
 
     def _read_points(self, problem: Problem, table: Mapping[str, Any], name: str) -> None:
         """Read places from a table. The problem may rename columns, and join several columns into ids.
@@ -150,7 +158,11 @@ class Places:
         cells = [columns_by_name.get(_column_name(named[key]), []) for key in ("lat", "lon", "x", "y")]
         lat, lon, x, y = ([*map(rational, column)] for column in cells)
         is_in_range = all(abs(a) <= limit for limit, axis in ((90, lat), (360, lon)) for a in axis)
-        need(is_in_range and not all((lat, lon, x, y)), f"[{name}]: lat, lon, x, y", 2)
+        need(
+            is_in_range and not all((lat, lon, x, y)),
+            f"problem: [{name}]: expected lat and lon in range, or x and y, but not both",
+            2,
+        )
         if lat and lon:
             self.kind = "geographic"
             self.at = [(radians(a), radians(b)) for a, b in zip(lat, lon, strict=True)]
@@ -168,7 +180,11 @@ class Places:
         side_mm, planar = float(number(mesh["side_km"])) * 1e6, mesh.get("planar", False)
         is_known = mesh.keys() <= {"region", "side_km", "planar"} and type(planar) is bool
         # Sides of at least a metre, as in `solve`.
-        need(is_known and side_mm >= 1e3, f"problem: [{name}]: mesh {mesh}", 2)
+        need(
+            is_known and side_mm >= 1e3,
+            f"problem: [{name}]: mesh: expected region, side_km of at least 0.001 and perhaps planar, got {mesh}",
+            2,
+        )
         rings = list(polygons(json.loads(problem.read(mesh["region"]))))
         if planar:
             flat = [[[(x * 1e6, y * 1e6) for x, y in ring] for ring in rings_of_polygon] for rings_of_polygon in rings]

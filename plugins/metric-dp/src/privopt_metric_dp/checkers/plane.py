@@ -137,7 +137,7 @@ class Plane:
             points = [projection.millimetres(*position) for position in places.doubles()]
         if places.mesh:
             return points, list(places.mesh)
-        need(len({*points}) == len(points), "problem: places that are one in whole millimetres", 2)
+        need(len({*points}) == len(points), "problem: two places coincide in whole millimetres", 2)
         if cols:
             # Cells that have a neighbour to the right and one above.
             lower = [a for a in range(len(points) - cols) if (a + 1) % cols]
@@ -151,7 +151,7 @@ class Plane:
         # Normal form: sorted triangles, each of which begins with its smallest corner.
         ordered = stored == sorted(stored) and all(min(t) == t[0] for t in stored)
         is_triangulation = ordered and triangulates(points, stored)
-        need(is_triangulation, "mechanism.npz: simplices: not the triangles of all points")
+        need(is_triangulation, "mechanism.npz: simplices: not the Delaunay triangles of the places, in order")
         return points, stored
 
     def _to_place(self, x: Fraction, y: Fraction) -> tuple[Any, Any]:
@@ -202,7 +202,7 @@ class Plane:
             double_area = bx * cy - by * cx
             max_slope = epsilon * double_area / MILLION
             holds = double_area > 0 and numerator * max_slope.denominator**2 <= denominator * max_slope.numerator**2
-            where = f"in triangle {[*corners]} a weight changes by more than epsilon times the least"
+            where = f"in triangle {[*corners]} a weight changes by more than epsilon times its smallest value there"
             need(holds, f"{where}, per km")
             # 1e6 mm are a km, the unit of the result.
             worst = max(worst, math.sqrt(Fraction(numerator, denominator)) * 1e6 / double_area)

@@ -63,11 +63,11 @@ class Projection:
         while True:
             max_latitude = max(height_margin - self.south, north + height_margin) / 1e7
             half_width = ((max(east) - min(east) + 1) // 2 + width_margin) / 1e7
-            need(max(max_latitude, half_width) < 90, "problem: ways that come near a pole", 2)
+            need(max(max_latitude, half_width) < 90, "problem: paths that come near a pole", 2)
             tangent = math.tan(math.radians(max_latitude)) / math.cos(math.radians(half_width))
             # phi* in degrees, rounded up to millionths: far above rounding errors, so that all machines get one number.
             parallel = (math.floor(math.degrees(math.atan(tangent)) * 1e6) + 2) / 1e6
-            need(parallel <= 85, "problem: ways that come near a pole", 2)
+            need(parallel <= 85, "problem: paths that come near a pole", 2)
             # Rounded down by more than the error of the cosine, because a larger one would stretch distances.
             narrower = Fraction(math.cos(math.radians(parallel)) * (1.0 - 1e-12))
             self.right = math.floor(per_unit * narrower)

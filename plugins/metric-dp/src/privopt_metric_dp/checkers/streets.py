@@ -71,7 +71,10 @@ class Streets:
             km = Fraction(down(stated_km))
             parts = max(1, math.ceil(km / (Fraction(split) or 1 / (2 * epsilon))))
             # Refused before pieces are created: a small `split` could otherwise request any number of them.
-            need(len(pieces) + parts <= len(stored[0].rows), "mechanism.npz: fewer pieces of streets")
+            need(
+                len(pieces) + parts <= len(stored[0].rows),
+                "mechanism.npz: fewer pieces of streets than the problem has",
+            )
             names = (f"{tail}~{head}~{step}" for step in itertools.count(1))
             free = (name for name in names if name not in points)
             between = list(itertools.islice(free, parts - 1))

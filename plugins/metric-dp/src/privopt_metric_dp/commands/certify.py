@@ -86,7 +86,7 @@ def certify(
     for line in () if solved is None else solved.warnings:
         remark(f"warning: {line}")
     if measurement.stopped:
-        remark("note: the time limit came before the bound met the gap asked for")
+        remark("note: the time limit was reached before the bound met the requested gap")
     text = "\n".join(measurement.sentences())
     say_result(measurement.to_json(), text, as_json=as_json)
     if solved is not None and not (quiet or as_json):

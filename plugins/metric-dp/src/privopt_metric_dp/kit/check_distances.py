@@ -34,7 +34,7 @@ def distances(trial: Trial) -> None:
     run = trial.run(problem)
     data = getattr(run.problem, "data", None)
     if not isinstance(data, MetricData):
-        trial.pass_over(Elsewhere("its data are not those of a metric problem, whose distances are compared"))
+        trial.pass_over(Elsewhere("its data are not those of a metric problem, so there are no distances to compare"))
     # The rows of a region are constrained by other distances on purpose, and a single user's matrix has only some of
     # the records.
     if data.region is not None or run.stated.guarantee.scope == "own-matrix":
@@ -46,15 +46,15 @@ def distances(trial: Trial) -> None:
     for first, second, expected in _independent_distances(trial.subject, run):
         if first not in index_by_id or second not in index_by_id:
             trial.fail(
-                f"the pair {first}, {second} must be alike, and the mechanism's data does not know both", problem
+                f"{first} and {second} are a required pair, but the mechanism's data lack at least one of them", problem
             )
         i, j = index_by_id[first], index_by_id[second]
         # The distance of a pair that the mechanism's data does not require comes from the metric of that data.
         actual = distance_by_pair.get(frozenset((first, second)), float(data.metric.between([i], [j])[0]))
         if actual > expected * (1 + RELATIVE_TOLERANCE):
             trial.fail(
-                f"{first} and {second} are {expected:g} apart, and {actual:g} in the mechanism's own data: whatever is "
-                f"certified by it keeps {actual / expected if expected else math.inf:.6g} times the epsilon claimed",
+                f"{first} and {second} are {expected:g} apart, and {actual:g} in the mechanism's own data: what it "
+                f"certifies satisfies {actual / expected if expected else math.inf:.6g} times the claimed epsilon",
                 problem,
             )
 

@@ -51,7 +51,7 @@ ALLOWED: Final = f"they may differ by {LOSS_TOLERANCE:.0%}"
 """End of a message on two losses that differ."""
 
 
-NOTES: Final = {"planted-violation": f"a difference in loss of up to {LOSS_TOLERANCE:.0%} is not seen"}
+NOTES: Final = {"planted-violation": f"a difference in loss of up to {LOSS_TOLERANCE:.0%} is not detected"}
 """For each check with a tolerance, the note that the result of a passed check gets."""
 
 
@@ -189,12 +189,12 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
         distances=data.distances,
     )
     if constraint.measure(constant).holds is not True:
-        return "a release that is the same for every record does not hold by measure()"
+        return "measure() rejects a release that is the same for every record"
     truth = np.zeros_like(weights)
     truth[np.arange(n), np.arange(n) % outputs] = TOTAL
     # The planted violation: each record reports one output with certainty.
     if constraint.measure(evolve(constant, weights=truth)).holds is not False:
-        return "a release that says which record it is holds by measure()"
+        return "measure() accepts a release that reveals the record"
     loss = ExpectedLoss.of(data)
     solution = optimal_model(data, constraint, loss).solve("highs", gap=RELATIVE_TOLERANCE)
     assert solution.objective is not None  # the constant release is feasible
@@ -202,27 +202,28 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
     # The constant release satisfies the notion, so an optimum that is worse shows that the model's rows are too strict.
     if solution.objective > constant_loss + LOSS_TOLERANCE * (1 + abs(constant_loss)):
         return (
-            f"the model's optimum is {solution.objective!r}; a release that holds by measure() costs "
-            f"{constant_loss!r}, less: {ALLOWED}"
+            f"the model's optimum is {solution.objective!r}; measure() accepts a release with a smaller loss, "
+            f"{constant_loss!r}: {ALLOWED}"
         )
     try:
         release = constraint.repair(solution.value("z"), data, SolveContext(method="full", solver="highs"))
     except PrivoptError as error:
         return f"the model's optimum cannot be repaired: {error_text(error)}"
     if constraint.measure(release).holds is not True:
-        return "what repair() made of the model's optimum does not hold by measure()"
+        return "measure() rejects what repair() made of the model's optimum"
     # The other direction: if measure() is weaker than the model's rows, it accepts a release with less loss than the
     # optimum. Such a release is looked for between the repaired optimum and the truth.
     moved_loss = _loss_towards_truth(constraint, constant, release, data, loss)
     if moved_loss < solution.objective - LOSS_TOLERANCE * abs(solution.objective) - RELATIVE_TOLERANCE * (
         1 + abs(constant_loss)
     ):
-        evidence = f"nearer the truth holds by measure() at {moved_loss!r}"
+        evidence = f"nearer the truth measure() accepts a release with loss {moved_loss!r}"
         return f"the model's optimum is {solution.objective!r}; {evidence}: {ALLOWED}"
     release_loss = loss.evaluate(release)
     if release_loss > solution.objective + LOSS_TOLERANCE * (1 + abs(release_loss)):
         return (
-            f"the model's optimum is {solution.objective!r}; what repair() made of it costs {release_loss!r}: {ALLOWED}"
+            f"the model's optimum is {solution.objective!r}; what repair() made of it has loss {release_loss!r}: "
+            f"{ALLOWED}"
         )
     return None
 
@@ -336,8 +337,8 @@ def _run_kind_check(role: str, check: str, name: str, how: Effort, seed: int) ->
 
     if registry().kind(role, name).load().keys() is None:
         reason = (
-            f"the {role} {name!r} has no table in problem files, so no metric problem can name it: "
-            "hold a mechanism that claims it to the kit (`privopt check`)"
+            f"the {role} {name!r} has no table in problem files, so no metric problem can name it: check a mechanism "
+            "that claims it instead (`privopt check`)"
         )
         return CheckResult(check=check, version=1, status="not applicable", reason=reason)
     for problems in _kind_problems(role, name):

@@ -51,7 +51,7 @@ def input_order(trial: Trial) -> None:
     run = attempt if attempt.release is not None else trial.run(problem)
     data: Any = getattr(run.problem, "data", None)
     if data is None:
-        trial.pass_over(Elsewhere("its data are not those of a metric problem, whose order is compared"))
+        trial.pass_over(Elsewhere("its data are not those of a metric problem, so there is no order to compare"))
     for name, input_ids in (("records", data.records.ids), ("outputs", data.outputs.ids)):
         release_ids = [str(x) for x in getattr(run.release, name)]
         ordered_ids = [x for x in map(str, input_ids) if x in set(release_ids)]

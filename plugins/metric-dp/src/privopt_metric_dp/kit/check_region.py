@@ -405,8 +405,8 @@ def every_point(trial: Trial) -> None:
         if i != j:
             first, second = run.release.records[i], run.release.records[j]
             trial.fail(
-                f"two points to the left and to the right of the middle between records {first} and {second}, however "
-                "near, have the rows of one and of the other, for nothing snaps them at random: no epsilon is kept",
+                f"two points on either side of the midpoint between records {first} and {second}, however close, have "
+                "different rows, because nothing snaps them at random: no epsilon is satisfied",
                 problem,
             )
         return

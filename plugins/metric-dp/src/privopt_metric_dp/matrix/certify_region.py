@@ -64,7 +64,7 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
     if weights.ndim != 2 or weights.dtype != np.uint64:
         raise UsageError(f"weights must be uint64 of shape (N, K), got {weights.dtype} of shape {weights.shape}")
     if len(weights) != region.size:
-        reason = f"nothing: {len(weights)} rows for {region.size} vertices"
+        reason = f"nothing was checked: {len(weights)} rows for {region.size} vertices"
         return Measurements(holds=False, worst=math.inf, allowed=float(epsilon), checked=0, arithmetic=reason)
     measure = _certify_plane if isinstance(region, Plane) else _certify_streets
     failures, failed, exact_count, (worst, steepest_pair) = measure(weights, cast("Any", region), epsilon)

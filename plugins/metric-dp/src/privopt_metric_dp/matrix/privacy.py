@@ -415,7 +415,7 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
         # Pairs as single numbers, to look each required one up among the stored ones.
         n = len(release.records)
         missing = np.flatnonzero(~np.isin(data.pairs @ [n, 1], np.sort(pairs, axis=1) @ [n, 1]))
-    implied = "nor implied by a path of stored pairs" if along_paths else "as this notion needs each of them to be"
+    implied = "nor implied by a path of stored pairs" if along_paths else "but this notion needs each of them stored"
     return [
         f"mechanism.npz: pairs: {_name_pair(data, data.pairs[row])}: a required pair that is not stored, {implied}"
         for row in missing[:5].tolist()

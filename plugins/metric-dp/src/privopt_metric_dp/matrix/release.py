@@ -102,7 +102,7 @@ def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
 
 def _raise_no_problem() -> tuple[Ints, Floats]:
     """Raise an error: the file omits its pairs and distances, and no problem was read that determines them."""
-    expectation = "pairs and distances, or to be read with the problem that they follow from"
+    expectation = "pairs and distances, or a file that is read together with its problem"
     raise InputError([Fault(ARTEFACT, "implied", "no pairs", expectation)])
 
 
@@ -309,7 +309,7 @@ class MatrixRelease(Release):
         pairs, distances, count = parts["pairs"], parts["distances"], len(parts["records"])
         faults = Faults()
         if pairs.size and (pairs.min() < 0 or pairs.max() >= count):
-            faults.add(path.name, "pairs", "a record that is not there", f"rows from 0 to {count - 1}")
+            faults.add(path.name, "pairs", "a record number out of range", f"rows from 0 to {count - 1}")
         elif (repeated_pair := _find_repeated_pair(pairs, count)) is not None:
             faults.add(path.name, "pairs", f"{repeated_pair} more than once", "each pair once")
         if not (np.isfinite(distances) & (distances >= 0)).all():
@@ -376,7 +376,7 @@ class MatrixRelease(Release):
         row_by_id = {name: row for row, name in enumerate(whole.records.ids[: len(whole.outputs)])}
         rows = np.array([row_by_id.get(name, -1) for name in self.outputs.tolist()], dtype=np.int64)
         if len(rows) != whole.choose or rows.min(initial=0) < 0 or (np.diff(rows) <= 0).any():
-            raise DoesNotHoldError(f"{ARTEFACT}: outputs: not {whole.choose} of the records, in their order")
+            raise DoesNotHoldError(f"{ARTEFACT}: outputs: expected {whole.choose} of the records, in their order")
         return rows
 
 
@@ -394,5 +394,5 @@ def matrix_of(opened: OpenedFolder, *, traces: bool = True) -> tuple[MatrixRelea
         name = opened.registered.spec.name
         raise UsageError(f"{opened.folder}: {name} writes no {ARTEFACT} to draw from: its release is one result")
     if opened.release.walker is not None and not traces:
-        raise UsageError("release must draw rows one by one, got one of traces: use apply")
+        raise UsageError("release must draw each row independently, got one of traces: use apply")
     return opened.release, opened.problem

@@ -109,5 +109,5 @@ def _weighted_costs(loss: UtilityLoss[MatrixRelease], data: MetricData) -> Float
     """
     if isinstance(loss, ExpectedLoss):
         return loss.weighted
-    actual = f"true beside {type(loss).__name__}, a loss of the mechanism's own"
+    actual = f"true with {type(loss).__name__}, a loss of the mechanism's own"
     raise InputError([Fault(data.file, "utility.remap", actual, "false, or an expected loss under the prior")])

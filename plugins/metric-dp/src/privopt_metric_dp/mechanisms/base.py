@@ -395,7 +395,7 @@ class MetricMechanism(MatrixWords[D]):
             answer = evolve(answer, multipliers=None)  # they prove a bound under metric DP alone
         if answer.multipliers is not None:
             if not isinstance(loss, ExpectedLoss):
-                raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
+                raise ModelError(f"multipliers can bound only an ExpectedLoss, not {type(loss).__name__}; return none")
             proof = Dual(answer.multipliers, answer.over, answer.bound)
         has_right_shape = np.shape(answer.z) == problem.data.shape  # otherwise the repair explains the fault
         # Value and bound are estimates. Before a release states them, the certifier repairs the matrix and evaluates
@@ -435,7 +435,10 @@ class MetricMechanism(MatrixWords[D]):
         records, outputs = problem.shape
         if not (self.chooses and records == outputs > PROPOSED_OUTPUTS):
             return ""
-        return f"so would [outputs] choose = {PROPOSED_OUTPUTS}, that many of the {records:,} records"
+        return (
+            f"so would [outputs] choose = {PROPOSED_OUTPUTS}, which uses that many of the {records:,} records as "
+            "outputs"
+        )
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
         """Return the bytes of memory for the matrix (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""

@@ -53,7 +53,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
         for method in dict.fromkeys(methods):
             if self._is_reproduced_by(problem, release, SolveContext(method=method, gap=float(result.asked.gap))):
                 return []
-        return [f"mechanism.npz: other weights than those of {result.mechanism}"]
+        return [f"mechanism.npz: weights are not those of {result.mechanism}"]
 
     def _is_reproduced_by(
         self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext

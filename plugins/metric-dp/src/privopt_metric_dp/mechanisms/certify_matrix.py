@@ -97,13 +97,13 @@ class CertifiedMatrix:
         min_epsilon, target = self._format_epsilons()
         satisfied = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {min_epsilon} {self.unit}"
         where = "" if self.pair is None else f", reached by {self.pair[0]} against {self.pair[1]} at {self.output}"
-        lines = [f"keeps {satisfied}{where}"]
-        lines.append(f"{'holds' if self.holds else 'does not hold'}: asked for {target} {self.unit}")
+        lines = [f"satisfies {satisfied}{where}"]
+        lines.append(f"{'holds' if self.holds else 'does not hold'} at the requested epsilon {target} {self.unit}")
         lines += [f"compared over {self.over}"] if self.over else []
         bound = (
             ""
             if self.lower_bound is None
-            else f"; none that keeps {self.asked:.6g} has less than {self.lower_bound:.6g}, proved"
+            else f"; no matrix that satisfies {self.asked:.6g} loses less than {self.lower_bound:.6g} (proved)"
         )
         return [*lines, f"loss {self.loss:.6g} {self.loss_unit}{bound}"]
 
@@ -188,7 +188,7 @@ def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
     registry().kind("solver", options.solver)
     with limit(options.time_limit):
         return _measure_given(with_matrix(source, matrix), source.name, options)
-    raise StoppedError("the time limit came before the matrix was measured")
+    raise StoppedError("the time limit was reached before the matrix was measured")
 
 
 def _measure_given(problem_file: File, name: str, options: Options) -> CertifiedMatrix:
@@ -263,7 +263,7 @@ def _search_bound(
     """
     privacy = mechanism.privacy(problem, BOUNDED)
     if not isinstance(privacy, MetricDP):
-        expectation = "metric DP, of which bounds are known, or no --gap"
+        expectation = "metric DP, for which bounds are known, or no --gap"
         raise InputError([Fault(problem.data.file, "privacy.kind", repr(problem.declared.privacy.kind), expectation)])
     data = problem.data
     certifier = MatrixCertifier(data, privacy, ExpectedLoss.of(data), context)
@@ -333,7 +333,7 @@ def with_matrix(source: File, matrix: File) -> File:
     except (ValueError, RecursionError):
         return source  # the reader of the problem reports the error
     if GIVEN in tables:
-        expectation = "no such table (the matrix is the file named beside the problem)"
+        expectation = "no such table (the matrix is given separately)"
         raise InputError([Fault(source.name, GIVEN, "a table", expectation)])
     name = Path(matrix.name).name
     # The matrix must not get the name of another file that the problem names. In the text of the problem, names are

@@ -42,7 +42,7 @@ class PredictiveKeys:
     )
     total: Fraction | None = key(
         None,
-        help="what a subject may spend in one table: no report comes after; default: no limit",
+        help="what a subject may spend in one table, after which it gets no more reports; default: no limit",
         unit="per unit",
         check=positive,
     )

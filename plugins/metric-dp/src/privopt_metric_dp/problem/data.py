@@ -100,16 +100,18 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     # Distances to outputs are known if the outputs are the records, or if the metric was given outputs of its own.
     crossed = spaces.own or not metric.own_outputs
     if not crossed and utility.measures_outputs:
-        gather.add_fault("distance.output_matrix", "nothing", "the distances to outputs that the loss is made of")
+        gather.add_fault(
+            "distance.output_matrix", "nothing", "the distances to outputs from which the loss is computed"
+        )
     # A loss that is read from a file has no values for vertices that a region adds.
     if len(records) > len(declared_records) and not utility.measures_outputs:
         added_count = len(records) - len(declared_records)
-        actual = f"{utility.kind}, losses of {len(declared_records)} records, beside {added_count} added vertices"
-        expectation = "a loss made of distances, or a split_km and nodes that add none"
+        actual = f"{utility.kind}, losses of {len(declared_records)} records, with {added_count} added vertices"
+        expectation = "a loss computed from distances, or a split_km and nodes that add no vertices"
         gather.add_fault("utility.kind", actual, expectation)
     unit = problem.distance.unit(records)
     if problem.records.unit not in (None, unit):
-        actual = f"{problem.records.unit!r} beside distances in {unit} (distance.kind {problem.distance.kind})"
+        actual = f"{problem.records.unit!r} with distances in {unit} (distance.kind {problem.distance.kind})"
         gather.add_fault("records.unit", actual, "distance.kind euclidean")
     loss_unit = utility.unit(unit)
     if utility.per_km is not None and loss_unit != "km":
@@ -249,11 +251,11 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
         gather.add_fault(f"utility.{name}", actual, expectation)
     privacy, utility = problem.privacy, problem.utility
     if outputs is not None and outputs.choose is not None and not utility.measures_outputs:
-        expectation = "a loss that is worked out, as distance is, or no choose"
+        expectation = "a loss that is computed, such as distance, or no choose"
         gather.add_fault("utility.kind", f"{utility.kind} with outputs.choose", expectation)
     if isinstance(privacy, MetricPrivacy):
         if privacy.everywhere and privacy.neighbours_within is not None:
-            expectation = "one of the two (at every point neighbours are as near as one likes)"
+            expectation = "one of the two (everywhere, neighbours are arbitrarily close)"
             gather.add_fault("privacy.neighbours_within", f"{privacy.neighbours_within!r} with everywhere", expectation)
         if privacy.split_km is not None and not privacy.everywhere:
             gather.add_fault(
@@ -261,7 +263,7 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
             )
     for table, places in (("records", problem.records), ("outputs", problem.outputs)):
         if places is not None and places.choose is None and places.given_key not in distance.places:
-            actual = f"{places.given_key} beside distance.kind {distance.kind}"
+            actual = f"{places.given_key} with distance.kind {distance.kind}"
             gather.add_fault(f"{table}.{places.given_key}", actual, " or ".join(sorted(distance.places)))
 
 
@@ -342,7 +344,7 @@ def _check_connected(metric: Metric, records: Space, file: str) -> None:
     if np.isfinite(metric.rows(np.array([0]))[0]).all():
         return
     roads = getattr(metric, "roads", None)
-    actual = f"no way from {records.ids[0]} to every other record"
+    actual = f"no path from {records.ids[0]} to every other record"
     if roads is not None:
         actual = f"roads in several parts: {describe_parts(roads, records.ids)}"
     raise InputError([Fault(file, "distance.edges", actual, f"connected roads ({JOIN_PARTS})")])

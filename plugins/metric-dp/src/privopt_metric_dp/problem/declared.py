@@ -170,7 +170,7 @@ class DistanceKind(ABC):
 class PerKm:
     """The cost of a kilometre of loss in the reader's unit, shown next to the loss. No claim depends on it."""
 
-    cost: float = key(help="of a kilometre, in that unit", check=positive)
+    cost: float = key(help="cost of a kilometre, in that unit", check=positive)
     unit: str = key(help='the unit, in the plural: "minutes"', check=one_line)
 
     def of(self, km: float) -> str:
@@ -198,7 +198,9 @@ class LossKind(ABC):
     of_distances: ClassVar[bool] = False
     prior: File | None = key(None, help="CSV: id,p; default: uniform (with privacy.everywhere: over the region)")
     remap: bool = key(False, help="whether each output is replaced by the best guess under the prior; costs no privacy")
-    per_km: PerKm | None = key(None, help="of a loss in km: what one costs in the reader's unit, shown next to it")
+    per_km: PerKm | None = key(
+        None, help="for a loss in km: what a km costs in the reader's unit, shown next to the loss"
+    )
 
     @classmethod
     def keys(cls) -> type:
@@ -329,16 +331,18 @@ class Places:
 
     grid: Grid | None = key(None, help="even cells")
     points: File | None = key(None, help="CSV, Parquet or GeoJSON: id,lat,lon (degrees) or id,x,y (km), or id alone")
-    columns: Columns | None = key(None, help="names of the columns of points, where they are others")
+    columns: Columns | None = key(None, help="names of the columns of points, if they differ")
     vectors: File | None = key(None, help=".npy of shape (N, dim)")
-    ids: File | None = key(None, help="ids of the vectors, one a line; default: 0, 1, ...")
-    count: int | None = key(None, help="that many, ids 0, 1, ...; where distance.kind takes it", check=_check_count)
+    ids: File | None = key(None, help="ids of the vectors, one per line; default: 0, 1, ...")
+    count: int | None = key(
+        None, help="number of places, with ids 0, 1, ...; if distance.kind takes it", check=_check_count
+    )
     mesh: Mesh | None = key(None, help="corners of triangles that cover a region; a plane, after projection")
     unit: str | None = key(
-        None, help="of records: the unit of a plane that is no map, in the singular, such as band; default: km"
+        None, help="of records: the unit of a plane that is not a map, in the singular, such as band; default: km"
     )
     choose: int | None = key(
-        None, help="of outputs: so many of the records, chosen by their use (optimal-lp)", check=_check_count
+        None, help="of outputs: how many of the records to choose, by their use (optimal-lp)", check=_check_count
     )
 
     def as_csv(self) -> Mapping[str, bytes]:
@@ -368,9 +372,9 @@ def _check_places(value: Places) -> str | None:
     if value.grid is not None and value.grid.rows * value.grid.cols > MOST_RECORDS:
         return f"a grid of at most {MOST_RECORDS:,} cells"
     if value.ids is not None and value.vectors is None:
-        return "ids only beside vectors"
+        return "ids only with vectors"
     if value.columns is not None and value.points is None:
-        return "columns only beside points"
+        return "columns only with points"
     return None
 
 
@@ -381,7 +385,7 @@ def _check_listed_places(value: Places) -> str | None:
     if value.unit is None:
         return _check_places(value)
     if (value.grid is None or value.grid.south_west is not None) and value.points is None:
-        return "unit only beside a grid without south_west, or beside points with x and y"
+        return "unit only with a grid without south_west, or with points that have x and y"
     return _check_places(value) if UNIT_NAME.fullmatch(value.unit) else "a unit of letters alone, at most 20"
 
 

@@ -81,7 +81,7 @@ def travel_cost(
     b = a if is_square else np.asarray(from_outputs, dtype=np.float64)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(q) or b.shape[1] != len(q):
         actual = f"travel of shapes {a.shape} and {b.shape} for {len(q)} weights"
-        raise InputError([Fault(source, "", actual, "one column a target")])
+        raise InputError([Fault(source, "", actual, "one column per target")])
     # Targets of weight 0 are left out. They may be unreachable, and 0 times an infinite length would be NaN.
     has_weight = q > 0
     shares = np.ascontiguousarray(q[has_weight])
@@ -90,7 +90,7 @@ def travel_cost(
     for role, table in (("record", tables[0]), ("output", tables[1])):
         for r, t in np.argwhere(~np.isfinite(table)).tolist():
             where = f"{role} {r}, target {int(np.flatnonzero(has_weight)[t])}"
-            faults.add(source, where, "no way there", "a target within reach")
+            faults.add(source, where, "no path there", "a target within reach")
         if is_square:
             break
     faults.check()
@@ -291,7 +291,7 @@ class TravelCost(LossKind):
             unreachable = np.argwhere(~np.isfinite(table) & (weights > 0))
             if unreachable.size:
                 i, target = unreachable[0].tolist()
-                actual = f"no way from {space.ids[i]} to target {targets[target]} ({len(unreachable)} such)"
+                actual = f"no path from {space.ids[i]} to target {targets[target]} ({len(unreachable)} such)"
                 raise InputError([_unreachable_fault(spaces, where, actual, roads, [*records.ids, *targets.tolist()])])
         return tables, weights, unit, where
 
@@ -342,7 +342,7 @@ def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
     """
     if not np.isfinite(cost).all():
         i, k = np.argwhere(~np.isfinite(cost))[0].tolist()
-        actual = f"no way from {spaces.records.ids[i]} to output {spaces.outputs.ids[k]}"
+        actual = f"no path from {spaces.records.ids[i]} to output {spaces.outputs.ids[k]}"
         roads = getattr(spaces.metric, "roads", None)
         raise InputError([_unreachable_fault(spaces, where, actual, roads, [*spaces.records.ids, *spaces.outputs.ids])])
     return cost

@@ -260,5 +260,5 @@ def _check_both_ways(metric: Metric, pairs: Ints, distances: Floats, records: Sp
         i, j = (records.ids[index] for index in pairs[differing[0]].tolist())
         actual = f"{distances[differing[0]]} from record {i} to {j} and {back[differing[0]]} back"
         raise RegistryError(
-            f"{type(metric).__name__}.between() must return one distance in both directions, got {actual}"
+            f"{type(metric).__name__}.between() must return the same distance in both directions, got {actual}"
         )

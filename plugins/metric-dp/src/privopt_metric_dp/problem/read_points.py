@@ -39,7 +39,7 @@ COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
 class Columns:
     """Names of the columns of a points file. If a key is omitted, the column is named like the key."""
 
-    id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", where one does not tell apart')
+    id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", if one is not unique')
     lat: str = key("lat", help="latitudes", unit="degrees")
     lon: str = key("lon", help="longitudes", unit="degrees")
     x: str = key("x", help="eastings", unit="km")
@@ -194,7 +194,7 @@ def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Flo
     try:
         collection = json.loads(points.contents)
     except (ValueError, RecursionError) as error:
-        raise InputError([Fault(points.name, "", f"no JSON ({reason_of(error)})", expectation)]) from None
+        raise InputError([Fault(points.name, "", f"text that is not JSON ({reason_of(error)})", expectation)]) from None
     try:
         features = collection["features"]
         check_geojson_degrees(collection, points.name)

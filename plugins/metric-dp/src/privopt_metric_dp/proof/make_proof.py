@@ -56,9 +56,7 @@ def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
     form_number = 2 if "trees" in parts else 0 if "bound_outputs" in parts else 1
     form, own_names = forms[form_number], names[form_number]
     if unknown := parts.keys() - {*own_names}:
-        raise InputError(
-            [Fault(path.name, name, "an array that nothing reads", ", ".join(own_names)) for name in unknown]
-        )
+        raise InputError([Fault(path.name, name, "an unknown array", ", ".join(own_names)) for name in unknown])
     return form.of_parts(path.name, parts, shape)
 
 

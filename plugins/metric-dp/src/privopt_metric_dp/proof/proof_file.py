@@ -121,8 +121,8 @@ class Proof(ABC):
             self.unit < FINEST * abs(lower) or bound != _state_bound(upper, self.unit, weighted)
         ):
             raise CertificationError(
-                f"{PROOF}: the unit of a proved bound between {lower!r} and {upper!r} must be "
-                f"one at which both ends are rounded to the same, as solve writes it, got {self.unit!r}"
+                f"{PROOF}: the unit of a proved bound between {lower!r} and {upper!r} must be such that both ends are "
+                f"rounded to the same value, as solve writes it, got {self.unit!r}"
             )
         return bound
 
@@ -181,7 +181,7 @@ class Proof(ABC):
                 *cls.numbers(parts, shape),
             ]
             faults = [
-                Fault(file, name, "numbers that will not do", expectation)
+                Fault(file, name, "invalid numbers", expectation)
                 for name, holds, expectation in conditions
                 if not holds
             ]

@@ -62,7 +62,7 @@ class Streets(Rows):
                 streets, or if a record is neither priced nor inside a piece of street between two priced records.
         """
         if data.over is None:
-            raise CertificationError(f"{PROOF}: bound_outputs must come with outputs that were chosen")
+            raise CertificationError(f"{PROOF}: bound_outputs must be omitted unless the problem chooses outputs")
         # ``weighted`` has the costs of the chosen outputs. Those of the priced records are computed from the problem's
         # files.
         priced = data.with_outputs(self.bound_outputs)
@@ -79,7 +79,7 @@ class Streets(Rows):
         """Yield the conditions on the arrays: those of `Rows`, and that priced records are distinct and ascending."""
         priced = parts["bound_outputs"]
         is_valid = bool(priced.size and priced[0] >= 0 and priced[-1] < shape[0] and (np.diff(priced) > 0).all())
-        yield "bound_outputs", is_valid, f"records from 0 to {shape[0] - 1}, rising"
+        yield "bound_outputs", is_valid, f"record numbers from 0 to {shape[0] - 1}, in increasing order"
         yield from super().numbers({name: parts[name] for name in Rows.KINDS}, shape)
 
 

@@ -323,7 +323,7 @@ class Trees(Proof):
         trees = self.parents, is_above, places
         # The result is the number of an output with a cycle, or -1.
         if _enclose_left(cost, max_cost, under, error, self.prices, *trees, upper, lower, min_left, max_left) >= 0:
-            raise CertificationError(f"{PROOF}: trees: records that hang on one another in a circle")
+            raise CertificationError(f"{PROOF}: trees: records form a cycle")
         if not (np.isfinite(min_left).all() and np.isfinite(max_left).all()):
             return -math.inf, math.inf
         return sum_down(np.append(self.prices, min_left)), -sum_down(-np.append(self.prices, max_left))

@@ -67,7 +67,7 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
     segments = np.concatenate([np.diff(ring, axis=0) for rings in flat for ring in rings]) / (side_km * MM_PER_KM)
     if (rim_sides := float(np.hypot(*segments.T).sum())) > LONGEST_RIM:
         raise InputError(
-            [Fault(file, key, f"rims of {rim_sides:.3g} sides", f"a side that makes at most {LONGEST_RIM:,}")]
+            [Fault(file, key, f"boundaries of {rim_sides:.3g} sides", f"a side that makes at most {LONGEST_RIM:,}")]
         )
     # The triangles between two opposite ends of a polygon have at least this many vertices. A verifier refuses a file
     # with more than the release has rows before the lattice is computed.
@@ -111,7 +111,7 @@ def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
         document = json.loads(region.contents)
     except (ValueError, RecursionError) as error:
         raise InputError(
-            [Fault(region.name, "", f"no JSON ({reason_of(error)})", f"GeoJSON with {_EXPECTATION}")]
+            [Fault(region.name, "", f"text that is not JSON ({reason_of(error)})", f"GeoJSON with {_EXPECTATION}")]
         ) from None
     if isinstance(document, Mapping) and not planar:
         check_geojson_degrees(document, region.name)

@@ -109,7 +109,7 @@ def _check_triangles(vertices: Ints, records: Space) -> Ints:
     triangles = records.triangles
     assert triangles is not None  # checked by the caller
     if not len(triangles):
-        actual = f"{len(records)} places in one line"
+        actual = f"{len(records)} places on one line"
         raise InputError([Fault(records.source, "", actual, "at least 2 rows and 2 columns, which span triangles")])
     if (twice_areas(vertices[triangles]) <= 0).any():
         raise InputError([Fault(records.source, "", "triangles of a few millimetres", "larger triangles")])
@@ -139,13 +139,13 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
     """
     from scipy.spatial import Delaunay, QhullError
 
-    expectation = "at least three points that do not lie in one line"
+    expectation = "at least three points that do not lie on one line"
     if len(vertices) < 3:
         raise InputError([Fault(records.source, "", f"{len(vertices)} places", expectation)])
     try:
         simplices = Delaunay((vertices - vertices[0]).astype(np.float64)).simplices.astype(np.int64)
     except QhullError:
-        raise InputError([Fault(records.source, "", f"{len(vertices)} places in one line", expectation)]) from None
+        raise InputError([Fault(records.source, "", f"{len(vertices)} places on one line", expectation)]) from None
     areas = twice_areas(vertices[simplices])
     # Exact areas decide the orientation, which Qhull decides in doubles.
     simplices[areas < 0] = simplices[areas < 0][:, [0, 2, 1]]

@@ -241,7 +241,10 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
     faults = Faults()
     if set(arrays) != expected_names:
         faults.add(
-            source, "", f"arrays {', '.join(sorted(arrays))}", f"of a region {', '.join(sorted(expected_names))}"
+            source,
+            "",
+            f"arrays {', '.join(sorted(arrays))}",
+            f"the arrays of a region, {', '.join(sorted(expected_names))}",
         )
     # The checks below need all arrays, so missing ones are refused first.
     faults.check()
@@ -250,7 +253,7 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
         faults.add(source, "simplices", f"{simplices.shape[1]} corners", "3 of a triangle, 2 of a street")
     steps = int(arrays["snap_steps"][0])
     if simplices.size and not (simplices.min() >= 0 and simplices.max() < count):
-        faults.add(source, "simplices", "a record that is not there", f"rows from 0 to {count - 1}")
+        faults.add(source, "simplices", "a record number out of range", f"rows from 0 to {count - 1}")
     if not 0 <= steps <= (0 if planar else MOST_STEPS):
         faults.add(source, "snap_steps", str(steps), "0 on a plane" if planar else f"0 to {MOST_STEPS}")
     if planar and (np.abs(arrays["vertices"].astype(np.float64)) > MOST_MM).any():
@@ -271,9 +274,9 @@ def compare_regions(stored: Region | None, expected: Region | None, pairs: Ints)
         expected: Region of the problem, or None if it has none.
         pairs: (P, 2) required pairs of the release. A release with a region must have none.
     """
-    lines = [f"mechanism.npz: pairs: expected none beside a region, got {len(pairs):,}"] if len(pairs) else []
+    lines = [f"mechanism.npz: pairs: expected none with a region, got {len(pairs):,}"] if len(pairs) else []
     if stored is None or expected is None:
-        return [*lines, "mechanism.npz: region: one without the other"]
+        return [*lines, "mechanism.npz: region: only one of release and problem has one"]
     stored_arrays, expected_arrays = stored.arrays(), expected.arrays()
     # The arrays of either region, in a fixed order; the first difference is enough.
     for name in (*stored_arrays, *(name for name in expected_arrays if name not in stored_arrays)):

@@ -96,7 +96,7 @@ def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, f
         rows.append(("exponential mechanism", exponential_value, remark))
     # Expected loss of the output that is cheapest when it is released for every record.
     best = float((data.prior @ data.cost).min())
-    rows.append(("one output for all", best, "the same report for everybody, which tells nothing"))
+    rows.append(("one output for all", best, "the same report for everybody, which reveals nothing"))
     return rows
 
 
@@ -197,7 +197,7 @@ def _covered_mechanisms(result: Result) -> str:
     (docs/guide/everywhere.md).
     """
     if result.guarantee.scope == "everywhere":
-        return "no mechanism whose rows keep 1 + a along every edge of these streets or triangles"
+        return "no mechanism whose rows satisfy the factor 1 + a along every edge of these streets or triangles"
     return "no mechanism with this guarantee and these outputs"
 
 

@@ -171,7 +171,9 @@ def make_ladder(method: str) -> Ladder:
         # follows.
         if method == "star" and solvers[method].peak_bytes(part) <= memory_limit():
             if not part.starred:
-                raise SolverError("the star does not exist here; use interior-point or column-generation")
+                raise SolverError(
+                    "the star mechanism does not exist for this problem; use interior-point or column-generation"
+                )
             return
         yield from fallbacks
 
@@ -272,7 +274,7 @@ def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
         solver.solve(part, offers)
     except OutOfTime:
         # The offers that the solver made before remain valid.
-        offers.note(f"{solver.name} (the time was over)")
+        offers.note(f"{solver.name} (the time limit was reached)")
         raise
     except (SolverError, StoppedError, MemoryError, np.linalg.LinAlgError) as fault:
         # If the time is over, this ends the ladder, whatever the fault was. Otherwise the next solver runs.
@@ -280,8 +282,8 @@ def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
         offers.note(f"{solver.name} ({str(fault) or 'out of memory'})")
         return False
     except Exception as fault:  # a bug in one solver must not cost the release: the others still run
-        offers.note(f"{solver.name} (a fault of it: {fault!r})")
-        warnings.warn(f"{solver.name} failed, and the next method went on:\n{traceback.format_exc()}", stacklevel=2)
+        offers.note(f"{solver.name} (internal error: {fault!r})")
+        warnings.warn(f"{solver.name} failed; the next method is tried:\n{traceback.format_exc()}", stacklevel=2)
         return False
     offers.note(solver.name)
     return True

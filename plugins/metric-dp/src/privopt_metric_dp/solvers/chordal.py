@@ -170,7 +170,7 @@ def complete(pattern: Elimination, diagonal: Floats, off_diagonal: Floats) -> Ca
         numpy.linalg.LinAlgError: A number overflowed or is not finite.
     """
     if not (np.isfinite(diagonal).all() and np.isfinite(off_diagonal).all() and (diagonal > 0).all()):
-        raise np.linalg.LinAlgError("the coupling has left the range of doubles")
+        raise np.linalg.LinAlgError("the Schur complement is out of the range of doubles")
     pivots, entries = np.empty(len(diagonal)), np.empty(len(off_diagonal))
     in_threads(
         lambda a, b: _factor_rows(a, b, pattern.start, pattern.row, diagonal, off_diagonal, pivots, entries),
@@ -178,5 +178,5 @@ def complete(pattern: Elimination, diagonal: Floats, off_diagonal: Floats) -> Ca
         min_span=1_000,
     )
     if not (np.isfinite(pivots).all() and np.isfinite(entries).all()):
-        raise np.linalg.LinAlgError("the coupling is singular")
+        raise np.linalg.LinAlgError("the Schur complement is singular")
     return lambda right: np.asarray(_apply_inverse(pattern.start, pattern.row, pivots, entries, right))

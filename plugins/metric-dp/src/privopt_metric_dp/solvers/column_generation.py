@@ -132,9 +132,9 @@ class ColumnGeneration:
             if offers.has_reached_gap:
                 return
             if not added and not better:
-                raise SolverError("it found no further ray before the gap")
+                raise SolverError("it found no further ray before the gap was reached")
             previous_gap, gap = gap, offers.best.value - offers.best.bound
             if gap > self.most_left * previous_gap:
-                raise SolverError(f"a round left more than {self.most_left:g} of the gap")
+                raise SolverError(f"a round left more than {self.most_left:g} of the gap open")
             mixture.clean(prices)
         raise SolverError(f"the gap was not reached in {LAST_ROUND} rounds")

@@ -331,7 +331,7 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
     for iteration in range(LAST_ITERATION):
         status = _measure_iterate(state)
         if not (np.isfinite(status.loss + status.mu) and _save_best(state, status)):
-            raise SolverError("its numbers broke down before the gap")
+            raise SolverError("it broke down numerically before the gap was reached")
         if coupling is not None and _must_restore(state, status, gap):
             # As accurately as doubles allow: this iterate may become the answer.
             _restore_sums(state, coupling, 1e-14)
@@ -360,7 +360,7 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
             _restore_sums(state, coupling, ROW_SUM_TOLERANCE)
         # Steps as short as this would not reach the gap in the number of steps that is left.
         if max(step) < 1e-4:
-            raise SolverError("its steps came to nothing before the gap")
+            raise SolverError("its steps became too short before the gap was reached")
     raise SolverError(f"the gap was not reached in {LAST_ITERATION} steps")
 
 

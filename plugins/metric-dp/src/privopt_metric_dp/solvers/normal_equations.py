@@ -130,7 +130,7 @@ class SchurComplement:
             OutOfTime: The time limit has expired.
         """
         if not np.isfinite(right).all():
-            raise np.linalg.LinAlgError("the right side has left the range of doubles")
+            raise np.linalg.LinAlgError("the right-hand side is out of the range of doubles")
         # The square of the right side in the norm of the preconditioner, to which the tolerance is relative.
         start_square = float(right @ self.rough(right))
         y, residual = self.directions.solve_in_span(right)
@@ -174,7 +174,7 @@ def couple(state: State) -> SchurComplement:
     # For each record the largest scale of any group; the coupling is divided by these to stay in single precision.
     scale = np.maximum.reduce(state.map_groups(lambda group: group.factorise()))
     if not (np.isfinite(scale).all() and (scale > 0).all()):
-        raise np.linalg.LinAlgError("the coupling has left the range of doubles")
+        raise np.linalg.LinAlgError("the Schur complement is out of the range of doubles")
     return _factor_coupling(state, scale) if state.formed else _complete_coupling(state)
 
 
@@ -273,7 +273,7 @@ def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
     # Scaled to a unit diagonal, which keeps the factor in the range of single precision.
     root_diagonal = np.sqrt(matrix.diagonal())
     if not (np.isfinite(root_diagonal).all() and (root_diagonal > 0).all()):
-        raise np.linalg.LinAlgError("the coupling has left the range of doubles")
+        raise np.linalg.LinAlgError("the Schur complement is out of the range of doubles")
     matrix /= root_diagonal[:, None]
     matrix /= root_diagonal
     scale = scale * root_diagonal
@@ -291,4 +291,4 @@ def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
             return np.asarray(cho_solve((factor, True), scaled, check_finite=False) / scale)
 
         return SchurComplement(state=state, rough=rough, loose=False)
-    raise np.linalg.LinAlgError("the coupling is not positive definite")
+    raise np.linalg.LinAlgError("the Schur complement is not positive definite")

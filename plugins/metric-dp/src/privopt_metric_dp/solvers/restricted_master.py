@@ -163,9 +163,9 @@ class Mixture:
         answer = self._open_session().solve()
         # If the time limit stopped the LP, this raises `OutOfTime`.
         if answer.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
-            check("the rays were mixed")
+            check("the master problem was solved")
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
-            raise SolverError(f"the mixture of rays ended as {answer.outcome.value}")
+            raise SolverError(f"the restricted master problem ended as {answer.outcome.value}")
         weights = np.maximum(answer.x, 0.0)
         # A row of the LP is the mean over an orbit, so each of its records has an equal part of the row's dual.
         prices = (answer.duals / self._scale / self.symmetry.size)[self.symmetry.orbit]

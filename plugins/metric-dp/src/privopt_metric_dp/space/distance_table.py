@@ -48,7 +48,7 @@ class MatrixMetric(Metric):
         to_outputs = None if output_table is None else _read_numbers(output_table, output_source)
         if to_outputs is not None:
             if to_outputs.ndim != 2 or len(to_outputs) != len(square) or to_outputs.shape[1] < 1:
-                expectation = f"({len(square)}, K), one row a record"
+                expectation = f"({len(square)}, K), one row per record"
                 faults.append(Fault(output_source, "", f"an array of shape {to_outputs.shape}", expectation))
             else:
                 faults += _entry_faults(to_outputs, output_source).listed

@@ -90,10 +90,10 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
         rows = metric.rows(np.arange(part.start, part.stop))
         min_distance = min(min_distance, float(rows[rows > 0].min(initial=np.inf)))
     if np.isfinite(min_distance):
-        actual = f"{limit}, below the least positive distance between two records, {min_distance!r}"
-        expectation = f"at least {min_distance!r}, so that records have neighbours to be hidden among"
+        actual = f"{limit}, less than the smallest positive distance between two records, {min_distance!r}"
+        expectation = f"at least {min_distance!r}, so that records have neighbours"
     elif np.isinf(metric.rows(np.array([0]))).any():
-        actual, expectation = f"{limit}, and no road that joins two records", "roads between records, for neighbours"
+        actual, expectation = f"{limit}, with no road between two records", "roads that connect records"
     else:
         return  # all records are at one place, so their rows must be equal
     raise InputError([Fault(file, "privacy.neighbours_within", actual, expectation)])
@@ -315,7 +315,7 @@ def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, 
     lengths = np.asarray(distances, dtype=np.float64).reshape(-1)
     faults = []
     if len(index) != len(lengths):
-        faults.append(Fault("pairs", "", f"{len(lengths)} distances for {len(index)} pairs", "one distance a pair"))
+        faults.append(Fault("pairs", "", f"{len(lengths)} distances for {len(index)} pairs", "one distance per pair"))
     if index.size and index.min() < 0:
         faults.append(Fault("pairs", f"row {int(index.min(axis=1).argmin())}", str(index.min()), "nodes from 0"))
     # The negated comparison is true for NaN, for which every comparison is false, so that it counts as a fault.
@@ -410,7 +410,7 @@ def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *
     start = 0
     for stop in [*dict.fromkeys(spans), n]:
         if start:
-            check("implied pairs were told from the others")
+            check("implied pairs were identified")
         rows = order[question_offsets[start] : question_offsets[stop]]
         # In this block, sources outside it have no questions.
         question_starts = (

@@ -225,7 +225,7 @@ class Space:
             return [Fault(self.source, "", "coordinates", "no coordinates, for ids alone")]
         if wrong_width or len(points) != len(self.ids):
             actual = f"an array of shape {points.shape} for {len(self.ids)} ids"
-            return [Fault(self.source, "", actual, f"shape {shape}, one row an id")]
+            return [Fault(self.source, "", actual, f"shape {shape}, one row per id")]
         is_invalid = ~np.isfinite(points) | (np.abs(points) > MAX_COORDINATE)
         limit = f"finite numbers, at most {MAX_COORDINATE:g}"
         if self.kind == "geographic":

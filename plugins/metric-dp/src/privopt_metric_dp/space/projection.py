@@ -149,5 +149,5 @@ def _highest_parallel(max_latitude: float, half_width: float, source: str) -> fl
     parallel = (math.floor(reach * 1e6) + 2) / 1e6
     if parallel > 85.0:
         actual = f"points between which great circles reach {reach:.4g} degrees of latitude"
-        raise InputError([Fault(source, "", actual, "a region whose ways stay 5 degrees off the poles")])
+        raise InputError([Fault(source, "", actual, "a region whose paths stay 5 degrees away from the poles")])
     return parallel

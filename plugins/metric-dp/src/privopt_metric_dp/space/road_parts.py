@@ -12,7 +12,7 @@ from privopt_metric_dp.space.roads import Roads
 
 __all__ = ["JOIN_PARTS", "describe_parts"]
 
-JOIN_PARTS: Final = "add the road or ferry between the parts to the table, or make a problem of each part"
+JOIN_PARTS: Final = "add the road or ferry between the parts to the table, or make a separate problem of each part"
 """Advice in messages about disconnected roads."""
 
 NAMED_PLACES: Final = 5
@@ -32,5 +32,5 @@ def describe_parts(roads: Roads, ids: Iterable[str]) -> str:
     separate = np.flatnonzero(labels != np.bincount(labels).argmax()).tolist()
     listed = ", ".join(names[number] for number in separate[:NAMED_PLACES])
     listed += ", ..." * (len(separate) > NAMED_PLACES)
-    part = "part with ways there and back" if roads.directed else "connected part"
+    part = "part with paths there and back" if roads.directed else "connected part"
     return f"{len(separate)} of {len(names)} places lie outside the largest {part}: {listed}"

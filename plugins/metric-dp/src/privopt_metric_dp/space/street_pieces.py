@@ -137,7 +137,7 @@ def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_p
     without_piece = np.flatnonzero(free & (tail < 0))
     if without_piece.size:
         raise CertificationError(
-            f"bound_outputs: record {without_piece[0]} is neither one nor inside a street between two"
+            f"bound_outputs: record {without_piece[0]} is neither one of them nor on a street between two of them"
         )
     if to_priced is not None:
         free_records = np.flatnonzero(free)

@@ -133,7 +133,7 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
             paths = column.get("covering", {}).get("bbox", {}).values()
             boxes_by_geometry[name] = tuple(sorted({path if isinstance(path, str) else str(path[0]) for path in paths}))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-        raise ValueError("metadata geo that are not GeoParquet's") from None
+        raise ValueError('metadata "geo" that are not GeoParquet\'s') from None
     return boxes_by_geometry
 
 
@@ -153,9 +153,9 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
     try:
         system: Any = json.loads(geo)["columns"][column].get("crs", {})
     except (ValueError, KeyError, TypeError, AttributeError):
-        system_name = "a system that its metadata do not say"
+        system_name = "a system that the metadata do not name"
     except RecursionError:
-        system_name = "a system in metadata nested too deep"
+        system_name = "a system whose metadata are nested too deeply"
     else:
         system_name = _name_system(system)
     if system_name not in _DEGREES:

@@ -71,9 +71,9 @@ class Ways:
         max_distance = float(distances[is_finite].max(initial=0.0))
         # A path has at most one addition for each vertex, each with a relative rounding error below 2^-52.
         if max(max_distance, float(region.km.max(initial=0.0)) * MM_PER_KM) * region.size * 2.0**-52 > MOST_OFF:
-            steps = f"ways of {max_distance / MM_PER_KM:.3g} km over {region.size:,} junctions"
+            steps = f"paths of {max_distance / MM_PER_KM:.3g} km over {region.size:,} junctions"
             raise InputError(
-                [Fault(data.file, "privacy.everywhere", steps, "path lengths that doubles give to a millimetre")]
+                [Fault(data.file, "privacy.everywhere", steps, "path lengths that doubles can hold to a millimetre")]
             )
         # Steps must be finite, so an output that cannot be reached gets the distance of the farthest one that can.
         return cls(region=region, table=np.where(is_finite, distances, max_distance))

@@ -180,7 +180,7 @@ class Prediction:
                 "test": self.test > terms.test * STEP_KM,
             }
             lines = [
-                f"{ARTEFACT}: {name}: noise too narrow for its steps"
+                f"{ARTEFACT}: {name}: its noise is too narrow for the steps"
                 for name, narrow in is_too_narrow.items()
                 if narrow
             ]
@@ -215,7 +215,7 @@ class Prediction:
     @staticmethod
     def _describe_names(names: list[str]) -> list[str]:
         """Return a line for each of the named numbers, which says that it does not follow from the problem."""
-        return [f"{ARTEFACT}: {name}: not what the problem gives" for name in names]
+        return [f"{ARTEFACT}: {name}: not what the problem implies" for name in names]
 
     def _differing_names(self, prediction: Prediction) -> list[str]:
         """Return the names of the numbers that differ from another prediction's by more than a machine's rounding."""
@@ -269,7 +269,7 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
         return
     distances = data.standing[1]
     min_distance = float(distances[distances > 0].min(initial=np.inf))
-    actual = f"records {min_distance:.3g} {data.unit} apart beside a distance of {float(terms.good_within):.3g}"
+    actual = f"records {min_distance:.3g} {data.unit} apart with good_within {float(terms.good_within):.3g}"
     expectation = "distances and epsilons that leave noise within 64 bits"
     raise InputError([Fault(data.file, "predictive", actual, expectation)])
 
