@@ -211,7 +211,7 @@ def test_joined_outputs_certify_with_stated_price(releases, tmp_path):
     exported = export(folder, tmp_path / "few", max_bytes=8 * len(release.records) * 7, allow_larger_loss=True)
     assert exported.form == "rows"
     assert exported.price >= 0
-    assert "joined" in exported.notes[0]
+    assert "merged" in exported.notes[0]
     source = random.Random(2)
     client = open_client(tmp_path / "few")
     assert len({client.report_from(client.ids[0], source.randbytes(8))["id"] for _ in range(2000)}) <= 7

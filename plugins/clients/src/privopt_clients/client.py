@@ -75,7 +75,9 @@ class _Reader:
         """Read ``count`` bytes."""
         part = self._body[self._at : self._at + count]
         if len(part) != count:
-            raise DamagedArtefactError("mechanism.bin must be whole, got fewer bytes than it speaks of: export again")
+            raise DamagedArtefactError(
+                "mechanism.bin must be complete, got fewer bytes than it announces: export again"
+            )
         self._at += count
         return part
 
@@ -184,7 +186,9 @@ class _Columns:
         self._after: list[list[tuple[int, int]]] = [[] for _ in range(records)]
         for tail, head, length in zip(tails, heads, steps, strict=True):
             if max(tail, head) >= records:
-                raise DamagedArtefactError("mechanism.bin must join places, got an edge beyond them: export again")
+                raise DamagedArtefactError(
+                    "mechanism.bin must have edges between its places, got another edge: export again"
+                )
             self._after[tail].append((head, length))
             self._after[head].append((tail, length))
         # T[n + 1] = ceil(T[n] q / 2^64), as the certificate assumes; a table in the file could differ from it.
@@ -209,7 +213,7 @@ class _Columns:
         total = sum(weights)
         if total > 1 << 8 * self.block:
             raise DamagedArtefactError(
-                "mechanism.bin must have rows that a block covers, got a greater sum: export again"
+                "mechanism.bin must have rows that a block of entropy covers, got a larger sum: export again"
             )
         # Rejection: a block at or above the sum is skipped, so that each output has exactly its share of the sum.
         for start in range(0, len(entropy) - self.block + 1, self.block):
@@ -235,7 +239,7 @@ class _Columns:
                     if steps_by_place[neighbour] < 0:
                         heapq.heappush(queue, (steps + length, neighbour))
         if min(steps_by_place) < 0 or max(steps_by_place) > max_steps:
-            raise DamagedArtefactError("mechanism.bin must join all its places, got one out of reach: export again")
+            raise DamagedArtefactError("mechanism.bin must connect all its places, got one out of reach: export again")
         return steps_by_place
 
 
@@ -351,7 +355,7 @@ class Client:
             raise ValueError(f"entropy must be {min_bytes} bytes at least, got {len(entropy)}")
         output = self._mechanism.draw(where, entropy)
         if output is None:
-            raise ValueError("entropy must have a block that counts, got none: give more blocks")
+            raise ValueError("entropy must have a usable block, got none: give more blocks")
         return self._make_report(output)
 
     def _find_rows(self, secret: str | Sequence[float]) -> Mixture:

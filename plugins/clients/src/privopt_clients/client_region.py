@@ -152,7 +152,9 @@ class Everywhere:
         # is divided by this quotient instead: then each number below the total comes from equally many blocks.
         multiple = (1 << 8 * self.block) // total
         if not multiple:
-            raise DamagedArtefactError("mechanism.bin must have rows that a block covers, got others: export again")
+            raise DamagedArtefactError(
+                "mechanism.bin must have rows that a block of entropy covers, got others: export again"
+            )
         for start in range(0, len(entropy) - self.block + 1, self.block):
             number = int.from_bytes(entropy[start : start + self.block], "little") // multiple
             if number < total:

@@ -39,7 +39,7 @@ __all__ = ["export"]
 @click.option(
     "--allow-larger-loss",
     is_flag=True,
-    help="If the release's rows do not fit, write others that lose over 1 % more; both losses are said.",
+    help="If the release's rows do not fit, write others even if they lose over 1 % more; both losses are printed.",
 )
 @click.option(
     "--reach",

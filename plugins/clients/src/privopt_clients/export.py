@@ -145,7 +145,7 @@ def export(
     if release.records.tolist() != list(data.records.ids) or release.outputs.tolist() != list(data.outputs.ids):
         actual = f"{number_of(len(release.records), 'row')} for {number_of(len(data.records), 'record')}"
         raise UsageError(
-            f"{folder}: export takes a row for every record of the problem, got {actual}: solve it for all"
+            f"{folder}: export takes a row for every record of the problem, got {actual}: solve it for all records"
         )
     # The chosen form is certified again, since its rows may differ from those of the release.
     client_form = _choose_form(release, data, form, max_bytes)
@@ -254,7 +254,7 @@ def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int)
     column_bytes, output_count = _count_row_bytes(release)
     size = column_bytes * output_count
     if size <= max_bytes:
-        return "export takes rows of the release, which fit, or another form with --allow-larger-loss"
+        return "export needs --allow-larger-loss for this form; the rows of the release would fit"
     remedies = [f"--max-bytes {size}"]
     if max_outputs := max_bytes // column_bytes:
         remedies.append(f"a release with at most {max_outputs:,} outputs (coarser ones, or [outputs] choose)")
@@ -291,9 +291,9 @@ def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, ma
     if form == "columns":
         if columns is None:
             requirement = (
-                "outputs that are the records, few pairs that imply all others and a graph of them that is whole"
+                "outputs that are the records, few pairs that imply all others, and a connected graph of these pairs"
             )
-            raise UsageError(f"export: column weights must have {requirement}, got another release: take whole rows")
+            raise UsageError(f"export: column weights need {requirement}, got another release: export whole rows")
         return columns
     if not max_outputs:
         if columns is not None:
@@ -326,7 +326,7 @@ def _make_columns_form(release: MatrixRelease, data: MetricData) -> _ClientForm 
         return None
     # ``weighted`` is the loss of each output for each record, times the record's prior.
     loss = float((weights.probabilities() * data.weighted).sum())
-    note = "rows are computed from one weight a place, in place of the release's own"
+    note = "rows are computed from one weight per place, instead of the release's own"
     return _ClientForm(form="columns", mechanism=weights, kept=None, loss=loss, note=note)
 
 
@@ -355,11 +355,11 @@ def _make_rows_form(release: MatrixRelease, data: MetricData, max_outputs: int) 
         measured = certify_everywhere(weights, data.region, data.epsilon)
         mechanism = Everywhere(rows=rows, snapper=Snapper.of(data.region, data.epsilon))
     if not measured.holds:
-        actual = f"{measured.failed:,} pairs or simplices and {len(measured.wrong_rows):,} rows that do not hold"
-        raise CertificationError(f"export: rows must keep epsilon {float(data.epsilon):g}, got {actual}")
+        actual = f"{measured.failed:,} pairs or simplices and {len(measured.wrong_rows):,} rows that fail"
+        raise CertificationError(f"export: rows must satisfy epsilon {float(data.epsilon):g}, got {actual}")
     dropped = int(release.weights.any(axis=0).sum()) - len(kept_outputs)
     note = (
-        f"{dropped:,} of {number_of(dropped + len(kept_outputs), 'output')} joined to others, so that rows fit"
+        f"{dropped:,} of {number_of(dropped + len(kept_outputs), 'output')} merged into others, so that rows fit"
         if dropped
         else ""
     )

@@ -30,8 +30,8 @@ def fewer_outputs(weights: Unsigned, weighted: Floats, max_outputs: int) -> tupl
     """
     if max_outputs < 1:
         raise UsageError(
-            f"export: rows must fit into max-bytes, got {len(weights):,} records, so that no output fits: export fewer "
-            "places, or give more bytes"
+            f"export: rows must fit into max-bytes, but for {len(weights):,} records not even one output fits: export "
+            "fewer places, or allow more bytes"
         )
     probabilities = weights / 2.0**63
     used_outputs = np.flatnonzero(weights.any(axis=0))

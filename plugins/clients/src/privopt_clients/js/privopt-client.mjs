@@ -139,7 +139,7 @@ class Mechanism {
     }
     const output = this.#mechanism.draw(where, entropy);
     if (output < 0) {
-      throw new RangeError("entropy must have a block that counts, got none: give more blocks");
+      throw new RangeError("entropy must have a usable block, got none: give more blocks");
     }
     return this.#reported(output);
   }
@@ -216,7 +216,7 @@ class Columns {
     for (let edge = 0; edge < edges; edge += 1) {
       const [tail, head] = [tails[edge], heads[edge]];
       if (tail >= records || head >= records) {
-        throw damaged("join places, got an edge beyond them: export again");
+        throw damaged("have edges between its places, got another edge: export again");
       }
       this.#after[tail].push([head, steps[edge]]);
       this.#after[head].push([tail, steps[edge]]);
@@ -249,7 +249,7 @@ class Columns {
       }
     }
     if (found.some((steps) => steps >= this.#table.length)) {
-      throw damaged("join all its places, got one out of reach: export again");
+      throw damaged("connect all its places, got one out of reach: export again");
     }
     return found;
   }
@@ -382,7 +382,7 @@ function footOn([a, b], at) {
 function drawByBlocks(weights, size, entropy, each) {
   const sum = weights.reduce((so, weight) => so + weight, 0n);
   if (each === 0n || sum > 1n << BigInt(8 * size)) {
-    throw damaged("have rows that a block of entropy covers, got a greater sum: export again");
+    throw damaged("have rows that a block of entropy covers, got a larger sum: export again");
   }
   for (let start = 0; start + size <= entropy.length; start += size) {
     const bytes = Uint8Array.from(entropy.subarray(start, start + size)).reverse(); // the last byte counts most
@@ -444,7 +444,7 @@ class Reader {
   #take(count) {
     const at = this.#at;
     if (at + count > this.#view.byteLength) {
-      throw damaged("be whole, got fewer bytes than it speaks of: export again");
+      throw damaged("be complete, got fewer bytes than it announces: export again");
     }
     this.#at += count;
     return at;
@@ -511,7 +511,7 @@ function damaged(wanted) {
 
 async function digest(bytes) {
   if (!globalThis.crypto?.subtle) {
-    throw new Error("crypto.subtle must be there to check mechanism.bin, got a page without it: serve it by https");
+    throw new Error("crypto.subtle must be there to check mechanism.bin, got a page without it: serve it over https");
   }
   return new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
 }

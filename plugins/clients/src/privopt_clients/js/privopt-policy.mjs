@@ -43,7 +43,7 @@ function makeSealed(name) {
         const text = await crypto.subtle.decrypt({ name: "AES-GCM", iv: state.iv }, key, state.data);
         return JSON.parse(new TextDecoder().decode(text));
       } catch {
-        throw new LostReportsError("kept reports must be whole, got a part: remove this site's data to begin again");
+        throw new LostReportsError("kept reports must be complete, got a part: remove this site's data to begin again");
       }
     },
     async set(given) {
@@ -107,7 +107,7 @@ export class Policy {
       throw new RangeError(`keep must ${wanted}, got others`);
     }
     if (chosen === "predictive" && !predictive) {
-      throw new RangeError('keep must be another than "predictive" for this release: solve predictive and export it');
+      throw new RangeError('keep must not be "predictive" for this release: solve predictive and export that');
     }
     const areNumbers = [hours, km, backHours].every((value) => typeof value === "number");
     if (!(areNumbers && Number.isSafeInteger(limit) && limit > 0 && hours > 0 && km >= 0 && backHours >= 0)) {
@@ -115,14 +115,14 @@ export class Policy {
       throw new RangeError(`limit must be ${wanted}, got others`);
     }
     if (chosen === "place" && km > 0 && (mechanism.isCell || !mechanism.positions.length)) {
-      throw new RangeError("km must be left out where cells are not records with positions");
+      throw new RangeError("km must be omitted if cells are not records with positions");
     }
     this.#name = `privopt ${mechanism.release}`;
     this.#mechanism = mechanism;
     this.#options = { storage: storage ?? sealed(this.#name), keep: chosen, hours, km, limit, per, backHours };
     if (!this.canShareStorage) {
       if (takenStorages.has(this.#options.storage)) {
-        throw new RangeError("storage must have one policy where there is no navigator.locks, got a second one");
+        throw new RangeError("storage must have one policy if there is no navigator.locks, got a second one");
       }
       takenStorages.add(this.#options.storage);
     }
@@ -224,7 +224,7 @@ function checkState(state, mechanism) {
     && state.time <= LAST_TIME && Number.isSafeInteger(state.drawn) && state.drawn >= 0 && Array.isArray(state.kept)
     && state.drawn > 0 === state.kept.length > 0 && Array.from(state.kept).every((entry) => isKept(entry, mechanism));
   if (!isWhole) {
-    throw new LostReportsError("kept reports must be as a policy stored them, got others: remove them to begin again");
+    throw new LostReportsError("kept reports must be as a policy stored them, got changes: remove them to begin again");
   }
 }
 
