@@ -246,7 +246,7 @@ def test_missing_capacity_exits_with_3(villages):
         extra_settings = "most_facilities = 1" if bounds[-1] == 9000 else ""
         with pytest.raises(InfeasibleError, match=words) as excinfo:
             run(villages(bounds if bounds[-1] == 20 else np.full(40, 300), extra_settings))
-        assert_mentions(str(excinfo.value), "second draw", "epsilon again", "failure_probability again")
+        assert_mentions(str(excinfo.value), "another draw", "epsilon again", "failure_probability too")
     with pytest.raises(InputError, match="column capacity"):
         run(villages(["-1"] * 40))
 

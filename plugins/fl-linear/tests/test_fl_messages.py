@@ -80,7 +80,7 @@ def test_invalid_lines_are_not_quoted(round_one):
     (round_one / "a.jsonl").write_text("id,clients\nsecretville,8123\n")
     completed = collect_files(round_one)
     assert completed.exit_code == 2
-    assert_mentions(completed.output, "a.jsonl: line 2", "got no message")
+    assert_mentions(completed.output, "a.jsonl: line 2", "got text that is not a message")
     assert not {"secretville", "8123"} & set(completed.output.replace(",", " ").split())
 
 
@@ -102,7 +102,7 @@ def test_round_is_drawn_once(tmp_path):
     first = report_location(tmp_path, "a", 20)
     repeated = report_location(tmp_path, "a", 2000)
     assert repeated.stdout == first.stdout
-    assert "same message again" in repeated.stderr
+    assert "same message is sent again" in repeated.stderr
     other_round = report_location(tmp_path, "a", 20, round_="2")
     assert json.loads(other_round.stdout)["round"] == "2"
     assert sent(tmp_path / "a.sent") == [first.stdout.strip(), other_round.stdout.strip()]
@@ -143,7 +143,7 @@ def test_blanks_around_ids_draw_nothing_new(tmp_path):
         options = ("--kept", tmp_path / "a.sent", "--epsilon", "0.5", "--ledger", tmp_path / "book")
         repeated = run("report", "--location", location, "--round", round_, "--clients", 20, *options)
         assert repeated.stdout == first.stdout
-        assert "same message again" in repeated.stderr
+        assert "same message is sent again" in repeated.stderr
     assert sent(tmp_path / "a.sent") == sent_messages == [first.stdout.strip()]
     assert repeat_or_draw(tmp_path / "a.sent", " a ", 20, Fraction(1, 2), " 1")[1] is False
     assert run("report", "--location", " ", "--round", "1", "--clients", 1, *options).exit_code == 2
@@ -165,7 +165,7 @@ def test_collect_takes_what_solve_takes(round_one, noise, counts):
         path.write_text(f"{head}: {count + (1 if count > 0 else -1)}}}\n")
         completed = collect_files(round_one, target="other")
         assert completed.exit_code == 2
-        assert_mentions(completed.stderr, "b.jsonl: line 1", "got no message", "noisy_clients", "2e+12")
+        assert_mentions(completed.stderr, "b.jsonl: line 1", "got text that is not a message", "noisy_clients", "2e+12")
     path.write_text(head + ": " + "9" * 5000 + "}\n")
     assert_mentions(collect_files(round_one).stderr, "b.jsonl: line 1", "too many digits")
 

@@ -25,7 +25,7 @@ __all__ = ["MAX_PAIRS", "assign_within_bounds"]
 
 MAX_PAIRS: Final = 20_000
 """Largest number of pairs of a facility and a location in the integer program."""
-LATE: Final = "capacity bounds: no plan that keeps them was found in time; nothing written"
+LATE: Final = "capacity bounds: no plan within them was found in time; nothing written"
 """Error message for a program that has no usable solution when the time limit expires."""
 
 
@@ -80,9 +80,9 @@ def assign_within_bounds(
     except InfeasibleError:
         # Only a program with all pairs shows that the problem itself is infeasible.
         if has_all_pairs:
-            text = "each location's clients go to one facility, and no such plan keeps all bounds"
+            text = "each location's clients go to one facility, and no such plan satisfies all bounds"
             raise InfeasibleError(f"capacity bounds: {text}") from None
-        text = f"over the {count} cheapest facilities of each location none keeps all bounds"
+        text = f"over the {count} cheapest facilities of each location, no plan satisfies all bounds"
         raise StoppedError(f"capacity bounds: no plan was found: {text}; nothing written") from None
     # Solvers keep constraints up to a tolerance, and a search that was stopped may have no whole solution.
     if not _keeps_bounds(facility, weight, capacity):

@@ -69,14 +69,16 @@ def _read_count(text: str) -> int:
 @click.option(
     "--epsilon", required=True, callback=_parse_epsilon, metavar="E", help="Budget of a client, in this round."
 )
-@click.option("--round", "round_", required=True, metavar="NAME", help="The collection that asks.")
+@click.option(
+    "--round", "round_", required=True, metavar="NAME", help="The round of collection in which this count is reported."
+)
 @click.option("--noise", type=click.Choice(["discrete", "continuous"]), default="discrete", show_default=True)
 @click.option(
     "--kept",
     required=True,
     type=PATH,
     metavar="FILE",
-    help="Messages sent so far: a round's is drawn once, and repeated from there.",
+    help="Messages sent so far: the message of a round is drawn once, and repeated from this file.",
 )
 @click.option("--ledger", type=PATH, metavar="FILE", help="Charged before a message is drawn.")
 def report(
@@ -92,7 +94,9 @@ def report(
     # Asked again in the same round, the location repeats its message: a second draw would spend epsilon again.
     message, is_new = repeat_or_draw(kept, location, number, epsilon, round_, kind, ledger=ledger)
     if not is_new:
-        complain(f"{location}: round {round_} was reported before; the same message again, nothing is charged")
+        complain(
+            f"{location}: round {round_} was reported before; the same message is sent again, and nothing is charged"
+        )
     say_json(message.to_line())
 
 
@@ -113,7 +117,7 @@ def client(out: Path) -> None:
 @click.argument("messages", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--sites", required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="CSV")
 @click.option("--out", required=True, type=PATH, metavar="FOLDER", help="Gets problem.toml and locations.csv.")
-@click.option("--leave-out", is_flag=True, help="Leave out sites that sent nothing; else they are a fault.")
+@click.option("--leave-out", is_flag=True, help="Leave out sites that sent nothing; otherwise they are an error.")
 def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool) -> None:
     """Make the problem of the server from the messages of one round and the public sites."""
     from privopt.files.new_folder import check_files, new_file

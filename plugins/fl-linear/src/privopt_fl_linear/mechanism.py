@@ -30,8 +30,8 @@ __all__ = ["FLLinear"]
 AUDIT_DRAWS, CONFIDENCE = 50_000, 0.999
 """Fresh reports that an audit draws at each of two counts, and the confidence of the epsilon that it shows."""
 DROPPED = (
-    "; the noise drawn is dropped, a second draw spends epsilon again, and failure_probability again: drawn until a "
-    "plan fits, plans fail more often than that"
+    "; the noise that was drawn is discarded; another draw spends epsilon again, and failure_probability too: if "
+    "noise is drawn until a plan fits, plans fail more often than that"
 )
 """Added to the message of an error that comes after noise was drawn."""
 
@@ -97,7 +97,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         elif data.clients is None and data.noisy is None:
             raise InputError([Fault(points, "header", "no such column", "a column clients or noisy_clients")])
         elif problem.declared.settings.sites == "prior" and not problem.make_server(method).has_prior:
-            expectation = 'the mean count that the public knows, for sites = "prior" (without one, leave sites out)'
+            expectation = 'the publicly known mean count, for sites = "prior" (if there is none, omit sites)'
             raise InputError([Fault(problem.file, "fl-linear.mean_clients", "nothing", expectation)])
 
     def solve(self, problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
@@ -282,7 +282,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         estimate = f" ({mean:,.3g} a location by the reports)" if isinstance(mean, float) else ""
         return [
             "fl-linear.mean_clients is not stated, so the noisy counts alone chose the facilities, and their margins "
-            f"hold for any choice{estimate}; where the public knew the mean before, state it: smaller margins may do"
+            f"hold for any choice{estimate}; if the mean was public before, state it: smaller margins may suffice"
         ]
 
 

@@ -100,7 +100,7 @@ class Message:
         fields = json.loads(line)
         names = {"format", "location", "round", "epsilon", "noise", "noisy_clients"}
         if not isinstance(fields, dict) or set(fields) != names or fields["format"] != FORMAT:
-            raise ValueError(f"no message of the format {FORMAT}")
+            raise ValueError(f"not a message of the format {FORMAT}")
         texts = [fields[name] for name in ("location", "round", "epsilon")]
         if not all(isinstance(text, str) and text.isprintable() and text.strip() for text in texts):
             raise ValueError("location, round and epsilon must be texts of one line each")
@@ -235,7 +235,12 @@ def _parse_file(path: Path, faults: Faults) -> Iterator[Message]:
                 yield Message.from_line(line)
         # Deeply nested JSON raises RecursionError.
         except (ValueError, ZeroDivisionError, RecursionError) as error:
-            faults.add(path.name, f"line {number}", f"no message ({reason_of(error)})", "a message of a location")
+            faults.add(
+                path.name,
+                f"line {number}",
+                f"text that is not a message ({reason_of(error)})",
+                "a message of a location",
+            )
 
 
 def read_messages(paths: Sequence[Path]) -> list[Message]:

@@ -315,7 +315,7 @@ def open_facilities(
             raise InfeasibleError(
                 f"{number_of(clients, 'client')} cannot be served by {number_of(facility_limit, 'facility')}"
             )
-        raise StoppedError("no facilities that may serve all clients were found in time; nothing written")
+        raise StoppedError("no facilities that can serve all clients were found in time; nothing written")
     # Evaluated once more over all pairs: costs of the search may have been estimates.
     value, facility, used_facilities = search.evaluate_set(search.is_open)
     return Facilities(
