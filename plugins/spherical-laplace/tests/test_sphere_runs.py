@@ -137,7 +137,7 @@ def test_columns_of_outputs_are_not_ignored_beside_records(tmp_path):
     file = write_places(tmp_path, '[outputs]\ncolumns = { id = "name" }\n')
     completed = run("solve", "spherical-laplace", file, "--out", tmp_path / "d")
     assert completed.exit_code == 2
-    assert "outputs.columns: expected outputs.points beside it" in completed.stderr
+    assert "outputs.columns: expected outputs.points with it" in completed.stderr
 
 
 def test_checker_reads_an_empty_table_of_outputs_beside_records(tmp_path):

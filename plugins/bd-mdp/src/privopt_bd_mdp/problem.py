@@ -24,13 +24,13 @@ class Decomposition:
         help="k-means on distance vectors, records or adjacency rows; balanced spectral clustering; or the multilevel "
         "partition with few boundary records",
     )
-    subsets: int = key(
-        4, help="subsets of records (M); as many as there are records where there are fewer", check=at_least(1)
-    )
+    subsets: int = key(4, help="number of subsets of records (M); at most the number of records", check=at_least(1))
     start: Literal["auto", "star", "cold"] = key(
         "auto",
-        help="what rounds begin with: auto: what the methods of optimal-lp find; star: the star mechanism and its "
-        "multipliers; cold: one output for all, as the paper does",
+        help=(
+            "what the rounds start from: auto: what the methods of optimal-lp find; star: the star mechanism and its "
+            "multipliers; cold: one output for all, as the paper does"
+        ),
     )
 
 

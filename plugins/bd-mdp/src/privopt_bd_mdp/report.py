@@ -46,8 +46,9 @@ def sections(result: Result) -> Sequence[Section]:
     if not parts:
         return ()
     lead = (
-        f"The records were partitioned by {solver_figures.get('partition')}; each connected part was decomposed on its "
-        "own. These figures are the solver's word; loss, bound and privacy above do not rest on them."
+        f"The records were partitioned by {solver_figures.get('partition')}; each connected part was decomposed on "
+        "its own. These figures are reported by the solver and not checked; loss, bound and privacy above do not "
+        "rest on them."
     )
     rows = [tuple(part.get(name, "") for name in COLUMNS) for part in parts]
     section = table_section("The decomposition", tuple(COLUMNS.values()), rows, lead)

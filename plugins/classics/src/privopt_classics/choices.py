@@ -54,7 +54,7 @@ class Choices:
         table = read_table(self.scores, [Column(name="choice", kind="id"), score_column])
         scores_by_choice = dict(zip(table["choice"].tolist(), map(int, table["score"].tolist()), strict=True))
         if sorted(table["choice"].tolist()) != sorted(self.choices):
-            raise InputError([Fault(self.scores.name, "column choice", "another list", "each of the choices once")])
+            raise InputError([Fault(self.scores.name, "column choice", "a different list", "each of the choices once")])
         # The order of the rows in the file is secret, so it must not affect the draw.
         return [scores_by_choice[choice] for choice in self.choices]
 

@@ -30,8 +30,8 @@ def _make_question(count: int, epsilon: float) -> GeneratedProblem:
 
 SKIPPED = {
     "oracle": "any report may be drawn; the check channel compares each probability with epsilon",
-    "relabelling": "secrets are told apart by their positions alone",
-    "reordering": "positions have no meaning beside the law",
+    "relabelling": "secrets are identified only by their positions",
+    "reordering": "positions have no meaning of their own",
     "units": "there is no unit",
 }
 
@@ -157,8 +157,8 @@ def make_choice_profile(mechanism: type[ChoiceMechanism], **skip: str) -> Profil
         skip={
             "verify-catches": "any choice may be what was drawn",
             "oracle": "any choice may be right; exact-epsilon compares `probabilities` with epsilon",
-            "relabelling": "choices are public, and told apart by their positions alone",
-            "units": "scores are counted in no other unit",
+            "relabelling": "choices are public, and identified only by their positions",
+            "units": "scores have no other unit",
             **{name.replace("_", "-"): reason for name, reason in skip.items()},
         },
     )

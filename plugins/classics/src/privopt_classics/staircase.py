@@ -31,7 +31,7 @@ class BoundedSum:
     """A problem with a secret sum, which one person changes by at most a public amount."""
 
     largest: int = key(help="the largest possible sum n, public", check=check_largest)
-    sensitivity: int = key(help="the most that one person changes the sum by", check=check_largest)
+    sensitivity: int = key(help="the most by which one person changes the sum", check=check_largest)
     privacy: Privacy = key(help="how much may leak")
 
 

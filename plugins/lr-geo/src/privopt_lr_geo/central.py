@@ -355,7 +355,7 @@ class CentralSearch:
             solver={"name": answer.origin, "path": f"{answer.path}, {answer.origin}"},
             details={
                 "lp": {"value": value, "lower_bound": None},
-                "reason": str(self.stop_reason or "the limit came before the users' program was better"),
+                "reason": str(self.stop_reason or "the limit was reached before the users' program was better"),
                 **({} if self.solved is None else {"stopped_at": self.solved.value}),
             },
             stopped=stopped,

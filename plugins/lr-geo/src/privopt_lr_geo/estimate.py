@@ -97,7 +97,10 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
     if not np.isfinite(upper).all():
         row, column = np.argwhere(~np.isfinite(upper))[0].tolist()
         data = places.data
-        actual = f"no way that joins {data.records.ids[records[row]]} and {data.outputs.ids[column]}, nor a circle"
+        actual = (
+            f"no path between {data.records.ids[records[row]]} and {data.outputs.ids[column]}, and no circle that "
+            "covers both"
+        )
         raise InputError([Fault(data.file, "lr-geo.reference_cell_km", actual, "connected roads")])
     covered_share = len(rows) * len(columns) / max(1, travel.size)
     return Estimates(upper=upper, lower=lower, covered_share=covered_share, sent_bytes=4 * extract.beta.size)

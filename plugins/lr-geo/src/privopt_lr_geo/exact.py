@@ -105,7 +105,7 @@ class ExactSearch:
         self.data = problem.data
         self.incumbent: Incumbent[Floats, Multipliers, Unsigned] = Incumbent(self, context.gap)
         self.columns: tuple[ColumnWeights, Unsigned, float] | None = None
-        self.reason = "the limit came before column weights were found"
+        self.reason = "the limit was reached before column weights were found"
         self.trajectory: Sequence[tuple[float, float, float]] = ()
         self.iterations, self.finished = 0, False
 
@@ -126,7 +126,7 @@ class ExactSearch:
             self.reason = self.find_columns()
             if self.columns is not None and data.cost.size > LARGEST_MATRIX:
                 self.reason = (
-                    f"no bound: {data.cost.size:,} entries, of at most {LARGEST_MATRIX:,} for which one is computed"
+                    f"no bound: {data.cost.size:,} entries, and bounds are computed for at most {LARGEST_MATRIX:,}"
                 )
                 self.finished = True
             else:
@@ -170,7 +170,7 @@ class ExactSearch:
         else:
             answer = self.incumbent.answer(stopped=not self.finished)
             if self.columns is not None and not self.reason:
-                self.reason = f"column weights cost {self.columns[2]:.6g}, which misses the gap"
+                self.reason = f"column weights lose {self.columns[2]:.6g}, which misses the gap"
             path = ", ".join(part for part in (answer.path, answer.origin) if part)
             solver = {"name": answer.origin, "version": VERSION, "iterations": self.iterations, "path": path}
             loss, figures = answer.value, {"published": "weights"}
@@ -256,14 +256,14 @@ class ExactSearch:
             except (SolverError, CertificationError) as error:
                 error_text = str(error)
         if self.columns is None:
-            reason = f"no column weights at all of epsilon: {error_text}"
+            reason = f"no column weights at the full epsilon: {error_text}"
         else:
             # The star can lose more than the exponential mechanism; positive weights at a smaller rate may then lose
             # less.
             columns_loss, baseline_loss = self.columns[2], exponential_loss(data)
             if baseline_loss is None or columns_loss <= baseline_loss:
                 return ""
-            reason = f"column weights would cost {columns_loss:.6g}, the exponential mechanism {baseline_loss:.6g}"
+            reason = f"column weights would lose {columns_loss:.6g}, the exponential mechanism {baseline_loss:.6g}"
         report("column weights at a smaller rate")
         weaker_weights = normalised_weights(data, distances)
         # Weights whose rows cannot be certified are not used. The reason remains the one why the star was not used.

@@ -53,7 +53,7 @@ def _check_release(loaded: Any, release: Any, result: Result) -> Iterator[str]:
         is_inside = np.isin(data.pairs, records).all(axis=1)
         pairs = np.searchsorted(records, data.pairs[is_inside])
         if not certify(matrix.weights, pairs, data.distances[is_inside], data.epsilon).holds:
-            yield f"the matrix of {user} does not keep epsilon {float(data.epsilon)} inside its LR set"
+            yield f"the matrix of {user} does not satisfy epsilon {float(data.epsilon)} inside its LR set"
         row_number = np.flatnonzero(release.records == user)[0]
         if not np.array_equal(release.weights[row_number], matrix.weights[matrix.records.tolist().index(user)]):
             yield f"the row of {user} is not that of its matrix"

@@ -111,7 +111,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             InputError: The problem has a region, but the method guarantees nothing between rows of different users.
         """
         if method != "exact" and problem.data.region is not None:
-            actual = f"true beside --method {method}, which holds in each user's own matrix alone"
+            actual = f"true with --method {method}, which is private only within each user's own matrix"
             raise InputError([Fault(problem.data.file, "privacy.everywhere", actual, "--method exact")])
 
     def solve(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:

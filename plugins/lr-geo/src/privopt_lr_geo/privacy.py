@@ -68,7 +68,7 @@ class OwnMatrices(MetricDP):
             InputError: The users' private matrices are missing.
         """
         if not isinstance(release, LRGeoRelease) or release.matrices is None:
-            expectation = "each user's matrix (this guarantee can only be checked by who has private/)"
+            expectation = "each user's matrix (this guarantee can only be checked by whoever has private/)"
             raise InputError([Fault("private/matrices", "", "nothing", expectation)])
         # Each matrix is certified by itself: nothing is promised between rows of different users.
         parts = [(user, super(OwnMatrices, self).measure(m)) for user, m in release.matrices.items()]

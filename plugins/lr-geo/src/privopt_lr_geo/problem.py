@@ -206,7 +206,5 @@ def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
         if lacks_coordinates or isinstance(problem.distance, Table):
             faults.add(file, where, "places without coordinates", "points or a grid, and no table")
     if data.remap:
-        expectation = (
-            "false (users compute their own rows from what the server publishes, which no remapping has gone over)"
-        )
+        expectation = "false (users compute their own rows from what the server publishes, which is not remapped)"
         faults.add(file, "utility.remap", "true", expectation)

@@ -102,9 +102,9 @@ class PublicNumbers:
             faults.check()
         x, serves, rate, cap = (parts[name] for name in forms)
         if not (np.isfinite(x).all() and (x >= 0).all() and x.any()):
-            faults.add(str(path), "column_weights", "numbers that will not do", "finite, at least 0, not all 0")
+            faults.add(str(path), "column_weights", "invalid numbers", "finite, at least 0, not all 0")
         if serves.min() < 0 or serves.max() >= outputs:
-            faults.add(str(path), "serves", "an output that is not there", f"numbers from 0 to {outputs - 1}")
+            faults.add(str(path), "serves", "an output number out of range", f"numbers from 0 to {outputs - 1}")
         # Rows are computed by `steady_exp`, which is accurate down to exponents of -700. Those of rows go down to -cap.
         if not (rate > 0 and 0 < cap <= 700):
             faults.add(str(path), "rate", f"{rate} and cap {cap}", "a rate above 0, a cap between 0 and 700")

@@ -189,9 +189,9 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
     set_up_map(axes, placed[0].axes, () if streets is None else placed[-1].places[streets])
     # Outputs beyond the radius are crosses, because pale and grey dots look the same on some screens.
     for mask, colour, marker, name in (
-        (is_near, MARK, "o", f"weighed freely: within {options.exponential_beyond:g} {data.unit}"),
+        (is_near, MARK, "o", f"optimised freely: within {options.exponential_beyond:g} {data.unit}"),
         (~is_near & ~is_far, PALE, "o", "by the exponential form"),
-        (is_far, LINE, "X", f"all alike: beyond {options.obfuscation_radius:g} {data.unit}"),
+        (is_far, LINE, "X", f"all equal: beyond {options.obfuscation_radius:g} {data.unit}"),
     ):
         is_raster = len(x) > MAX_VECTOR_MARKS
         axes.scatter(x[mask], y[mask], s=60, color=colour, marker=marker, label=name, rasterized=is_raster, **RIM)
@@ -281,10 +281,10 @@ def _range_section(problem: LRGeoInstance, figure: Figure) -> Section:
     options, unit = problem.declared.lr_geo, problem.data.unit
     user = problem.data.records.label(int(problem.users[_pick_user(problem)]))
     lead = (
-        f"One user, {user}. Its own matrix has a row for every place of the LR set, those "
-        f"within a path of {options.radius:g} {unit}. In such a row the outputs within {options.exponential_beyond:g} "
-        f"{unit} are weighed freely, those up to {options.obfuscation_radius:g} {unit} fall off by the exponential "
-        "form, and beyond that all are alike."
+        f"One user, {user}. Its own matrix has a row for every place of the LR set, those within a path of "
+        f"{options.radius:g} {unit}. In such a row the outputs within {options.exponential_beyond:g} {unit} are "
+        f"optimised freely, those up to {options.obfuscation_radius:g} {unit} fall off by the exponential form, and "
+        "beyond that all are equal."
     )
     return figure_section("LR set and range", figure, lead)
 
@@ -298,9 +298,9 @@ def _server_section(problem: LRGeoInstance, figure: Figure) -> Section:
     counts = table("What each user sent", header, rows, total=len(problem.users))
     lead = (
         "Coefficients of each user's program: distances between the places of its LR set, and for each of them and "
-        "every output a distance, a cost, and whether it is weighed freely. Rows come in random order and unnamed, as "
-        "in the picture; the server sends a matrix back. This hides names, not users: who knows the map can find the "
-        "place from such numbers (privopt audit says how often)."
+        "every output a distance, a cost, and whether it is optimised freely. Rows come in random order and unnamed, "
+        "as in the picture; the server sends a matrix back. This hides names, not users: anyone who knows the map can "
+        "find the place from such numbers (privopt audit says how often)."
     )
     picture = drawing("Distances as the server saw them", figure)
     return pair_section("What the server saw", [picture, counts], lead)

@@ -83,7 +83,7 @@ def solve(
     """
     central = assemble(packages, terms)
     if context.remaining == 0.0:
-        raise StoppedError("the time limit came before anything feasible was found; nothing written")
+        raise StoppedError("the time limit was reached before anything feasible was found; nothing written")
     context.report(f"{number_of(len(packages), 'user')}, {number_of(len(central.columns), 'shared column')}")
     needed = program_bytes(central)
     if needed > context.free_memory:
@@ -153,7 +153,7 @@ def _solve_by_benders(
         remaining = context.remaining
         start = interior_start(form, None if remaining is None else SHARE_OF_TIME * remaining)
         if start is None and remaining is not None:
-            raise StoppedError("the whole program did not come in its share of the time")
+            raise StoppedError("the whole program was not solved in its share of the time")
     solution = Benders(solver="highs").solve(form, blocks, context, start=start)
     # The program's costs were divided by `scale`, so its values are multiplied by it again.
     scale = central.scale

@@ -66,7 +66,7 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
         error = float(np.abs(kernel @ x - 1.0).max())
         # The error must be small next to `step`. Written with `not`, so that a sum that is NaN is refused as well.
         if not error <= step / 16:
-            raise SolverError(f"rows sum to one up to {error:.1e} only")
+            raise SolverError(f"rows sum to one only up to {error:.1e}")
         # With the weights known, the largest cap at which the smallest entry is still large next to rounding.
         allowed = math.log(float(TOTAL) * float(x.min()) * step / ROUNDING_TIMES)
         if cap <= allowed:

@@ -111,7 +111,10 @@ class UploadRound:
             # Parsed before the lock is taken, because a large package takes long and others would wait.
             package = from_bytes(Package, raw, largest=self.largest)
         except (InputError, ValueError, MemoryError) as error:
-            return HTTPStatus.BAD_REQUEST, f"package must be one, got other bytes: {error}".encode()
+            return (
+                HTTPStatus.BAD_REQUEST,
+                f"the body must be a package of this protocol, got other bytes: {error}".encode(),
+            )
         # A package has rows for some of the map's records, and columns for all of its outputs.
         rows, outputs = package.reach.shape
         if not 0 < rows <= self.records or outputs != self.outputs:
@@ -411,7 +414,7 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
     try:
         repaired = client.accept(answer, problem.data.epsilon)
     except CertificationError:  # its own text names records around the user
-        raise CertificationError(f"{url}: the answer could not be made to keep the promise") from None
+        raise CertificationError(f"{url}: the answer could not be repaired to satisfy the guarantee") from None
     release = client.around.matrix(repaired.weights, problem.data)
     release.write(folder)
     return release

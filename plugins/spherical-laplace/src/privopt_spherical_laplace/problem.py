@@ -169,7 +169,7 @@ class SphereInstance:
         }
         for name, (value, table) in source_by_key.items():
             if value is not None and table.points is None:
-                faults.add(file, name, "a value", "outputs.points beside it")
+                faults.add(file, name, "a value", "outputs.points with it")
         faults.check()
         if outputs.digits is not None:
             return cls(declared=declared, rounding=Digits(outputs.digits))

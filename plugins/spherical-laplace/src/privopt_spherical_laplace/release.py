@@ -105,7 +105,7 @@ class SphereRelease(PositionRelease):
             raise InputError([Fault(str(path), "", f"{len(table)} rows", "one row")])
         epsilon, radius, kind, argument = table.row(0)
         if (kind, argument) != describe_outputs(problem):
-            raise DoesNotHoldError(f"{LAW}: other outputs than those of the problem")
+            raise DoesNotHoldError(f"{LAW}: the outputs are not those of the problem")
         try:
             rates = _read_number(epsilon), _read_number(radius)
         except ValueError:

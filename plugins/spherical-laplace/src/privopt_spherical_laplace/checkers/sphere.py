@@ -92,9 +92,13 @@ class Sphere:
         self.epsilon = number(problem.table("privacy", "epsilon")["epsilon"])
         # The last argument of need() is the exit code: 2 if a claim cannot be checked, by default 1 if it is false.
         need(SMALLEST <= self.epsilon <= LARGEST, "problem: privacy.epsilon: expected 1e-6 to 1e6", 2)
-        need(problem.tables.get("distance", {}).get("kind", "haversine") == "haversine", "problem: distance.kind", 2)
+        need(
+            problem.tables.get("distance", {}).get("kind", "haversine") == "haversine",
+            "problem: distance.kind: expected haversine",
+            2,
+        )
         utility = problem.tables.get("utility", {})
-        need(utility.get("kind", "distance") == "distance", "problem: utility.kind", 2)
+        need(utility.get("kind", "distance") == "distance", "problem: utility.kind: expected distance", 2)
         self.is_remapped = utility.get("remap", "prior" in utility)
         # Points may be listed in [records] instead of [outputs], but not in both.
         is_of_records = "records" in problem.tables
@@ -111,7 +115,11 @@ class Sphere:
         """Return the rows of a table in the release folder, which must have exactly this header."""
         with (self.folder / name).open(encoding="utf8", newline="") as file:
             first, *rows = csv.reader(file, strict=True)
-        need(first == header and all(len(row) == len(header) for row in rows), f"{name}: another header", 2)
+        need(
+            first == header and all(len(row) == len(header) for row in rows),
+            f"{name}: expected the header {','.join(header)}, and rows like it",
+            2,
+        )
         return rows
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
@@ -128,15 +136,15 @@ class Sphere:
         need(kind == self.kind, f"law.csv: outputs {kind!r}, the problem has {self.kind!r}")
         if self.kind == "digits":
             is_stated = type(self.output) is int and 0 <= self.output <= 9 and argument == str(self.output)
-            need(is_stated, f"law.csv: digits {argument!r}")
+            need(is_stated, f"law.csv: digits {argument!r}, the problem has {self.output!r}")
             self.side = Fraction(1, 10**self.output)
         elif self.kind == "grid":
             # The side divides 90 degrees, so that rows of cells end at the poles.
             self.side = number(self.output)
             is_stated = rational(argument) == self.side and self.side > 0 and (90 / self.side).denominator == 1
-            need(is_stated, f"law.csv: grid {argument!r}")
+            need(is_stated, f"law.csv: grid {argument!r}, the problem has {self.output!r}")
         else:
-            need(argument == "", f"law.csv: points {argument!r}")
+            need(argument == "", f"law.csv: expected no argument for points, got {argument!r}")
             self._check_remap()
         has_remap = (self.folder / "remap.csv").exists()
         need(has_remap == self.is_remapped, "remap.csv: expected exactly if the problem asks for a remap")
@@ -148,13 +156,13 @@ class Sphere:
         names = self.columns.get("id", "id")
         parts = [table[name] for name in ([names] if isinstance(names, str) else names)]
         ids = ["/".join(cell.strip() for cell in cells) for cells in zip(*parts, strict=True)]
-        need(len({*ids}) == len(ids), f"{self.output}: an id twice", 2)
+        need(len({*ids}) == len(ids), f"{self.output}: a repeated id", 2)
         if "prior" in self.problem.tables.get("utility", {}):
             self.problem.columns(self.problem.tables["utility"]["prior"])
         if self.is_remapped:
             rows = self._read_table("remap.csv", ["point", "report"])
-            need([row[0] for row in rows] == ids, "remap.csv: other points than the problem's")
-            need({row[1] for row in rows} <= {*ids}, "remap.csv: reports that are no points")
+            need([row[0] for row in rows] == ids, "remap.csv: the points are not the problem's")
+            need({row[1] for row in rows} <= {*ids}, "remap.csv: a report is not one of the points")
 
     def privacy(self) -> str:
         """Check that the rate is at most epsilon, and that the sphere is the one on which distances are measured.
