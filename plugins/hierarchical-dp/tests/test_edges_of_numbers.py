@@ -194,7 +194,7 @@ def test_large_weights_are_coarsened_or_refused():
     grid, relaxed = relax_counts(tree, large_values, total=2**56, weights=[1, 1])
     assert grid == 1
     assert relaxed[0][0, 0] == 2**56
-    with pytest.raises(UsageError, match="pass 64 bits"):
+    with pytest.raises(UsageError, match="exceed 64 bits"):
         largest_weight(tree, [level * 16 for level in large_values], 2**60)
 
 

@@ -135,8 +135,8 @@ def test_written_table_is_read_back(tmp_path_factory, paths):
 @pytest.mark.parametrize(
     ("rows", "word"),
     [
-        ("r,,1\na,b,1\nb,a,1\n", "a circle through 'a'"),
-        ("a,b,1\nb,a,1\n", "a circle"),
+        ("r,,1\na,b,1\nb,a,1\n", "a cycle through 'a'"),
+        ("a,b,1\nb,a,1\n", "a cycle"),
         ("r,,1\nq,,1\n", "the roots 'q', 'r'"),
         ("r,,1\na,s,1\n", "parent 's' without rows"),
         ("r,,1\na,r,1\na,r,1\n", "occurs twice"),

@@ -283,7 +283,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         lines += [
             f"hierarchy.bounds: region {entry.region!r} has a bound of {entry.bound}, but the noisy values give "
             f"{entry.estimate}: the bound is off by {abs(entry.estimate - entry.bound)}, where the noise has a "
-            f"standard error of {entry.standard_error:.3g}; the release keeps the bound"
+            f"standard error of {entry.standard_error:.3g}; the release satisfies the bound"
             for entry in contradictions[:SHOWN_CONTRADICTIONS]
         ]
         if len(contradictions) > SHOWN_CONTRADICTIONS:
@@ -367,9 +367,9 @@ class HierarchicalDP(CountsMechanism):
             return lines
         return [
             *lines,
-            f"one change that is covered moves up to {delta} of the numbers that {result.method} measures, and the "
-            f"noise is for all; hierarchical-dp and top-down measure counts, of which it moves {counts_delta}, and "
-            "privopt plan shows the errors of each",
+            f"one change that the guarantee covers moves up to {delta} of the numbers that {result.method} measures, "
+            f"so all of them get more noise; hierarchical-dp and top-down measure counts, of which it moves {counts_delta}; "
+            "privopt plan shows the errors of each method",
         ]
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:

@@ -52,9 +52,9 @@ ENOUGH_SHARE: Final = 0.995
 """Another split is proposed only if its errors are below this share of the errors of the problem's own split."""
 WASTED: Final = 1.1
 """The ratio of the errors of a file's split to those of the default split above which `solve` warns the owner."""
-SPARSE: Final = "Before cells are made non-negative: where most are empty releases err less."
+SPARSE: Final = "Before cells are made non-negative: if most are empty, releases err less."
 NOISE_ALONE: Final = (
-    "These are errors of unbiased estimates, before counts are made non-negative: where most sizes are empty releases "
+    "These are errors of unbiased estimates, before counts are made non-negative: if most sizes are empty, releases "
     "err far less. Public counts like the secret ones in hierarchy.like give the method's own errors."
 )
 LEAVES_ONLY: Final = "leaves-only"

@@ -69,7 +69,7 @@ class HierarchyTable:
         default=None,
         secret=True,
         help='region,total: numbers of groups, checked against the leaves; or "keep": a region that is called like a '
-        "total (Total, All, Insgesamt) beside others is one like them; default: it is refused",
+        "total (Total, All, Insgesamt) next to others is treated like them; default: it is refused",
     )
     like: File | None = key(
         default=None,
@@ -77,7 +77,7 @@ class HierarchyTable:
     )
     bounds: File | None = key(
         default=None,
-        help="public: region,at_least,at_most numbers of groups (of dwellings, say), which every release keeps",
+        help="public: region,at_least,at_most numbers of groups (of dwellings, say), which every release satisfies",
     )
     exact: tuple[str, ...] | None = key(default=None, help=EXACT_HELP.format("groups"), check=check_level_names)
     sizes: int = key(help="N; size N means N or more", unit="individuals", check=between(0, 1e7))

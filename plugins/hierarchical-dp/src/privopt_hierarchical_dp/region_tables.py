@@ -222,8 +222,8 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
     for numbers, _, _ in levels:
         is_reached[numbers] = True
     if not is_reached.all():
-        # Going up from a region that the root does not reach never ends, so its ancestors form a circle.
-        actual = f"a circle through {region[int(np.argmin(is_reached))]!r}"
+        # Going up from a region that the root does not reach never ends, so its ancestors form a cycle.
+        actual = f"a cycle through {region[int(np.argmin(is_reached))]!r}"
         raise InputError([Fault(file, "parent", actual, "a tree")])
     tree, positions = Tree.arrange([(region.gather(numbers), above, repeats) for numbers, above, repeats in levels])
     ordered_rows = []

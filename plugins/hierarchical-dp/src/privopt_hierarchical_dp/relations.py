@@ -95,7 +95,7 @@ class Relation:
         alternative = "" if self.vacant else 'relation = "individuals" or '
         return (
             f"every region's number of {noun}s is published exactly, without noise: nothing hides a {noun} that "
-            "appears or vanishes, and where all have one size the counts are the true ones; "
+            "appears or vanishes, and if all have the same size, the counts are the true ones; "
             f'{alternative}"groups" hides them{" without hierarchy.exact" * bool(self.exact_levels)}'
         )
 

@@ -255,8 +255,8 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
                     spent.append(f"{name} {exact_text(budgets[level])} ({law.word} {float(scale):.4g})")
         sentences = [
             f"Published with privopt {result.privopt}, mechanism {result.mechanism}, method {result.method}: "
-            f"{measured_tables} were measured with {law.name} of sensitivity {design.delta}, under "
-            f"{budget} = {exact_text(amount)}{delta_clause}; two inputs are neighbours where {result.guarantee.scope}.",
+            f"{measured_tables} were measured with {law.name} of sensitivity {design.delta}, under {budget} = "
+            f"{exact_text(amount)}{delta_clause}; two inputs are neighbours if {result.guarantee.scope}.",
             f"Of the budget ({law.budget}) the measurements have: {'; '.join(spent)}.",
             *([f"Not measured, but sums of the level below: {', '.join(sums)}."] if sums else []),
             invariant,

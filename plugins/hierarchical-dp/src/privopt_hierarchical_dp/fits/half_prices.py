@@ -445,7 +445,7 @@ def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: In
     # The search multiplies values by weights in 64-bit integers, which wrap around silently in
     # compiled code.
     if int(weight.max()) > _largest_factor(tree, noisy, total):
-        raise ValueError("noisy values times level weights pass 64 bits: take smaller weights")
+        raise ValueError("noisy values times level weights exceed 64 bits: use smaller weights")
     sizes = noisy[0].shape[1]
     child, level, first_leaf = _number_nodes(tree, sizes)
     # One tree for each size, side by side: `.T` puts the regions of one size next to each other, as
@@ -513,7 +513,7 @@ def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
     max_factor = _largest_factor(tree, noisy, total)
     if max_factor < 1:
         raise UsageError(
-            f"{tree.regions:,} regions with noisy values of up to 1e15 and more pass 64 bits; use smaller counts, "
+            f"{tree.regions:,} regions with noisy values of up to 1e15 and more exceed 64 bits; use smaller counts, "
             "fewer regions or a larger epsilon"
         )
     return min(max_factor, 1 << 20)

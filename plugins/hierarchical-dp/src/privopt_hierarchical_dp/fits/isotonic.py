@@ -134,7 +134,7 @@ def isotonic_integers(values: Ints, *, high: Ints) -> Ints:
     values = np.ascontiguousarray(values, dtype=np.int64)
     # Rounding half up doubles a block's sum, which must still fit into 64 bits.
     if int(np.abs(values).max(initial=0)) * values.shape[1] >= 2**61:
-        raise ValueError("sums of isotonic values pass 64 bits")
+        raise ValueError("sums of isotonic values exceed 64 bits")
     return isotonic_means(values, np.ones(values.shape[1], np.int64), high=high)
 
 

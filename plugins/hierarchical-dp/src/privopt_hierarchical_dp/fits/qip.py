@@ -74,8 +74,8 @@ def refuse(tree: Tree, sizes: int, method: str, instead: str) -> None:
     nodes = tree.regions * sizes
     if nodes > MOST_NODES:
         raise UsageError(
-            f"method {method} solves an integer program with one variable for each region and size: "
-            f"{tree.regions:,} regions x {sizes:,} sizes = {nodes:,}, and at most {MOST_NODES:,} are taken; {instead}"
+            f"method {method} solves an integer program with one variable for each region and size: {tree.regions:,} "
+            f"regions x {sizes:,} sizes = {nodes:,}, but at most {MOST_NODES:,} are allowed; {instead}"
         )
 
 
@@ -263,4 +263,4 @@ def solve_exactly(
         # The solution left the close bends, where costs are only bounded from below: centre them there and widen them.
         centre = values
         reach *= 2
-    raise SolverError("the bends never caught up with the solution: the start lies too far from the optimum")
+    raise SolverError("the piecewise costs never covered the solution: the start lies too far from the optimum")

@@ -102,7 +102,7 @@ def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
         raise ValueError(f"margins must be non-negative and agree: {counts.sum()} by sizes, {totals.sum()} by regions")
     # Written with `not`, so that a course with NaN is refused as well.
     if not np.abs(course).max() < 2.0**53:
-        raise ValueError("a course must be a finite number of groups")
+        raise ValueError("cumulative counts must be finite and below 2**53")
     dealt = np.empty(course.shape, np.int64)
     _deal(course, counts, totals, dealt)
     return np.diff(dealt, axis=1, prepend=0)

@@ -239,8 +239,8 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
     if redundant:
         listed = ", ".join(name or NO_NAME for name in redundant)
         notes.append(
-            f"not taken for attributes, whose values are published: {listed}. They tell no rows apart, so they may be "
-            f"numbers that were counted, as {count} is"
+            f"not taken for attributes, whose values are published: {listed}. They distinguish no rows, so they may "
+            f"be counts, as {count} is"
         )
     # Columns that cannot be attributes are named to the owner, who may have expected them to be.
     attributes, unfit, numbering = _read_attributes(

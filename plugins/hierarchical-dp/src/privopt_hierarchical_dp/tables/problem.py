@@ -124,7 +124,7 @@ class TablesHierarchy:
     )
     tables: Mapping[str, CountTable] = key(help="what is published: one table a name")
     bounds: File | None = key(
-        default=None, help="public: region,at_least,at_most numbers of individuals, which every release keeps"
+        default=None, help="public: region,at_least,at_most numbers of individuals, which every release satisfies"
     )
     exact: tuple[str, ...] | None = key(default=None, help=EXACT_HELP.format("individuals"), check=check_level_names)
     budget: tuple[Fraction, ...] | None = key(
