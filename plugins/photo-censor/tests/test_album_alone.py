@@ -135,7 +135,7 @@ def test_real_photos(tmp_path):
     assert "NIKON COOLPIX P6000" in table[1]
 
 
-WANTED = "expected photos.classifier beside it (without one no photo is scored, and none deleted)"
+WANTED = "expected photos.classifier with it (without one no photo is scored, and none deleted)"
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,7 @@ def test_copies_have_neutral_names(holiday, tmp_path):
     assert "\nIMG_20081022_1628.jpg,photo-00" in (release.folder / "copies.csv").read_text()
     assert verify(release.folder).verdict == "proved"
     uncopied = solve("photo-censor", holiday, tmp_path / "two", Options())
-    assert any("hold a date" in line and line.endswith(": IMG_20081022_1628.jpg") for line in uncopied.warnings)
+    assert any("contain a date" in line and line.endswith(": IMG_20081022_1628.jpg") for line in uncopied.warnings)
 
 
 def test_broken_heic_is_not_a_missing_package(holiday, tmp_path, monkeypatch):

@@ -218,7 +218,7 @@ def _find_key_faults(declared: PhotoProblem, file: str) -> Faults:
         place_text = None if photos.true_location is None else "a column"  # the place is the secret
         for name, value in {**tasks, "photos.true_location": place_text, "photos.keep": keep_text}.items():
             if value is not None:
-                expectation = "photos.classifier beside it (without one no photo is scored, and none deleted)"
+                expectation = "photos.classifier with it (without one no photo is scored, and none deleted)"
                 faults.add(file, name, str(value), expectation)
         return faults
     if (privacy.top_k is None) == (privacy.deletion_budget is None):

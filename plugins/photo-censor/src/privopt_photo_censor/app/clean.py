@@ -135,7 +135,9 @@ def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path])
     reason = shortfall(problem, retained, scores)
     if reason is not None:
         key = "deletion_budget" if problem.declared.task.top_k is None else "top_k"
-        remedy = f"Other deletions may do: another privacy.{key}, a greater privacy.margin, or other photos.keep"
+        remedy = (
+            f"Other deletions may work: a different privacy.{key}, a larger privacy.margin, or a different photos.keep"
+        )
         raise CertificationError(f"{reason}; nothing written. {remedy}")
     return scores
 

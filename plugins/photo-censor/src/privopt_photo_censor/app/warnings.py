@@ -58,8 +58,8 @@ def _warn_of_scores(problem: PhotoInstance) -> list[str]:
     if max_score <= LOG_TOLERANCE:
         return []
     return [
-        f"scores go up to {max_score:.6g}, and log-probabilities to 0: they are taken for log-probabilities but for a "
-        "constant of each photo, as a classifier's logits are; of similarities or the like the ranks mean nothing"
+        f"scores go up to {max_score:.6g}, and log-probabilities to 0: they are taken for log-probabilities up to a "
+        "constant for each photo, such as a classifier's logits; for similarities and the like, ranks mean nothing"
     ]
 
 
@@ -100,7 +100,7 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
     if reasons_by_name and release.copies is None:
         reasons = " and ".join(sorted(set(reasons_by_name.values())))
         names = shorten_list([*reasons_by_name])
-        lines.append(f"names of photos kept hold {reasons}; copies (--copy-to) get names that do not: {names}")
+        lines.append(f"names of photos kept contain {reasons}; copies (--copy-to) get names that do not: {names}")
     return lines
 
 
@@ -133,7 +133,7 @@ def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
         )
     if reasons_by_name:
         reasons = " and ".join(sorted(set(reasons_by_name.values())))
-        lines.append(f"names of photos hold {reasons}: {shorten_list([*reasons_by_name])}")
+        lines.append(f"names of photos contain {reasons}: {shorten_list([*reasons_by_name])}")
     return [*lines, "post clean copies, not these files: solve with --copy-to FOLDER makes them"]
 
 

@@ -78,7 +78,7 @@ def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None
         return
     may_be_optimal = fewest > 0 and not choice.blind & choice.photos
     # Otherwise posting nothing, or a photo that rules the true place out, would be such a choice.
-    need(may_be_optimal, "objective.lower_bound: few deletions protects all places")
+    need(may_be_optimal, "objective.lower_bound: a choice with few deletions protects all places")
     has_equal_lengths = len(kinds) == len(items) and len(where) == len(values)
     need(has_equal_lengths, "proof.npz: item, values: expected as many as of kind and places", 2)
     numbers_by_kind = {PLACE: choice.gain.keys(), PHOTO: choice.photos}

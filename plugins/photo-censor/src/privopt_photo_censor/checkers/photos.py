@@ -81,7 +81,7 @@ class Photos:
         self.keep = {listed.index(photo) if isinstance(photo, str) else photo for photo in keep}
         keep_at_least = photos.get("keep_at_least", 1)
         _need_one_task(photos, options, [*self.keep], keep_at_least, true)
-        need(self.theta >= 0, "problem: one source, task, place", 2)
+        need(self.theta >= 0, "problem: expected one source of scores, one task and one true place", 2)
         self.least = max(len(self.keep), keep_at_least)
         self.whom = "margin" if self.theta else "this-classifier"
         rows = table.scores + (table.copies or [])
@@ -125,10 +125,10 @@ class Photos:
         else:
             # The copies must protect as much as the photos that were kept.
             enough = self.deleted <= self.budget and copies >= self.level
-        reason = f"{self.deleted} deletions protect {self.level} places, or take photos that shall stay"
+        reason = f"{self.deleted} deletions protect {self.level} places, or include photos that must stay"
         need(stays and enough, reason)
         others = f"{self.level} of {len(self.gain)} other places"
-        return f"{others} are as likely as the true one, or likelier"
+        return f"{others} are at least as likely as the true one"
 
     def objective(self) -> str:
         """Check that the bound is proved: no choice deletes fewer photos or, with a budget, protects more places.
@@ -142,12 +142,12 @@ class Photos:
         self.value = float(self.deleted if self.k else self.level)
         bound = self.result["objective"]["lower_bound"]
         proved = (self.folder / "proof.npz").exists()
-        need(proved == (bound is not None), "objective.lower_bound or proof.npz: alone")
+        need(proved == (bound is not None), "objective.lower_bound and proof.npz: only one of them is there")
         if bound is None:
             return f"{self.value:g}; no bound is claimed"
         is_integral = type(bound) in (int, float) and bound == int(bound)
         is_consistent = bound <= self.value if self.k else bound >= self.value
-        need(is_integral and is_consistent, f"lower_bound: {bound}")
+        need(is_integral and is_consistent, f"objective.lower_bound: {bound} is not a possible bound")
         # The claim is that no better choice exists. With a top-k, no choice protects k places with fewer deletions than
         # the bound. With a budget, no choice within it protects more places than the bound.
         if self.k:
@@ -156,7 +156,7 @@ class Photos:
             places, fewest = int(bound) + 1, max(self.least, len(self.all) - self.budget)
         choice = Choice(photos=self.all, keep=self.keep, gain=self.gain, blind=self.blind)
         check_cases(self.folder / "proof.npz", choice, places=places, fewest=fewest)
-        return f"{self.value:g}; no choice passes {bound:g}"
+        return f"{self.value:g}; no choice is better than {bound:g}"
 
     def words(self) -> str:
         """Check that the guarantee, certificate and gap in result.json equal those computed here.
@@ -238,4 +238,4 @@ def _need_one_task(
     has_one_task = {*map(type, numbers)} == {int} and true_location == true and len(sources) == len(tasks) == 1
     # All numbers must be at least 0, and top_k at least 1.
     is_valid = has_one_task and min(*numbers, options.get("top_k", 1) - 1) >= 0
-    need(is_valid, "problem: one source, task, place", 2)
+    need(is_valid, "problem: expected one source of scores, one task and one true place", 2)

@@ -97,7 +97,7 @@ def read_scores(
         has_same_copies = names == [listed[i] for i in sorted(retained)]
         is_invalid = is_invalid or not has_same_copies or len(result.copies or []) != len(retained)
     is_rectangular = len({*map(len, rows)}) == 1 and all(x < math.inf for row in rows for x in row)
-    need(is_rectangular and not is_invalid, "scores or copies: odd, or of other photos", 2)
+    need(is_rectangular and not is_invalid, "scores or copies: invalid, or of other photos", 2)
     return result
 
 
