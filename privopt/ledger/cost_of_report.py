@@ -41,9 +41,9 @@ def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
         counted: The word for what is charged, such as "draw".
     """
     return (
-        f"what holds of all reports of a subject: the guarantee of one, at {unit_price(cost)} times their number; "
-        f"each {counted} counts, whatever its position, so charges and refusals reveal nothing of it"
-        f"{window_text(limit)}"
+        f"the guarantee for all reports of a subject: that of one report, at {unit_price(cost)} times their number; "
+        f"each {counted} counts, whatever its position, so charges and refusals reveal nothing about "
+        f"it{window_text(limit)}"
     )
 
 

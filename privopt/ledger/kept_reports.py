@@ -38,16 +38,16 @@ FORM: Final = Form(
 charged a report. ``seal`` is an HMAC of the row's other values."""
 
 SEQUENCE: Final = (
-    "what holds of all reports of a subject: which places they are of is protected, epsilon times the sum of the "
-    "distances between the places, each counted once; not protected is which of its visits were to the same place, and "
-    "how many places there were: equal reports, charges and refusals reveal it"
+    "the guarantee for all reports of a subject: which places they are about is protected, at epsilon times the sum "
+    "of the distances between the places, each counted once; which of its visits were to the same place, and how many "
+    "places there were, is not protected: equal reports, charges and refusals reveal it"
 )
 """The guarantee of a sequence of kept reports."""
 
 WITHIN: Final = (
-    "a place is a cell of a fixed public map, and its report is given again near the cell's centre: epsilon protects "
-    "the position among those of one cell that are near the same centres, and anyone who knows positions at which "
-    "reports were or were not renewed learns the cell and which centres are near"
+    "a place is a cell of a fixed public map, and its report is repeated near the cell's centre: epsilon protects the "
+    "position among those of one cell that are near the same centres, and anyone who knows positions at which reports "
+    "were or were not renewed learns the cell and which centres are near"
 )
 """The part of that guarantee that still holds if a kept report is also repeated near its cell."""
 

@@ -179,7 +179,7 @@ def test_protects_both_ends_of_a_trip(town, tmp_path):
     trips = gpd.GeoDataFrame({"n": [1, 2], **end_points}, geometry="from_")
     trips.to_parquet(tmp_path / "t.parquet", write_covering_bbox=True)
     summary = apply(town, tmp_path / "t.parquet", tmp_path / "half.parquet", Secret.of(geometry="from_"))
-    assert_mentions(summary.warnings[0], "column there", "nothing protects")
+    assert_mentions(summary.warnings[0], "column there", "not protected")
     secret = Secret.of(geometry="there")
     summary = apply(town, tmp_path / "half.parquet", tmp_path / "both.parquet", secret, ApplyOptions(prefix="end"))
     assert not summary.warnings

@@ -123,7 +123,7 @@ def test_weaker_release_says_so():
     with pytest.warns(po.PrivoptWarning, match=r"up to 1.2 km"):
         near_release.apply({"id": ["a"]}, id="id")
     no_guarantee = evolve(near_release.guarantee, kind="none")
-    assert [line.partition(":")[0] for line in describe_limits(no_guarantee)] == ["nothing holds"]
+    assert [line.partition(":")[0] for line in describe_limits(no_guarantee)] == ["no guarantee"]
 
 
 def test_changed_release_is_not_saved(release, tmp_path):

@@ -263,7 +263,7 @@ def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
     charger.begin(batch)
     # Without its record the batch could be continued with another table, whose reports nobody paid for.
     if charger.earlier_charges and not batch.record:
-        raise DoesNotHoldError(f"{batch.folder}: changed: {batch.name} was charged, and its record is gone")
+        raise DoesNotHoldError(f"{batch.folder}: changed: {batch.name} was charged, but its record is gone")
     batch.begin(digest)
 
 

@@ -409,9 +409,9 @@ class RowCharger:
     def sequence_of_words(self) -> str:
         """A sentence on the guarantee for all words of a subject, for rows that are charged by known words."""
         return (
-            f"what holds of all words of a subject: as much as of one, at {unit_price(self.cost)} times their number; "
-            "each row with a subject is charged for its known words, so charges and refusals show how many it has"
-            f"{window_text(self._limit)}"
+            f"the guarantee for all words of a subject: that of one word, at {unit_price(self.cost)} times their "
+            "number; each row with a subject is charged for its known words, so charges and refusals show how many "
+            f"it has{window_text(self._limit)}"
         )
 
 

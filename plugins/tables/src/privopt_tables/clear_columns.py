@@ -110,7 +110,7 @@ def check_column_options(
         ledger = "--hash-subjects KEYFILE" if dashes else "an open Ledger with a key"
         raise UsageError(
             f"{dashes}hash must be used with {key_option} KEYFILE, or with a ledger that hashes its subjects "
-            f"({ledger}): who can list the ids finds them in hashes without a key"
+            f"({ledger}): anyone who can list the ids can recover them from hashes without a key"
         )
 
 
@@ -125,15 +125,16 @@ def describe_hashes(columns: Sequence[str], dashes: str = "") -> tuple[str, ...]
         return ()
     listed = ", ".join(map(cut, columns))
     notes = [
-        f"column {listed}: hashed under a key, so that only who has the key can name an id; rows of one id still have "
-        "one hash, here and in other tables under this key, and their times and other columns may tell whose they are"
+        f"column {listed}: hashed under a key, so that only whoever has the key can name an id; rows of one id still "
+        "have one hash, here and in other tables under this key, and their times and other columns may tell whose "
+        "they are"
     ]
     # Equal hashes show how often each place was visited, and from that the places may be recognised without the key.
     if place_names := [*select_position_names(columns), *select_place_names(columns)]:
         listed = ", ".join(map(cut, place_names))
         notes.append(
-            f"column {listed}: named like places, and equal hashes show which rows were at the same place, which "
-            f"nothing protects: {dashes}drop leaves it out"
+            f"column {listed}: named like places, and equal hashes show which rows were at the same place, which is "
+            f"not protected: {dashes}drop leaves it out"
         )
     return tuple(notes)
 

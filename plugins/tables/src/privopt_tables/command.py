@@ -123,9 +123,11 @@ def utf8_each(context: click.Context, parameter: click.Parameter, values: tuple[
     type=float,
     callback=positive,
     metavar="KM",
-    help="With --sticky, against the noise of GPS: a kept report is repeated while the position is at most KM from the "
-    "centre of its cell. A cell is all that one record is nearest to. KM is half a cell's diagonal plus the noise, or "
-    "more. Who knows where reports were renewed learns the cell, and which centres are near.",
+    help=(
+        "With --sticky, against the noise of GPS: a kept report is repeated while the position is at most KM from the "
+        "centre of its cell. A cell is all that one record is nearest to. KM is half a cell's diagonal plus the "
+        "noise, or more. Anyone who knows where reports were renewed learns the cell, and which centres are near."
+    ),
 )
 @click.option(
     "--text",
@@ -177,14 +179,16 @@ def utf8_each(context: click.Context, parameter: click.Parameter, values: tuple[
     metavar="COLUMN",
     multiple=True,
     callback=utf8_each,
-    help="Replace this column's ids by keyed hashes: rows of one id stay together, and only who has the key can tell "
-    "whose they are.",
+    help=(
+        "Replace this column's ids by keyed hashes: rows of one id stay together, and only whoever has the key can "
+        "tell whose they are."
+    ),
 )
 @click.option(
     "--hash-key",
     type=PATH,
     metavar="KEYFILE",
-    help="The key of --hash, made where there is none. Default: one derived from the key of --hash-subjects.",
+    help="The key of --hash, created if missing. Default: one derived from the key of --hash-subjects.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Counts of rows, reports and refusals on standard output.")
 @QUIET

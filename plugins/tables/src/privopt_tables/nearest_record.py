@@ -95,11 +95,11 @@ class Strays:
         heading = "MOST OF THE TABLE IS OUTSIDE THE MAP: " if is_majority else ""
         positions = number_of(self.position_count, "position")
         return (
-            f"{heading}{self.stray_count:,} of {positions} more than {self.reach:.4g} km from every "
-            f"record, farther than the records reach (the farthest {self.max_distance:,.0f} km). Each was reported as "
-            "what is nearest, which says nothing of where it is. Is this a release of another place, are columns "
-            "swapped, or positions missing? (--max-snap KM leaves such rows without a report; only the table's owner "
-            "sees this)",
+            f"{heading}{self.stray_count:,} of {positions} more than {self.reach:.4g} km from every record, farther "
+            f"than the records reach (the farthest {self.max_distance:,.0f} km). Each was reported as the nearest "
+            "record, which says nothing about where it is. Is this a release of another place, are columns swapped, "
+            "or positions missing? (--max-snap KM leaves such rows without a report; only the table's owner sees "
+            "this)",
         )
 
 

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-BETWEEN_RECORDS: Final = "what holds is between records: a position is reported as if it were its nearest record"
+BETWEEN_RECORDS: Final = "the guarantee is between records: a position is reported as if it were its nearest record"
 """A note on what the guarantee of a release over records means for other positions."""
 
 
@@ -103,18 +103,18 @@ def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
     """Return a note on each limit of the guarantee for a table's rows, or nothing if it covers all records."""
     # A release without a guarantee gets a note on that alone.
     if guarantee.kind == NOTHING:
-        return ("nothing holds: reports of this release may reveal what they were drawn for",)
+        return ("no guarantee: reports of this release may reveal what they were drawn for",)
     sentences = []
     # Mechanisms that release a separate matrix for each user have this scope.
     if guarantee.scope == "own-matrix":
         sentences.append(
-            "what holds is inside each user's own matrix: nothing is promised between rows of different users"
+            "the guarantee is within each user's own matrix: nothing is promised between rows of different users"
         )
     within = guarantee.extra.get("neighbours_within")
     if within is not None:
         unit = guarantee.unit.removeprefix("per ")
         sentences.append(
-            f"what holds is between records up to {within:g} {unit} apart: nothing is promised beyond that"
+            f"the guarantee is between records up to {within:g} {unit} apart: nothing is promised beyond that"
         )
     return tuple(sentences)
 

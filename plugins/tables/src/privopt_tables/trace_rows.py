@@ -356,13 +356,13 @@ class Tracer:
         )
         total_clause = f", up to {total} in one table" if total else ""
         slack_clause = (
-            f", which counts {self.slack_mm} mm more than it is where the two differ, for tests go by whole millimetres"
+            f", which counts {self.slack_mm} mm more than it is if the two differ, because tests use whole millimetres"
             if self.slack_mm
             else ""
         )
         return (
-            f"what holds of all reports of a subject: epsilon {first} for the first, {segment} for each segment up to "
-            f"the next fresh one{total_clause}, times the greatest distance between two traces in that "
-            f"segment{slack_clause}; one that has not ended tells {stay}, and is charged like the others; charges "
-            "follow from the rows that there are and from earlier reports"
+            f"the guarantee for all reports of a subject: epsilon {first} for the first, {segment} for each segment "
+            f"up to the next fresh one{total_clause}, times the greatest distance between two traces in that "
+            f"segment{slack_clause}; one that has not ended costs {stay}, and is charged like the others; charges "
+            "depend only on which rows there are and on earlier reports"
         )

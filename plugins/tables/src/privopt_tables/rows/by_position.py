@@ -48,11 +48,15 @@ UNIT_ROWS: Final = 5_000
 
 _READING_PRECISION: Final = "to the millimetre (degrees: to 1e-7, so two may be taken for up to 17.2 mm farther apart)"
 _EVERYWHERE_NOTES: Final = {
-    2: "what holds is between points of streets, in the lengths of ways along them: a position is read "
-    f"{_READING_PRECISION} and reported as the nearest such point, so two positions, however near, may be "
-    "distinguished as the streets that they are nearest to",
-    3: f"what holds is between positions as they are read, {_READING_PRECISION}, in the lengths of ways inside the "
-    "region; a position outside is reported as the nearest point of its rim",
+    2: (
+        "the guarantee is between points of streets, by the lengths of paths along them: a position is read "
+        f"{_READING_PRECISION} and reported as the nearest such point, so two positions, however close, may be "
+        "distinguished as well as their nearest streets"
+    ),
+    3: (
+        f"the guarantee is between positions as they are read, {_READING_PRECISION}, by the lengths of paths inside "
+        "the region; a position outside is reported as the nearest point of its boundary"
+    ),
 }
 """Notes on the guarantee of a release that holds at every point, by the number of corners of the simplices of its
 region (2 for segments of streets, 3 for triangles of an area)."""

@@ -259,7 +259,7 @@ class WordProtector(RowProtector):
             public = "how many known words a sentence has, and their order, stay visible"
         epsilon = "" if guarantee.epsilon is None else f" epsilon {exact_text(Fraction(guarantee.epsilon))} times"
         sentence = (
-            f"what holds of a sentence adds up over its words,{epsilon} the sum of their distances, between tables "
-            f"whose rows have, row by row, the same {shared}: {public}"
+            f"the guarantee for a sentence adds up over its words,{epsilon} the sum of their distances, between "
+            f"tables whose rows have, row by row, the same {shared}: {public}"
         )
         return (*super().notes(guarantee), sentence)

@@ -275,10 +275,10 @@ class RowProtector(ABC):
                 "the same place, so leave it out"
                 for name in hashed_copies
             ),
-            *_exposed_columns_warning(copies, "equal to what is protected, which nothing protects there"),
-            *_exposed_columns_warning(self.secret.geometries, "of geometries, which nothing protects"),
-            *_exposed_columns_warning(positions, "named like positions, which nothing protects"),
-            *_exposed_columns_warning(places, "named like places, which may reveal where and which nothing protects"),
+            *_exposed_columns_warning(copies, "equal to what is protected, but not protected there"),
+            *_exposed_columns_warning(self.secret.geometries, "of geometries, which are not protected"),
+            *_exposed_columns_warning(positions, "named like positions, which are not protected"),
+            *_exposed_columns_warning(places, "named like places, which may reveal positions and are not protected"),
         )
 
 
@@ -293,8 +293,8 @@ def _describe_several_positions(count: int, guarantee: Guarantee) -> tuple[str, 
         return ()
     epsilon = "" if guarantee.epsilon is None else f" epsilon {exact_text(Fraction(guarantee.epsilon))} each:"
     return (
-        f"what holds of a row adds up over its {count} positions,{epsilon} between tables in "
-        "which the same rows have usable positions, for a row is reported completely or not at all",
+        f"the guarantee for a row adds up over its {count} positions,{epsilon} between tables in which the same rows "
+        "have usable positions, because a row is reported completely or not at all",
     )
 
 

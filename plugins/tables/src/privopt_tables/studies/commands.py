@@ -51,16 +51,18 @@ __all__ = ["curve", "explore", "init"]
 @click.option("--geometry", metavar="COLUMN", callback=utf8, help="With --points: positions in one column.")
 @click.option("--ids", type=PATH, metavar="FILE", help="With --vectors: the words, a line each.")
 @click.option("--box", metavar="S,W,N,E", help="Only the streets inside, in degrees.")
-@click.option("--walk", is_flag=True, help="Footways too, and every way both ways.")
+@click.option("--walk", is_flag=True, help="Footways too, and every street in both directions.")
 @click.option("--bends", is_flag=True, help="Keep nodes that merely bend a street.")
 @click.option("--ferries", is_flag=True, help="Take the lines of ferries too.")
-@click.option("--one-way", is_flag=True, help="Travel along one-way streets is the loss; places without a way back go.")
+@click.option(
+    "--one-way", is_flag=True, help="The loss is travel along one-way streets; places without a way back are left out."
+)
 @click.option("--count", metavar="COLUMN", help="Of a table of counts: how many individuals a row counts.")
 @click.option("--persons", is_flag=True, help="Every row is one individual, although a column looks like counts.")
 @click.option("--total", "totals", multiple=True, metavar="COLUMN=VALUE", help="A total, whose rows are not read.")
-@click.option("--keep-totals", is_flag=True, help="Values that look like totals are categories like others.")
+@click.option("--keep-totals", is_flag=True, help="Values that look like totals are categories like any other.")
 @click.option("--out", type=PATH, required=True, metavar="PROBLEM.toml", help="File to write.")
-@click.option("--within", type=float, callback=positive, metavar="KM", help="Hide people this near to one another.")
+@click.option("--within", type=float, callback=positive, metavar="KM", help="Hide people this close to one another.")
 @click.option(
     "--factor", type=float, default=4.0, show_default=True, metavar="F", help="Change of odds there, at most."
 )

@@ -161,7 +161,7 @@ def draw_curves(
         raise refusals.error
     if "stopped" in statuses and all(point.loss is None for points in points_by_mechanism.values() for point in points):
         cause = "an interrupt" if received_signals else "the time limit"
-        raise StoppedError(f"{cause} came before anything was found; nothing written")
+        raise StoppedError(f"{cause} ended the run before anything was found; nothing written")
     notes = _share_bounds(lines, points_by_mechanism)
     loss_unit, distance_unit = lines[0].units
     return Curves(
@@ -333,8 +333,8 @@ def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Poi
                 elif point.loss is not None:
                     epsilon, previous_epsilon = float(point.epsilon), float(previous.epsilon)
                     notes.append(
-                        f"{line.name} loses more at epsilon {epsilon:.4g} than at {previous_epsilon:.4g}: "
-                        "it seeks no optimum, so nothing makes its loss fall"
+                        f"{line.name} loses more at epsilon {epsilon:.4g} than at {previous_epsilon:.4g}: it does not "
+                        "optimise, so its loss need not fall"
                     )
             points[index] = _set_bound(points[index], bounds[line.guarantee][index], line.gap)
     return notes

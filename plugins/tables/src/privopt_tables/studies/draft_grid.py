@@ -91,7 +91,7 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
     note += f", rounded outward to {LATTICE_DEGREES:g} degrees: this file reveals that much of the table"
     if max(height_km, width_km) > WIDE_GRID_KM:
         extent = f"{max(height_km, width_km):,.0f} km"
-        note += f"; they spread over {extent}, and cells so wide hide whole towns: are some wrong?"
+        note += f"; they spread over {extent}, and cells this wide hide whole towns: are some positions wrong?"
     if position_count < MIN_POSITIONS:
         note += f"; of {position_count} positions that may be too much: state a grid of your own"
     return grid, note

@@ -358,7 +358,7 @@ def _median_spacing(data: MetricData) -> float:
     distances = np.concatenate(min_distances)
     distances = distances[np.isfinite(distances)]
     if not distances.size:
-        actual = f"{count} records at one place, or out of reach of one another"
+        actual = f"{count} records at one place, or unreachable from one another"
         raise InputError([Fault(data.records.source, "", actual, "places apart from one another")])
     return float(np.median(distances))
 

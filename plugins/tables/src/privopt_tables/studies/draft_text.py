@@ -35,7 +35,7 @@ def format_problem(
     comments_by_table = {"records": notes, "privacy": [f"epsilon {line}" for line in meaning[:1]] + list(meaning[1:])}
     hints_by_table = {
         "distance": ["euclidean | haversine | graph | matrix: what epsilon is per"],
-        "privacy": ["neighbours_within = ... promises less, to pairs so near alone, and solves faster"],
+        "privacy": ["neighbours_within = ... promises less, only for pairs that close, and solves faster"],
         "utility": [
             "distance | travel-cost | matrix: what an error costs; prior = a table id,p of probabilities, public too",
             'per_km = { cost = 0.8, unit = "minutes" } states a loss in km in the unit of its readers too',
