@@ -58,6 +58,16 @@ def format_digits(value: float, digits: int = 3) -> str:
     return f"{rounded.normalize():,f}" if has_few_zeros else f"{value:.{digits}g}"
 
 
+def format_percent(share: float) -> str:
+    """Return a share as a percentage with three digits, or "under 0.001 %" if it is smaller but not 0.
+
+    >>> format_percent(0.98654), format_percent(0.0), format_percent(1e-9)
+    ('98.7\\xa0%', '0\\xa0%', 'under 0.001\\xa0%')
+    """
+    # No-break spaces keep a number and its per cent sign on one line.
+    return "under 0.001\u00a0%" if 0 < share < 1e-5 else f"{format_digits(100 * share)}\u00a0%"
+
+
 def card(title: str, facts: Mapping[str, Any]) -> str:
     """Return an HTML table of facts with a title.
 

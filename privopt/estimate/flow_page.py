@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 
 from privopt.arrays import Figure
+from privopt.declare.notebook import format_percent
 from privopt.errors import number_of
 from privopt.estimate.flows import Flows
-from privopt.estimate.page import format_percent
 from privopt.interfaces.reporting import Section
 from privopt.report.page import figure_section, table_section
 from privopt.report.templates import render
@@ -49,8 +49,9 @@ def flow_page(flows: Flows, opened: OpenedFolder, reports: str) -> str:
         opened: The release that the reports were drawn from.
         reports: Name of the table of trips.
     """
+    skipped = f"; {number_of(flows.skipped, 'row')} lacked one" if flows.skipped else ""
     lead = (
-        f"Estimated from {number_of(flows.n, 'trip')} with both reports; {number_of(flows.skipped, 'row')} lacked one. "
+        f"Estimated from {number_of(flows.n, 'trip')} with both reports{skipped}. "
         f"The intervals aim at containing all true shares at once in {100 * flows.confidence:.4g}\u00a0% of cases. "
         "That was measured for some kinds of trips, and is not proved (below)."
     )

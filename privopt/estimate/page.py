@@ -8,14 +8,14 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from privopt.arrays import Figure, Floats
-from privopt.declare.notebook import format_digits
+from privopt.declare.notebook import format_percent
 from privopt.errors import number_of
 from privopt.estimate.shares import SMOOTH, Estimate
 from privopt.interfaces import Channel
 from privopt.interfaces.abilities import channel_of
 from privopt.interfaces.reporting import Layer, Section
 from privopt.numbers.distances import position_text
-from privopt.report.charts import draw_maps, rows_of
+from privopt.report.charts import draw_maps, orient_map, rows_of
 from privopt.report.map_files import point_features
 from privopt.report.page import figure_section, table_section
 from privopt.report.templates import render
@@ -66,11 +66,11 @@ def interval_figure(estimate: Estimate) -> Figure:
     figure, axes, positions = rows_of(names, "share of the people (%)", width=7.2, row=0.18)
     low, high, shares = (100.0 * values[largest] for values in (estimate.low, estimate.high, estimate.shares))
     axes.hlines(positions, low, high, linewidth=2, color=MARK)
-    axes.plot(shares, positions, "o", ms=4, label="estimated, with its interval")
+    axes.plot(shares, positions, "o", ms=5, label="estimated, with its interval")
     max_value = max(high.max(), shares.max())
     if estimate.reported is not None:
         reported = 100.0 * estimate.reported[largest]
-        axes.plot(reported, positions, "x", ms=4, label="reported")
+        axes.plot(reported, positions, "x", ms=7, mew=2, label="reported")
         max_value = max(max_value, reported.max())
     # The axis begins at 0, because intervals without width would have no scale.
     axes.set_xlim(-0.03 * max_value, 1.05 * max_value)
@@ -92,8 +92,9 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
     holds += ", if shares are smooth over the map" if estimate.assumption else ""
     # Measured, not proved: docs/benchmarks/city.md.
     few_reports = " With few reports they hold less often." if estimate.assumption else ""
+    skipped = f"; {number_of(estimate.skipped, 'row')} had none" if estimate.skipped else ""
     lead = (
-        f"Estimated from {number_of(estimate.n, 'report')}; {number_of(estimate.skipped, 'row')} had none. "
+        f"Estimated from {number_of(estimate.n, 'report')}{skipped}. "
         f"{holds}{'' if estimate.intervals == 'finite-sample' else ', if there are many reports'}.{few_reports}"
     )
     method = f"Method: {estimate.method}{estimate.gaps}; {estimate.intervals} intervals."
@@ -126,18 +127,13 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
     )
 
 
-def format_percent(share: float) -> str:
-    """Format a share as a percentage with three digits; positive shares below 0.001 % are shown as "under 0.001 %"."""
-    return "under 0.001\u00a0%" if 0 < share < 1e-5 else f"{format_digits(100 * share)}\u00a0%"
-
-
 def _position_texts(channel: Channel) -> list[str]:
     """Return each record's position as text."""
     assert channel.coordinates is not None  # callers have checked
     kind, coordinates = (
         ("geographic", channel.coordinates[:, ::-1]) if channel.geographic else ("planar", channel.coordinates)
     )
-    return [position_text(x, y, kind) for x, y in coordinates.tolist()]
+    return [position_text(x, y, kind, channel.coordinate_unit) for x, y in coordinates.tolist()]
 
 
 def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
@@ -170,15 +166,7 @@ def map_figure(estimate: Estimate, channel: Channel) -> Figure:
         # The scale ends at a quantile, so that a few large shares do not make all others look alike.
         upper = 100.0 * max(*(float(np.quantile(values, 0.995)) for values in shares.values()), 1e-12)
     assert channel.coordinates is not None  # callers have checked
-    # Latitude and longitude become y and x.
-    places = channel.coordinates[:, ::-1] if channel.geographic else channel.coordinates
-    return draw_maps(
-        {title: 100.0 * values for title, values in shares.items()},
-        places,
-        ("longitude (degrees)", "latitude (degrees)") if channel.geographic else ("x (km)", "y (km)"),
-        label,
-        upper=upper,
-        streets=channel.streets,
-        latitude=float(places[:, 1].mean()) if channel.geographic else None,
-        size=(8.4, height),
-    )
+    places, labels, latitude = orient_map(channel.coordinates, "" if channel.geographic else channel.coordinate_unit)
+    values_by_title = {title: 100.0 * values for title, values in shares.items()}
+    frame: dict[str, Any] = {"streets": channel.streets, "latitude": latitude, "size": (8.4, height)}
+    return draw_maps(values_by_title, places, labels, label, upper=upper, **frame)

@@ -29,6 +29,7 @@ class Channel:
             has no distances.
         unit: The unit of ``distances``.
         coordinates: (N, 2) positions of the secrets on a map, latitude and longitude or x and y; None without a map.
+        coordinate_unit: The unit of x and y.
         geographic: Whether the coordinates are degrees.
         streets: (E, 2) indices of the inputs that each street joins, for maps; None without streets.
     """
@@ -40,6 +41,7 @@ class Channel:
     distances: Callable[[Ints], Floats] | None = None
     unit: str = ""
     coordinates: Floats | None = None
+    coordinate_unit: str = "km"
     geographic: bool = False
     streets: Ints | None = None
 

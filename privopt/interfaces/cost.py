@@ -239,7 +239,8 @@ def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> 
     # Only epsilon bounds a change of odds directly; rho and (epsilon, delta) get no such sentence.
     if unit and account == EPSILON:
         distance = unit.removeprefix("per ")
-        pair, exponent = f"two secrets one {distance} apart", amount[0]
+        # A unit may say of what the distance is, "unit of distance between vectors", which would not go with "apart".
+        pair, exponent = f"two secrets one {distance.partition(' between ')[0]} apart", amount[0]
         if distance.split()[0] == "km":
             # For a unit such as "per km", the odds depend on the distance, and half a kilometre is easy to picture.
             place_pair = f"two places {float(EXAMPLE_KM):g} km apart{distance.removeprefix('km')}"

@@ -10,7 +10,7 @@ import math
 from fractions import Fraction
 from typing import ClassVar, Final, TypeVar
 
-from privopt.interfaces.notions import CURATOR, BoundedOdds, factor, in_100
+from privopt.interfaces.notions import CURATOR, BoundedOdds, describe_difference, factor, in_100
 from privopt.interfaces.release import Shift
 from privopt.interfaces.result import AGAIN, Guarantee, Result
 from privopt.numbers.exp_log_bounds import float_up
@@ -85,7 +85,7 @@ class ZCDP(BoundedOdds[R_contra]):
         epsilon, delta = cls.point(guarantee)
         rho = f"at rho = {guarantee.extra['rho_text']}, " if "rho_text" in guarantee.extra else ""
         return (
-            f"who must tell whether or not {guarantee.scope or 'one individual is in the data'} is right at most "
+            f"who must tell whether or not {describe_difference(guarantee)} is right at most "
             f"{in_100(cls.guess(guarantee))}, by chance 50 ({rho}any set of results is at most {factor(epsilon)} as "
             f"likely in the one case as in the other, plus a probability of {one_in(delta)})"
         )

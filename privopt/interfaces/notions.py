@@ -16,7 +16,17 @@ from privopt.interfaces.release import PrivacyConstraint
 from privopt.interfaces.result import AGAIN, Certificate, Guarantee, Result
 from privopt.specs import NOTHING
 
-__all__ = ["CURATOR", "USELESS_FACTOR", "BoundedOdds", "LocalDP", "NoGuarantee", "PureDP", "factor", "in_100"]
+__all__ = [
+    "CURATOR",
+    "USELESS_FACTOR",
+    "BoundedOdds",
+    "LocalDP",
+    "NoGuarantee",
+    "PureDP",
+    "describe_difference",
+    "factor",
+    "in_100",
+]
 
 
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -59,6 +69,17 @@ def in_100(share: float) -> str:
     return f"{min(1000, math.ceil(1000 * share - 1e-9)) / 10:g} times in 100"
 
 
+def _is_noun(scope: str) -> bool:
+    """Return whether the scope of a guarantee is an article and a noun, such as "one person", and not a clause."""
+    return scope.count(" ") <= 1
+
+
+def describe_difference(guarantee: Guarantee) -> str:
+    """Return a clause on how neighbouring inputs differ, after "whether or not"."""
+    scope = guarantee.scope or "one individual"
+    return f"{scope} is in the data" if _is_noun(scope) else scope
+
+
 class BoundedOdds(PrivacyConstraint[R_contra]):
     """A notion that bounds how much more likely a result is for one input than for its neighbour."""
 
@@ -71,7 +92,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
     def bound(cls, guarantee: Guarantee) -> str:
         """Return a clause on how much more likely a result can become at most."""
         return (
-            f"whether or not {guarantee.scope or 'one individual'}, every result is at most "
+            f"whether or not {describe_difference(guarantee)}, every result is at most "
             f"{factor(cls.point(guarantee)[0])} as likely in the one case as in the other"
         )
 
@@ -92,7 +113,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
     @classmethod
     def describe_attack(cls, guarantee: Guarantee) -> str:
         """Return a sentence on how often an attacker who must decide between two neighbouring inputs is right."""
-        question = f"whether or not {guarantee.scope or 'one individual is in the data'}"
+        question = f"whether or not {describe_difference(guarantee)}"
         return f"An attacker who must tell {question} is right at most {in_100(cls.guess(guarantee))}; by chance, 50."
 
     @classmethod
@@ -178,10 +199,10 @@ class LocalDP(_Additive[R_contra]):
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
         """Return a clause on how much more likely a report can become at most."""
-        return (
-            f"whatever is published is at most {factor(cls.point(guarantee)[0])} as likely with as without "
-            f"{guarantee.scope or 'one individual'}"
-        )
+        scope = guarantee.scope or "one individual"
+        # The data of one sender: it is one answer or another, never none.
+        cases = f"under {scope} as under another" if scope == "one answer" else f"with as without {scope}"
+        return f"whatever is published is at most {factor(cls.point(guarantee)[0])} as likely {cases}"
 
 
 CURATOR: Final = (

@@ -107,6 +107,9 @@ class Certificate:
 SQUARED: Final = " squared"
 """The end of the unit of an objective that sums squared differences."""
 
+COUNTED: Final = {"locations": "protected", "photos": "deleted", "choices": "published"}
+"""What was done with the items that an objective counts, by its unit."""
+
 
 @frozen(kw_only=True)
 class Bounds:
@@ -157,10 +160,10 @@ class Objective(Bounds):
 
     @property
     def measured_quantity(self) -> str:
-        """The name of the measured quantity: a loss, a count of protected or deleted items, or a fit."""
+        """The name of the measured quantity: a loss, a count of protected, deleted or published items, or a fit."""
         if self.unit.endswith(SQUARED):  # a bound on a sum of squares says nothing about single errors
             return "fit to the noisy values"
-        return {"locations": "protected", "photos": "deleted"}.get(self.unit, "loss")
+        return COUNTED.get(self.unit, "loss")
 
     @property
     def unit_in_words(self) -> str:
@@ -171,13 +174,13 @@ class Objective(Bounds):
         return unit if noun == self.unit else f"sum of squared differences, in {noun}"
 
     def unit_after(self, value: float) -> str:
-        """Return the unit in words as it follows a number, in the singular after a count of 1 photo or location.
+        """Return the unit in words as it follows a number, in the singular after a count of 1.
 
         >>> objective = Objective(value=1.0, unit="photos")
         >>> objective.unit_after(1.0), objective.unit_after(2.0)
         ('photo', 'photos')
         """
-        is_count = value == 1 and self.unit in ("locations", "photos")
+        is_count = value == 1 and self.unit in COUNTED
         return self.unit.removesuffix("s") if is_count else self.unit_in_words
 
 

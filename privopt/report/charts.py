@@ -84,6 +84,31 @@ def set_up_map(
         axes.set_axis_off()
 
 
+def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, str], float | None]:
+    """Return positions as a map shows them, and the labels of its axes.
+
+    Args:
+        coordinates: (N, 2) positions as (x, y), or as (latitude, longitude) in degrees.
+        unit: The unit of x and y; empty for degrees.
+
+    Returns:
+        (N, 2) positions as (x, y) or (longitude, latitude), the labels of both axes, and the mean latitude in degrees,
+        None for positions that are lengths.
+    """
+    if unit:
+        return coordinates, (f"x ({unit})", f"y ({unit})"), None
+    return coordinates[:, ::-1], ("longitude (degrees)", "latitude (degrees)"), float(coordinates[:, 0].mean())
+
+
+def fit_height(figure: Figure, axes: Axes) -> None:
+    """Make a figure as high as its only map needs to fill the width, at least a third of it and at most 0.8 times."""
+    aspect, (width, height) = axes.get_aspect(), axes.dataLim.size
+    assert not isinstance(aspect, str)  # that of a map is a number
+    # An inch is for the labels and the legend.
+    proportion = min(0.8, max(1 / 3, aspect * height / max(width, 1e-300)))
+    figure.set_figheight(1.0 + proportion * figure.get_figwidth())
+
+
 @use_theme
 def draw_maps(
     values_by_title: Mapping[str, Floats],

@@ -44,10 +44,15 @@ UNPROTECTED: Final = "Treat it like the secret data itself."
 RATIONAL: Final = re.compile(r"-?\d+/0*[1-9]\d*", re.ASCII)
 """Matches a quotient in a certificate's notes, but not one with a denominator of 0."""
 
+WHOLE_NUMBER: Final = re.compile(r"(?<![\w.,])\d{4,15}(?![\w,]|\.\d)", re.ASCII)
+"""Matches a whole number of four digits or more that stands alone, not in a decimal or a name."""
 
-def figure_section(title: str, figure: Figure, lead: str = "", *, narrow: Figure | None = None) -> Section:
+
+def figure_section(
+    title: str, figure: Figure, lead: str = "", *, narrow: Figure | None = None, for_experts: bool = False
+) -> Section:
     """Return a section with a title, a sentence (``lead``) and one figure; ``narrow`` is its form for telephones."""
-    return Section(title=title, lead=lead, html=drawing(title, figure, narrow=narrow))
+    return Section(title=title, lead=lead, html=drawing(title, figure, narrow=narrow), for_experts=for_experts)
 
 
 def drawing(title: str, figure: Figure, caption: str = "", *, narrow: Figure | None = None) -> Markup:
@@ -77,6 +82,7 @@ def table_section(
     *,
     total: int | None = None,
     file: str = "",
+    for_experts: bool = False,
 ) -> Section:
     """Return a section with a title, a sentence and one table.
 
@@ -87,8 +93,10 @@ def table_section(
         lead: The sentence above the table.
         total: The total number of rows, if ``rows`` are only the first.
         file: Name of the file in the release folder that has all rows; empty if there is none.
+        for_experts: Whether the section stands in the part for experts.
     """
-    return Section(title=title, lead=lead, html=table(title, header, rows, total=total, file=file))
+    html = table(title, header, rows, total=total, file=file)
+    return Section(title=title, lead=lead, html=html, for_experts=for_experts)
 
 
 def table(
@@ -110,8 +118,7 @@ def table(
     cell_rows = [tuple(row) for row in rows]
     is_long = len(cell_rows) > MAX_WHOLE_TABLE
     shown_rows = [
-        [(format_text(value, 3), _is_number(value)) for value in row]
-        for row in (cell_rows[:FIRST_ROWS] if is_long else cell_rows)
+        [format_text(value, 3) for value in row] for row in (cell_rows[:FIRST_ROWS] if is_long else cell_rows)
     ]
     total = max(total or 0, len(cell_rows))
     stream = io.StringIO()
@@ -121,9 +128,8 @@ def table(
         title=title,
         header=header,
         rows=shown_rows,
-        numeric=[
-            bool(cell_rows) and all(_is_number(row[column]) for row in cell_rows) for column in range(len(header))
-        ],
+        # All cells of a column are aligned alike, also texts such as "none" among its numbers.
+        numeric=[any(_is_number(row[column]) for row in cell_rows) for column in range(len(header))],
         width_class=_width_class(header, shown_rows),
         is_whole=not is_long and total == len(cell_rows),
         total=total,
@@ -134,16 +140,11 @@ def table(
     )
 
 
-def _width_class(header: Sequence[str], rows: Sequence[Sequence[tuple[str, bool]]]) -> str:
-    """Return the CSS class by which report.css turns rows into lists where the table would be wider than the screen.
-
-    Args:
-        header: Names of the columns.
-        rows: The shown rows. Each cell is a text and whether it is a number.
-    """
+def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return the CSS class by which report.css turns rows into lists where the table would be wider than the screen."""
     # A column is at least as wide as its longest word, and a gap of two characters follows it.
     widths = [
-        2 + max(len(word) for text in (name, *(row[column][0] for row in rows)) for word in (*_words(text), ""))
+        2 + max(len(word) for text in (name, *(row[column] for row in rows)) for word in (*_words(text), ""))
         for column, name in enumerate(header)
     ]
     # A screen of 390 pixels has room for some 44 characters, and one of 768 pixels for 80.
@@ -152,8 +153,9 @@ def _width_class(header: Sequence[str], rows: Sequence[Sequence[tuple[str, bool]
 
 def _words(text: str) -> list[str]:
     """Return the parts of a text between which a line may break, of at most 24 characters each."""
-    # A position such as 45.0085° N counts as one word. Words longer than 24 characters, such as paths, break anywhere.
-    return [word[:24] for word in text.replace("\u00b0 ", "\u00b0").split()]
+    # A position such as (x 0.3 km, y 0 km) counts as one word. Longer words than 24 characters, as in paths, break
+    # anywhere.
+    return [word[:24] for word in re.findall(r"\([^()]*\d[^()]*\)|\S+", text)]
 
 
 def _is_number(value: Any) -> bool:
@@ -176,14 +178,18 @@ def _judge(result: Result) -> tuple[str, str]:
 def _add_decimals(value: object) -> object:
     """Return a value in which each rational is followed by an approximate decimal, such as ``"1/3 (0.333333)"``.
 
-    Lists are searched recursively; other values are returned unchanged.
+    Thousands of whole numbers in texts are separated. Lists are searched recursively; other values are returned
+    unchanged.
     """
     if isinstance(value, (list, tuple)):
         return [_add_decimals(inner) for inner in value]
-    if isinstance(value, str) and RATIONAL.fullmatch(value):
+    if not isinstance(value, str):
+        return value
+    text = WHOLE_NUMBER.sub(lambda number: f"{int(number.group()):,}", value)
+    if RATIONAL.fullmatch(value):
         numerator, denominator = map(Decimal, value.split("/"))
-        return f"{value} ({numerator / denominator:.6g})"
-    return value
+        text += f" ({format_digits(float(numerator / denominator), 6)})"
+    return text
 
 
 def _format_certificate(result: Result) -> dict[str, Any]:
@@ -202,7 +208,7 @@ def _format_certificate(result: Result) -> dict[str, Any]:
         "worst found": certificate.worst,
         "allowed": certificate.allowed,
         "conditions checked": certificate.checked,
-        "arithmetic": certificate.arithmetic,
+        "arithmetic": _decimals(certificate.arithmetic),
     }
     # Further figures of the certificate, which depend on the notion, are shown under their keys.
     notes = {"rests_on": certificate.rests_on, **certificate.notes}
@@ -256,15 +262,16 @@ def _solver_figures(result: Result) -> list[tuple[str, ...]]:
     """Return the figures of the solver (loss, bound, gap, time), with more digits, in tuples as in `_main_figures`."""
     objective = result.objective
     value, bound = objective.value, objective.lower_bound
-    figures = [(objective.measured_quantity, format_text(value, 6), objective.unit_after(value))]
+    figures = [(objective.measured_quantity, format_digits(value, 6), objective.unit_after(value))]
     # The bound of a fit to noisy values is not shown: it bounds the distance to the noisy values, not the errors.
     if not _is_fit(result):
-        bound_and_unit = ("none", "") if bound is None else (format_text(bound, 6), objective.unit_after(bound))
+        bound_and_unit = ("none", "") if bound is None else (format_digits(bound, 6), objective.unit_after(bound))
         figures.append(("proved bound", *bound_and_unit))
         if objective.gap is not None:
             figures.append(("gap", format_text(objective.gap, 2), ""))
-    figures.append(("checked", format_text(result.certificate.checked), "conditions"))
-    return [*figures, ("time", format_digits(result.time.total), "seconds")]
+    checked, seconds = format_text(result.certificate.checked), format_digits(result.time.total)
+    figures.append(("checked", checked, "condition" if checked == "1" else "conditions"))
+    return [*figures, ("time", seconds, "second" if seconds == "1" else "seconds")]
 
 
 def _format_commands(result: Result) -> str:
@@ -293,7 +300,7 @@ def _describe_origin(result: Result) -> dict[str, Any]:
     """Return how the release was made, by name: versions, method, solver, problem file, seed and times."""
     # ``solver`` is not verified, so in a tampered folder its members may have any type.
     versions = result.solver.get("versions")
-    solver = {key: value for key, value in result.solver.items() if not isinstance(value, (dict, list))}
+    solver = {key: value for key, value in result.solver.items() if not isinstance(value, (dict, list, type(None)))}
     seconds = ", ".join(f"{name} {format_digits(value)}" for name, value in attrs.asdict(result.time).items())
     made_with = None
     if isinstance(versions, dict):

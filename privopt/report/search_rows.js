@@ -32,7 +32,8 @@ for (const part of document.querySelectorAll(".long")) {
       const cell = row.insertCell();
       cell.dataset.label = header[column];
       if (numeric[column]) cell.className = "n";
-      cell.textContent = numeric[column] ? formatNumber(Number(text)) : text;
+      // A column of numbers may have texts too, such as those of cells that were left out.
+      cell.textContent = numeric[column] && text && isFinite(text) ? formatNumber(Number(text)) : text;
     });
     return row;
   }

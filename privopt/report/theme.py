@@ -18,6 +18,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
+import numpy as np
+
 from privopt.arrays import Figure
 from privopt.errors import printable
 from privopt.report.templates import Markup
@@ -165,8 +167,10 @@ def make_narrow(figure: Figure) -> Figure:
     from matplotlib.gridspec import GridSpec
     from matplotlib.ticker import FixedLocator
 
-    scale, height = NARROW_WIDTH / figure.get_figwidth(), figure.get_figheight()
+    height = figure.get_figheight()
     charts = [axes for axes in figure.axes if axes.get_subplotspec() is not None]
+    _lay_out(figure)
+    sizes = [axes.bbox.size / figure.dpi for axes in charts]  # in inches, on the wide drawing
     if len(charts) > 1:
         rows, x_label, y_label = GridSpec(len(charts), 1, figure=figure), charts[0].get_xlabel(), charts[0].get_ylabel()
         for row, axes in enumerate(charts):
@@ -176,14 +180,18 @@ def make_narrow(figure: Figure) -> Figure:
             axes.set_xlabel(x_label if row == len(charts) - 1 else "")
     is_map = any(axes.get_aspect() != "auto" for axes in charts)
     if is_map:
-        # A map keeps its proportions, and its dots cover the same fraction of it. Maps below one another have more room
-        # than side by side, but by a smaller factor than their number, because labels take some of it: the exponents
-        # 1.4 and 0.7 were chosen by looking at figures. The colour bar takes 0.7 inches.
-        height = height * scale * len(charts) ** 1.4 + 0.7
-        for axes in charts:
+        # A map keeps its proportions and fills the width; labels take 0.8 inches beside and below it, a colour bar 0.7,
+        # and a legend 0.3. Maps that are much higher than wide are narrower than the page.
+        map_width = NARROW_WIDTH - 0.8
+        height = 0.8 * len(charts) + 0.7 * (len(figure.axes) - len(charts)) + 0.3 * len(figure.legends)
+        for axes, (width, map_height) in zip(charts, sizes, strict=True):
+            # With free limits, a map is as high as it may be.
+            height += map_width * (0.8 if axes.get_adjustable() == "datalim" else min(1.4, map_height / width))
             for dots in axes.collections:
                 if isinstance(dots, PathCollection):
-                    dots.set_sizes(dots.get_sizes() * (scale * len(charts) ** 0.7) ** 2)
+                    # The dots cover the same fraction of the map as on the wide drawing, but small ones stay visible.
+                    drawn_sizes = dots.get_sizes()
+                    dots.set_sizes(np.maximum(drawn_sizes * (map_width / width) ** 2, np.minimum(drawn_sizes, 16.0)))
     elif len(charts) > 1:
         height *= 0.8 * len(charts)
     line_count = 1
@@ -247,16 +255,29 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
 
 
 def _use_plain_numbers(figure: Figure) -> None:
-    """Set the formatters of logarithmic axes so that numbers are plain text such as 0.1.
+    """Set the formatters of axes so that numbers are plain text such as 0.1 or 20,000.
 
-    Otherwise matplotlib would write them as math markup, which :data:`RULES` turns off, so dollar signs would appear.
+    On logarithmic axes, matplotlib would write them as math markup. :data:`RULES` turns that off, so dollar signs would
+    appear.
     """
-    from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter, ScalarFormatter
+
+    class ThousandsFormatter(ScalarFormatter):
+        """matplotlib's formatter of linear axes, with separated thousands instead of exponents."""
+
+        def __init__(self) -> None:
+            super().__init__(useOffset=False)
+            self.set_powerlimits((-5, 12))
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return re.sub(r"(?<![.\d])\d{4,}", lambda digits: f"{int(digits.group()):,}", super().__call__(x, pos))
 
     number = FuncFormatter(lambda value, _: f"{value:g}")
     for axes in figure.axes:
         for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-            if isinstance(axis.get_major_formatter(), LogFormatter):
+            if type(axis.get_major_formatter()) is ScalarFormatter:
+                axis.set_major_formatter(ThousandsFormatter())
+            elif isinstance(axis.get_major_formatter(), LogFormatter):
                 axis.set_major_formatter(number)
                 # Within one decade there may be no major tick at all, so that minor ticks need labels.
                 axis.set_minor_formatter(number if 0 < low < high <= 10 * low else NullFormatter())

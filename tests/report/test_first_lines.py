@@ -9,6 +9,7 @@ from attrs import evolve
 from helpers.examples import EXAMPLES
 
 from privopt.errors import UsageError
+from privopt.report.page import _decimals
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
 from privopt.run.verify import load_release
@@ -100,6 +101,26 @@ def test_local_guarantee_is_not_proved_against_everyone(example):
     assert "proved on the release" not in page
 
 
+def test_warnings_are_sentences(example):
+    header, _ = header_of("hierarchical-dp", example)
+    warnings = re.findall(r'<p class="bad">Warning: (.*?)</p>', header)
+    assert warnings
+    assert all(re.search(r"[^.]\.$", warning) for warning in warnings)
+
+
+def test_numbers_for_experts_have_separated_thousands(example):
+    _, page = header_of("fl-linear", example)
+    experts_part = page.split('<h2 id="experts">')[1]
+    assert re.search(r"<dt>loss</dt><dd>[1-9]\d{0,2},\d{3}", experts_part)
+    assert "None" not in experts_part
+    assert "version: none" not in experts_part
+    assert _decimals(["6528 inequalities, 0 by 2^63", "12500/3", "0.12345 of r1000"]) == [
+        "6,528 inequalities, 0 by 2^63",
+        "12,500/3 (4,166.67)",
+        "0.12345 of r1000",
+    ]
+
+
 def test_text_beside_costs_agrees_with_the_bars(example):
     from privopt_fl_linear.report import _compare_costs, _list_baselines
 
@@ -109,7 +130,7 @@ def test_text_beside_costs_agrees_with_the_bars(example):
     cheaper = [cost for _, cost in rows[1:-1] if cost < rows[0][1]]
     assert ("This release costs" in text) == bool(cheaper)
     text = _compare_costs([("this release", 103.0), ("without reconnection", 100.0), ("without margins", 90.0)])
-    assert "This release costs 3\u00a0% more than without reconnection" in text
+    assert "This release costs 3\u00a0% more than the plan without reconnection" in text
     assert "This release costs" not in _compare_costs([("this release", 99.0), ("other", 100.0), ("bare", 90.0)])
     assert "shorter is better" not in write_report(example("fl-linear")).read_text("utf-8")
 

@@ -52,4 +52,15 @@ def test_wide_tables_become_lists_on_narrow_screens():
     wide = table("Pairs", [f"a long name {n}" for n in range(8)], [[12.5] * 8])
     assert 'class="lists"' in wide
     assert wide.count('data-label="a long name 3"') == 1
+    # A position is not broken, so that it needs a line of its own.
+    assert 'class="lists"' in table(
+        "Pairs", ["place", "place", "km"], [["a (x 0.3 km, y 0.6 km)", "b (x 0.3 km, y 0.9 km)", 1.0]]
+    )
     assert 'class="lists many"' in table("Pairs", [f"extraordinary {n}" for n in range(8)], [[12.5] * 8])
+
+
+def test_cells_of_a_column_are_aligned_alike():
+    html = table("Noise", ["scale", "share"], [["none", "5 %"], [6_250.0, "95 %"]])
+    assert '<th scope="col" class=n>scale</th><th scope="col">share</th>' in html
+    assert html.count('data-label="scale" class=n') == 2
+    assert "95\u00a0%" in html

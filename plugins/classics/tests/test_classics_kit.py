@@ -11,6 +11,7 @@ import pytest
 from helpers.kits import BRIEF, OF_SOLVING, PLANTED
 
 from privopt.errors import InputError
+from privopt.report.write_report import write_report
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt.testing import conformance, run_check, subject
@@ -56,6 +57,19 @@ def test_larger_odds_are_refused(tmp_path):
     with pytest.raises(InputError, match="one positive rational number"):
         ResponseLaw.read(tmp_path / "out", release.problem)
     assert not verify(tmp_path / "out").holds
+
+
+def test_reports_say_between_what_the_guarantee_is(tmp_path):
+    sentences = {
+        "subset-selection": "whatever is published is at most 2.8 times as likely under one answer as under another.",
+        "staircase": "whether or not one person is in the data, every result is at most",
+        "permute-and-flip": "whether or not one person is in the data, every result is at most",
+    }
+    for name, sentence in sentences.items():
+        folder = solve(name, EXAMPLES / f"{name}.toml", tmp_path / name).folder
+        page = write_report(folder).read_text("utf-8")
+        assert sentence in page
+        assert ("<dt>published</dt><dd>1 <small>choice</small>" in page) == (name == "permute-and-flip")
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_warns_of_a_place_that_is_still_a_likely_guess(problem, tmp_path):
     assert line.startswith("the place is now the classifier's second guess, at 46 %, where its best guess has 54 %")
     assert line in outcome.warnings
     write_report(tmp_path / "second")
-    assert "second guess, at 46 %" in (tmp_path / "second" / "report.html").read_text()
+    assert "second guess, at 46\u00a0%" in (tmp_path / "second" / "report.html").read_text()
 
 
 def test_summary_names_no_file_of_a_private_folder(problem, tmp_path, capfd):

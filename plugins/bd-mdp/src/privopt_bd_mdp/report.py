@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attrs import evolve
-
 from privopt.interfaces import Result
 from privopt.report import Section, table_section
 from privopt_metric_dp.matrix.release import MatrixRelease
@@ -51,5 +49,4 @@ def sections(result: Result) -> Sequence[Section]:
         "rest on them."
     )
     rows = [tuple(part.get(name, "") for name in COLUMNS) for part in parts]
-    section = table_section("The decomposition", tuple(COLUMNS.values()), rows, lead)
-    return (evolve(section, for_experts=True),)
+    return (table_section("The decomposition", tuple(COLUMNS.values()), rows, lead, for_experts=True),)

@@ -17,7 +17,7 @@ from privopt.interfaces import Result
 from privopt.interfaces.notions import LocalDP
 from privopt.interfaces.reporting import Feature, Layer, Reporting
 from privopt.report import Section, figure_section, table_section, use_theme
-from privopt.report.charts import draw_losses, rows_of, set_up_map
+from privopt.report.charts import draw_losses, fit_height, orient_map, rows_of, set_up_map
 from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, SOFT, add_legend, axes_of, make_narrow
 from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.reconnection import list_radii
@@ -44,21 +44,14 @@ def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) 
         is_named: Whether the map names facilities, if there are at most `MAX_NAMED`.
     """
     assert problem.data.coordinates is not None  # a matrix has no map, and the caller checks for it
-    names, places = problem.data.coordinates
-    geographic = names != ("x", "y")
-    places = places[:, ::-1] if geographic else places  # (lat, lon) becomes (x, y) = (lon, lat)
-    figure, axes = axes_of(7.6, 5.2)
+    names, coordinates = problem.data.coordinates
+    places, labels, latitude = orient_map(coordinates, "as in the table" if names == ("x", "y") else "")
+    figure, axes = axes_of(7.6)
     facility, opened = release.assignment.facility, release.assignment.opened
     # From each location v to its facility, which is at location h.
     lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h != v]
-    unit = "degrees" if geographic else "as in the table"
-    names = ("longitude", "latitude") if geographic else ("x", "y")
-    set_up_map(
-        axes,
-        (f"{names[0]} ({unit})", f"{names[1]} ({unit})"),
-        lines if len(places) <= MAX_VECTOR_MARKS else (),  # more lines would cover one another
-        latitude=float(places[:, 1].mean()) if geographic else None,
-    )
+    # More lines would cover one another.
+    set_up_map(axes, labels, lines if len(places) <= MAX_VECTOR_MARKS else (), latitude=latitude)
     x, y = places.T
     # Dots at the edge are drawn whole, and very many dots as pixels.
     style: dict[str, Any] = {"rasterized": len(places) > MAX_VECTOR_MARKS, "clip_on": False}
@@ -74,6 +67,7 @@ def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) 
     # Empty scatters make legend entries of one size.
     axes.scatter([], [], s=45, color=PALE, edgecolors=SOFT, linewidths=0.8, label="location")
     axes.scatter([], [], s=45, marker="s", color=MARK, alpha=0.85, label="facility")
+    fit_height(figure, axes)
     add_legend(figure)
     return figure
 
@@ -149,7 +143,7 @@ def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> 
     # Costs by kind of plan ("prior", "reports"), if both were made.
     plans = (result.details.told.get("plans") or {}).get("cost") or {}
     if len(plans) > 1:
-        rows += [(f"facilities chosen by the {name}", float(cost)) for name, cost in plans.items()]
+        rows += [(f"with facilities chosen by the {name}", float(cost)) for name, cost in plans.items()]
     bare_capacities = np.maximum(sum_counts(base, noisy), 0.0)
     rows.append(("without margins (not safe)", cost_parts(site, base, bare_capacities, noisy)["total"]))
     return rows
@@ -167,8 +161,8 @@ def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
     name, cheaper_cost = min(others, key=lambda row: row[1], default=("", math.inf))
     if cheaper_cost < cost:
         lead += (
-            f" This release costs {100 * (cost / cheaper_cost - 1):.2g}\u00a0% more than {name}, because the noisy "
-            "counts chose its plan: its margins must suffice for every plan that they could have chosen."
+            f" This release costs {100 * (cost / cheaper_cost - 1):.2g}\u00a0% more than the plan {name}, because the "
+            "noisy counts chose its plan: its margins must suffice for every plan that they could have chosen."
         )
     return f"{lead} Without margins a plan costs least, but some facility is likely too small for the true counts."
 

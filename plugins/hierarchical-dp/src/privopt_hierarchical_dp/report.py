@@ -193,7 +193,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         design = problem.design(result.method)
         narrow_tree = tree_figure(release.tree, release.numbers, NARROW_WIDTH)
         tree_section = figure_section("The regions", figures["tree"], lead, narrow=narrow_tree)
-        sections = [tree_section, evolve(_noise_section(design, release), for_experts=True)]
+        sections = [tree_section, _noise_section(design, release)]
         lead = f"All of {release.tree.name_of(0, 0)}. The exact errors are secret."
         if release.bounds is not None:
             probability = f"{100 * problem.declared.confidence:g}\u00a0% probability"
@@ -252,7 +252,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
                 if scale is None:
                     sums.append(name)
                 else:
-                    spent.append(f"{name} {exact_text(budgets[level])} ({law.word} {float(scale):.4g})")
+                    spent.append(f"{name} {exact_text(budgets[level])} ({law.word} {format_digits(float(scale), 4)})")
         sentences = [
             f"Published with privopt {result.privopt}, mechanism {result.mechanism}, method {result.method}: "
             f"{measured_tables} were measured with {law.name} of sensitivity {design.delta}, under {budget} = "
@@ -292,7 +292,7 @@ def _noise_section(design: Design, release: HierarchyRelease) -> Section:
     lead = law.meaning
     if any(scale is None for scales in release.scales for scale in scales):
         lead += " A sum adds up noisy numbers of the level below or of another table."
-    return table_section("Noise by level", header, rows, lead)
+    return table_section("Noise by level", header, rows, lead, for_experts=True)
 
 
 def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[Ends] | None, declared: Any) -> Section:

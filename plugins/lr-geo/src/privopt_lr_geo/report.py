@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from attrs import evolve
 
 from privopt.arrays import Bools, Figure, Floats, Ints
 from privopt.errors import number_of
 from privopt.interfaces import Reporting, Result
 from privopt.interfaces.reporting import Layer
 from privopt.report import Section, drawing, figure_section, pair_section, table, table_section, use_theme
-from privopt.report.charts import draw_losses, set_up_map
+from privopt.report.charts import draw_losses, fit_height, set_up_map
 from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, RIM, add_legend, axes_of
 from privopt_lr_geo.lr_sets import PathDistances
 from privopt_lr_geo.privacy import meaning
@@ -66,8 +65,8 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         sections += _uncovered_sections(problem, result)
         if "convergence" in figures:
             lead = "Bounds of the users' common program, round by round; the truth lies between the lines."
-            section = figure_section("Convergence of the bounds", figures["convergence"], lead)
-            sections.append(evolve(section, for_experts=True))
+            title, figure = "Convergence of the bounds", figures["convergence"]
+            sections.append(figure_section(title, figure, lead, for_experts=True))
         return sections
 
     def headline(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> str:
@@ -183,7 +182,7 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
     record = int(problem.users[user])
     distances = data.metric.to_outputs(np.array([record]))[0]
     is_near, is_far = distances <= options.exponential_beyond, distances > options.obfuscation_radius
-    figure, axes = axes_of(7.6, 4.8)
+    figure, axes = axes_of(7.6)
     x, y = placed[-1].places.T
     streets = lines_between(data) if data.outputs is data.records else None
     set_up_map(axes, placed[0].axes, () if streets is None else placed[-1].places[streets])
@@ -202,6 +201,7 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
     ):
         x, y = record_places[mask].T
         axes.scatter(x, y, s=size, facecolors="none", edgecolors=colour, linewidths=width, label=name)
+    fit_height(figure, axes)
     add_legend(figure)
     return figure
 
@@ -324,8 +324,8 @@ def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]
             "The guarantee holds inside each user's own matrix. An observer of several users compares rows of "
             "different matrices; these inequalities fail there (Equations 34 and 35 of the paper)."
         )
-        section = table_section("Not covered: rows of different users", ("what", "measured"), table_rows(gv), lead)
-        sections.append(evolve(section, for_experts=True))
+        title, header = "Not covered: rows of different users", ("what", "measured")
+        sections.append(table_section(title, header, table_rows(gv), lead, for_experts=True))
     if population := details.get("population"):
         lead = "Prior-weighted over every record, next to the exponential mechanism."
         title, header = "Loss of the whole population", ("what", f"loss ({problem.data.loss_unit})")

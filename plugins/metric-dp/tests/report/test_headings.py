@@ -50,10 +50,10 @@ def test_report_shows_title_purpose_and_unit(titled_release):
     purpose = "<p>Where vans stop, for the \u00e9tat &amp; its offices.</p>"
     assert page.index("<h1>") < page.index(purpose) < page.index(">exponential: p.toml</p>")
     loss = titled_release.result.objective.value
-    sentence = f"It costs {loss:.4g} km on average: {0.8 * loss:.4g} <i>minutes."
+    sentence = f"It costs {format_digits(loss)} km on average: {format_digits(0.8 * loss)} <i>minutes."
     assert titled_release.meaning[-1] == sentence
     assert sentence.replace("<", "&lt;").replace(">", "&gt;") in page
-    assert_mentions(page, f"{0.8 * loss:.4g} &lt;i&gt;minutes <small>= {format_digits(loss)} km")
+    assert_mentions(page, f"{format_digits(0.8 * loss)} &lt;i&gt;minutes <small>= {format_digits(loss)} km")
     assert "loss (&lt;i&gt;minutes)</th>" in page
 
 

@@ -70,6 +70,31 @@ def test_no_kilometre_is_left_in_report_or_figures(bands):
     assert loss_map(opened.release, opened.problem.data).axes[0].get_xlabel() == "x (band)"
 
 
+def test_estimate_has_the_unit(bands, tmp_path):
+    (tmp_path / "r.csv").write_text("report\n" + "r0c2\nr0c3\n" * 50)
+    paths = (
+        str(bands),
+        str(tmp_path / "r.csv"),
+        "--out",
+        str(tmp_path / "e.csv"),
+        "--report",
+        str(tmp_path / "e.html"),
+    )
+    assert run("estimate", *paths).exit_code == 0
+    text = (tmp_path / "e.html").read_text("utf-8")
+    assert "Estimated from 100 reports. All" in text  # no row was without a report
+    assert "x (band)" in text
+    assert "r0c2 (x 2 bands, y 0 bands)" in text
+    assert "km" not in text.split("</style>")[1]
+
+
+def test_many_reports_are_of_values(bands):
+    text = write_report(bands).read_text("utf-8")
+    assert "for half of the values" in text
+    assert "reports of one value" in text
+    assert "of the places" not in text
+
+
 @pytest.mark.parametrize(
     ("settings", "fault"),
     [

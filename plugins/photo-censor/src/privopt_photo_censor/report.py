@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from privopt.arrays import Bools, Figure, Floats
+from privopt.declare.notebook import format_percent
 from privopt.errors import number_of
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Layer, Reporting
@@ -27,11 +28,8 @@ __all__ = ["AlbumReport"]
 
 SHOWN_PLACES: Final = 10
 """Maximum number of places that a figure shows, the likeliest ones."""
-
-
-def _format_percent(probability: float) -> str:
-    """Format a probability as a percentage with three digits, or as "under 0.001 %"."""
-    return f"{100 * probability:.3g}\u00a0%" if probability >= 1e-5 else "under 0.001\u00a0%"
+TINY: Final = 1e-300
+"""What stands for a probability of 0: that of a classifier is only too small for a double."""
 
 
 def compute_true_probabilities(album: Album) -> Floats:
@@ -75,7 +73,8 @@ def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str
     figure, axes, rows = rows_of(labels, "the classifier's belief (%)", width=5.6, row=0.27)
     colours = [BAD if j == album.true else MARK for j in order]
     bars = axes.barh(rows, 100 * chances[order], color=colours, height=0.7)
-    axes.bar_label(bars, labels=[_format_percent(p) for p in chances[order].tolist()], padding=4, color=INK, fontsize=9)
+    percentages = [format_percent(max(chance, TINY)) for chance in chances[order].tolist()]
+    axes.bar_label(bars, labels=percentages, padding=4, color=INK, fontsize=9)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.margins(x=0.18)
     axes.set_title(f"{title}: the true place is guess {true_rank}")
@@ -203,6 +202,6 @@ def _make_tiles(album: Album, release: Deletions) -> Markup:
         probability = float(chances[row])
         lines = [f"{'kept' if is_retained else 'deleted'}{keep_note}"]
         lines += ["position in its metadata"] * (name in positioned) + ["texts in its metadata"] * (name in captioned)
-        remark = f"true place {_format_percent(probability)}"
+        remark = f"true place {format_percent(max(probability, TINY))}"
         notes.append((lines, remark, min(1.0, probability)))
     return render_tiles(release, notes)

@@ -218,11 +218,12 @@ def _last_change(values: Sequence[float]) -> int:
     return next((n for n in range(len(values) - 1, 0, -1) if values[n - 1] != values[-1]), 0)
 
 
-def describe_attack(attack: Mapping[str, Any]) -> str:
+def describe_attack(attack: Mapping[str, Any], noun: str = "place") -> str:
     """Return a sentence on how close the attacker's guess comes after one report, and after how many it is closest.
 
     Args:
         attack: The figures of `over_time`.
+        noun: What readers call a record.
     """
     fresh, counts = attack["likelihood"]["fresh"], attack["reports"]
     (first_median, last_median), (first_p95, last_p95) = (
@@ -238,7 +239,8 @@ def describe_attack(attack: Mapping[str, Any]) -> str:
             return "exactly right"
         return f"at most {amount_text(f'{error:.3g}', attack['unit'])} off"
 
-    first = f"{describe_miss(first_median)} for half of the places and {describe_miss(first_p95)} for 95\u00a0% of them"
+    shown = f"{noun}s and {describe_miss(first_p95)} for 95\u00a0% of them"
+    first = f"{describe_miss(first_median)} for half of the {shown}"
     if (first_median, first_p95) == (last_median, last_p95):
         then = f"{counts[-1]:,} reports bring it no nearer"
     elif last_median == last_p95 and 0 < median_step < p95_step:

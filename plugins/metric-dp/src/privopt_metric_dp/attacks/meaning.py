@@ -99,7 +99,7 @@ def interpret_guarantee(
         median, closest_pair = float(np.median(finite_distances)), int(separations.argmin())
         first_label, second_label = (data.records.label(place) for place in pairs[closest_pair].tolist())
         elsewhere, which = (" elsewhere", " that lie apart") if coincident.size else ("", "")
-        way = f" {data.way}" if data.way else ""
+        way = f" {data.way}" if data.way and data.records.kind != "vector" else ""
         sentences.append(
             f"For two typical neighbours{elsewhere} ({amount_text(f'{median:.3g}', data.unit)} apart{way}) one report "
             f"changes the odds by a factor of at most {_format_factor(epsilon * median)}; for the two closest "
@@ -228,7 +228,7 @@ def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints |
 def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
     """Return a sentence on the loss in the unit that the problem names for its readers, or nothing if it names none."""
     cost = in_readers_unit(data, objective, objective.value)
-    return (f"It costs {objective.value:.4g} km on average: {cost}.",) if cost else ()
+    return (f"It costs {format_digits(objective.value)} km on average: {cost}.",) if cost else ()
 
 
 def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str:

@@ -359,6 +359,7 @@ class MatrixRelease(Release):
             distances=data.metric.rows,
             unit=data.unit,
             coordinates=data.records.on_map,
+            coordinate_unit=data.records.unit,
             geographic=data.records.kind == "geographic",
             streets=data.metric.road_pairs if isinstance(data.metric, RoadMetric) else None,
         )

@@ -29,6 +29,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats
+from privopt.declare.notebook import format_digits
 from privopt.declare.schema import File, key, one_line, positive
 from privopt.errors import Fault, InputError
 from privopt_metric_dp.problem.read_points import Columns, points_as_csv
@@ -175,7 +176,7 @@ class PerKm:
 
     def of(self, km: float) -> str:
         """Return the cost of a loss in km as text with its unit, such as "3.2 minutes"."""
-        return f"{self.cost * km:.4g} {self.unit}"
+        return f"{format_digits(self.cost * km)} {self.unit}"
 
 
 @frozen(kw_only=True)

@@ -225,22 +225,23 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
 
 
 @use_theme
-def over_time(attacked: Mapping[str, Any]) -> Figure:
-    """Draw the median and the 95th percentile of an attacker's error over the number of reports.
+def over_time(attacked: Mapping[str, Any], noun: str = "place") -> Figure:
+    """Draw how far off an attacker is at most for half of the records and for 95 % of them, over the number of reports.
 
     There is one panel for each of the two, with one line for each kind of reports.
 
     Args:
         attacked: Result of :func:`privopt_metric_dp.attacks.many_reports.over_time`.
+        noun: What readers call a record.
     """
     figure, sides = panels_of(7.6, 4.0, 2, share_y=True)
     style: dict[str, Any] = {"ms": 4, "mfc": "none", "clip_on": False}  # an error of 0 lies on the axis
-    for axes, part, title in zip(sides, ("median", "p95"), ("half of the places", "95 % of the places"), strict=True):
+    for axes, part, title in zip(sides, ("median", "p95"), ("half", "95\u00a0%"), strict=True):
         for (kind, errors), (colour, marker) in zip(attacked["likelihood"].items(), PER_KIND, strict=False):
             axes.plot(attacked["reports"], errors[part], "-", color=colour, marker=marker, label=kind, **style)
         axes.set_xscale("log")
-        axes.set_title(title)
-        axes.set_xlabel("reports of one place")
+        axes.set_title(f"{title} of the {noun}s")
+        axes.set_xlabel(f"reports of one {noun}")
     # Both panels share the axis. The limit is set last, so that the upper limit fits the data of both.
     sides[0].set_ylim(bottom=0.0)
     sides[0].set_ylabel(f"off by at most ({attacked['unit']})")

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from attrs import evolve
 
 from privopt.arrays import Figure
 from privopt.declare.notebook import format_digits
@@ -58,10 +57,10 @@ _SECRET: Final = {
 """By kind of records, the options of ``privopt apply`` that name the secret columns."""
 
 _MANY = (
-    "New reports of one place add up. An attacker who knows the table of probabilities guesses the likeliest place. "
+    "New reports of one {noun} add up. An attacker who knows the table of probabilities guesses the likeliest {noun}. "
     "Fresh: each report is drawn anew. Sticky: the first one is sent again, which reveals no more."
 )
-_ATTACKED = "The attack was tried {places:,} times, on places drawn as often as people are there (the prior)."
+_ATTACKED = " The attack was tried {count:,} times, on {noun}s drawn by how common they are (the prior)."
 
 
 def trajectory_of(result: Result) -> list[Any]:
@@ -130,7 +129,7 @@ def metric_figures(
         "loss-beside-baselines": bars_beside_bound(losses, f"average loss ({loss.unit})", bound),
     }
     if attacked is not None:
-        drawings["over-time"] = figures.over_time(attacked)
+        drawings["over-time"] = figures.over_time(attacked, noun_of(data.records))
     trajectory = trajectory_of(result)
     if len(trajectory) > 1:
         drawings["convergence"] = figures.convergence(trajectory, f"loss ({loss.unit})")
@@ -155,11 +154,11 @@ def metric_sections(
     """
     release = release.along_edges(data)
     attacked = attack_reports(release, data)
-    drawings = metric_figures(release, data, result, loss, attacked=attacked)
+    drawings, noun = metric_figures(release, data, result, loss, attacked=attacked), noun_of(data.records)
     sections = []
     explorer_data = _explorer_data(release, data, loss, result)
     lead = (
-        f"Choose a {explorer_data.noun}, by its name, by the list or by a click on the map, to see where its reports "
+        f"Choose a {noun}, by its name, by the list or by a click on the map, to see where its reports "
         "fall, and for which others it could be mistaken."
     )
     explored = explorer_section(explorer_data, lead)
@@ -172,21 +171,20 @@ def metric_sections(
     if data.records.kind == "vector":
         sections.append(word_section(release, data))
     sections.append(_show_comparison(costs_of(loss, data), result, loss.unit, drawings["loss-beside-baselines"]))
-    sections.append(_maps_section(drawings, noun_of(data.records)))
+    sections.append(_maps_section(drawings, noun))
     # With one record, or with records that all share a place, there is no pair that an attacker could distinguish.
     if (release.distances > 0).any():
         sections.append(_pairs_section(release, data, drawings["privacy-spent"]))
+    lead, html = _MANY.format(noun=noun), ""
+    text = f"The matrix has more than {MOST_ATTACKED:,} entries: privopt audit DIR --over-time attacks it."
     if attacked is not None:
-        lead, html = _ATTACKED.format(places=attacked["places"]), drawing("Reports of one place", drawings["over-time"])
-        text = [describe_attack(attacked)]
-        sections.append(Section(title="What many reports reveal", lead=f"{_MANY} {lead}", paragraphs=text, html=html))
-    else:
-        text = [f"The matrix has more than {MOST_ATTACKED:,} entries: privopt audit DIR --over-time attacks it."]
-        sections.append(Section(title="What many reports reveal", lead=_MANY, paragraphs=text))
+        lead += _ATTACKED.format(count=attacked["places"], noun=noun)
+        text, html = describe_attack(attacked, noun), drawing(f"Reports of one {noun}", drawings["over-time"])
+    sections.append(Section(title="What many reports reveal", lead=lead, paragraphs=[text], html=html))
     if "convergence" in drawings:
         lead = f"While it was solved: {_covered_mechanisms(result)} can be below the lower line."
-        section = figure_section("Convergence of the bounds", drawings["convergence"], lead)
-        sections.append(evolve(section, for_experts=True))
+        title, figure = "Convergence of the bounds", drawings["convergence"]
+        sections.append(figure_section(title, figure, lead, for_experts=True))
     return sections
 
 

@@ -88,7 +88,7 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
     ]
     if figures.away is not None:
         rows.append((f"distance to the report ({data.unit})", *_format_quantiles(figures.away, "")))
-    heads = ("of a word", *(f"{100 * quantile:g} % of words have at most" for quantile in SHARES))
+    heads = ("of a word", *(f"{100 * quantile:g}\u00a0% of words have at most" for quantile in SHARES))
     lead = (
         "How often a word is reported as itself, how many different words replace it, and how far away they are, from "
         "the probabilities of the release. In a sentence each word is reported by itself (apply --text): epsilon "

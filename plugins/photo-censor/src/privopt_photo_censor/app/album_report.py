@@ -10,7 +10,7 @@ from privopt.arrays import Figure
 from privopt.errors import number_of
 from privopt.interfaces.reporting import Feature, Layer, Section
 from privopt.report import figure_section, table_section, use_theme
-from privopt.report.charts import set_up_map
+from privopt.report.charts import orient_map, set_up_map
 from privopt.report.theme import BAD, MARK, add_legend, axes_of
 from privopt_photo_censor.album import conjugate_carry
 from privopt_photo_censor.app.guesses import guesses
@@ -39,14 +39,15 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
     ``points`` maps names of photos to (latitude, longitude) in degrees, and to whether the position is guessed.
     """
     figure, axes = axes_of(7.6, 4.6)
-    for guessed, colour, marker, label in ((False, BAD, "o", "position in the file"), (True, MARK, "x", "guessed")):
-        coordinates = np.array([point for point, is_guessed in points.values() if is_guessed is guessed]).reshape(-1, 2)
-        if len(coordinates):
-            axes.scatter(
-                coordinates[:, 1], coordinates[:, 0], c=colour, marker=marker, label=f"{label} ({len(coordinates)})"
-            )
-    latitude = float(np.mean([latitude for (latitude, _), _ in points.values()]))
-    set_up_map(axes, ("longitude (degrees)", "latitude (degrees)"), latitude=latitude, margin=0.15)
+    places, labels, latitude = orient_map(np.array([point for point, _ in points.values()]))
+    is_guessed = np.array([guessed for _, guessed in points.values()])
+    for mask, colour, marker, label in (
+        (~is_guessed, BAD, "o", "position in the file"),
+        (is_guessed, MARK, "x", "guessed"),
+    ):
+        if mask.any():
+            axes.scatter(*places[mask].T, s=60, c=colour, marker=marker, label=f"{label} ({mask.sum()})")
+    set_up_map(axes, labels, latitude=latitude, margin=0.15)
     # To get equal scales, the ranges of the axes are widened instead of shrinking the box.
     axes.set_adjustable("datalim")
     axes.tick_params(axis="x", rotation=30)
