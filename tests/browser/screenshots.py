@@ -1,4 +1,8 @@
-"""The pictures of docs/: ``python tests/browser/screenshots.py`` solves the examples and takes them again."""
+"""The pictures of docs/: ``python tests/browser/screenshots.py [NAME ...]`` solves the examples and takes them again.
+
+All are taken on a page of 390 pixels, the width of a telephone, where the pages of docs/ show them in their own size.
+Each has a light form, NAME.png, and a dark one, NAME-dark.png (docs/style/pages.py).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,40 +30,68 @@ from privopt.report.write_report import write_report  # noqa: E402
 from privopt.run.solve import solve  # noqa: E402
 from privopt.run.task import Options  # noqa: E402
 from privopt_clients.export import export, export_modules  # noqa: E402
-from privopt_tables.studies.curve_page import write_curves  # noqa: E402
-from privopt_tables.studies.draft_problem import init  # noqa: E402
 
 OUT = HERE.parents[1] / "docs" / "img"
 
-SHOTS: dict[str, tuple[str, str, int | None, int]] = {
-    "report-metric": ("optimal-lp", "light", None, 2),
-    "report-metric-maps": ("optimal-lp", "dark", 4, 2),
-    "report-words": ("words", "light", 0, 1),
-    "report-bd-mdp": ("bd-mdp", "light", 5, 2),
-    "report-lr-geo": ("lr-geo", "light", 0, 1),
-    "report-lr-geo-server": ("lr-geo", "light", 5, 2),
-    "report-fl-linear": ("fl-linear", "light", 0, 3),
-    "report-fl-linear-cost": ("fl-linear", "dark", 4, 2),
-    "report-hierarchical-dp": ("hierarchical-dp", "light", None, 3),
-    "report-photo-censor": ("album", "light", None, 2),
+WIDTH = 390
+SCALE = 1.5
+"""Pixels of a picture for each pixel of the page, for sharp screens."""
+
+SECTIONS: dict[str, tuple[str, str, str]] = {
+    "report-metric": ("optimal-lp", "", "Where a report falls"),
+    "report-metric-maps": ("optimal-lp", "Loss and privacy over the map", "Loss and privacy over the map"),
+    "report-words": ("words", "Where a report falls", "Where a report falls"),
+    "report-bd-mdp": ("bd-mdp", "Convergence of the bounds", "Convergence of the bounds"),
+    "report-lr-geo": ("lr-geo", "Where a user's report falls", "Where a user's report falls"),
+    "report-lr-geo-server": ("lr-geo", "What the server saw", "What the server saw"),
+    "report-fl-linear": ("fl-linear", "Who is served where", "Who is served where"),
+    "report-fl-linear-cost": ("fl-linear", "Cost next to the alternatives", "Cost over delta"),
+    "report-hierarchical-dp": ("hierarchical-dp", "The regions", "The regions"),
+    "report-photo-censor": ("album", "The true place before and after", "The true place before and after"),
+    "explore": ("used-for/choose-epsilon.md city-explore.html", "", "Choose"),
 }
-"""File: the example, the colour scheme, the first section shown (None: from the top), how many sections."""
+"""File: the example, or a page of docs and the report that its commands write; first (empty: the top of the page) and
+last section shown."""
 
-REPORTS_OF_PAGES: dict[str, tuple[str, str, int | None, int]] = {
-    "report-sentences": ("how-to/tables.md", "spoken/report.html", 2, 2),
-    "estimate-districts": ("tutorials/every-night.md", "ends.html", 0, 1),
+PARTS: dict[str, tuple[str, str]] = {
+    "album-map": ("used-for/album.md album/report.html", "main figure"),
+    "curve-loss": ("how-to/tables.md curve.html", "main figure"),
+    "estimate-districts": ("tutorials/every-night.md ends.html", "main figure"),
+    "report-sentences": ("how-to/tables.md spoken/report.html", '[aria-label="Table: What replaces some words"]'),
+    **{
+        f"gallery-{name}": (f"how-to/gallery.md {name}/report.html", "main :is(figure, .album)")
+        for name in re.findall(r"img/gallery-(\w+)\.png", (OUT.parent / "how-to/gallery.md").read_text("utf-8"))
+    },
 }
-"""File: the page of docs whose commands write the report, the report, and as above."""
-
-FIGURES_OF_PAGES = {
-    "album-map": ("used-for/album.md", "pictures/map.png"),
-    "curve-loss": ("how-to/tables.md", "curve-figures/loss.png"),
-}
-"""File: the page of docs whose commands draw the figure, and the figure."""
+"""File: as above, and the selector of what is shown, the first of these elements."""
 
 
-def report_of(name: str, folder: Path) -> Path:
+class Reports:
+    """Reports of examples and of pages of docs, each made when it is first asked for."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        self.paths: dict[str, Path] = {}
+
+    def path_of(self, name: str) -> Path:
+        """Return the report of an example, or of a page of docs and the file that its commands write."""
+        page, _, report = name.partition(" ")
+        if page not in self.paths:
+            self.paths[page] = (run_page if report else solve_example)(page, self.work / page.replace("/", "-"))
+        path = self.paths[page] / report
+        return path if path.exists() or not report else write_report(path.parent)
+
+
+def run_page(page: str, folder: Path) -> Path:
+    """Run the commands of a page of docs in a folder, and return the folder."""
+    folder.mkdir()
+    Page(OUT.parent / page, folder).run()
+    return folder
+
+
+def solve_example(name: str, folder: Path) -> Path:
     """Solve an example and write its report."""
+    folder.mkdir()
     if name == "album":
         return write_report(solve("photo-censor", write_album(folder / "album"), folder / "out").folder)
     example = EXAMPLES[name]
@@ -66,41 +99,30 @@ def report_of(name: str, folder: Path) -> Path:
     return write_report(release.folder)
 
 
-def ran(page: str, folder: Path) -> Path:
-    """Run a page of docs in a folder, and return the folder."""
-    folder.mkdir(parents=True)
-    Page(OUT.parent / page, folder).run()
-    return folder
+def section_of(page: Any, heading: str) -> Any:
+    """Return the innermost section with a heading."""
+    return page.locator("section").filter(has=page.get_by_role("heading", name=heading, exact=True)).last
 
 
-def write_explorer(folder: Path) -> Path:
-    """Write the page of sliders for the example of docs/used-for/choose-epsilon.md."""
-    folder.mkdir()
-    city, problem = OUT.parent / "examples" / "city" / "points.csv", folder / "city.toml"
-    init("optimal-lp", city, problem, within=0.5, factor=2.0)
-    write_curves(problem, ["optimal-lp"], "0.5:8:5", None, folder / "explore.html", Options(gap=0.01))
-    return folder / "explore.html"
-
-
-def gallery(browser: Any, folder: Path) -> None:
-    """Run docs/how-to/gallery.md, and take the first picture of each release's report."""
-    ran("how-to/gallery.md", folder)
-    for name in re.findall(r"img/gallery-(\w+)\.png", (OUT.parent / "how-to/gallery.md").read_text("utf-8")):
-        page = browser.new_page(viewport={"width": 720, "height": 900}, color_scheme="light")
-        page.goto(write_report(folder / name).as_uri())
-        if page.locator("#map").count():
-            page.wait_for_selector("#map[data-ready]")
-        save(page.locator("main :is(figure, .album)").first.screenshot(), f"gallery-{name}")
-        page.close()
-
-
-def shoot(page: Any, first: int | None, count: int) -> bytes:
-    """Return a picture of some sections of the page."""
-    boxes = [page.locator("section").nth(n).bounding_box() for n in range(page.locator("section").count())]
-    last = boxes[(first or 0) + count - 1]
-    top = 0 if first is None else boxes[first]["y"] + 2
-    clip = {"x": 0, "y": top, "width": 1000, "height": last["y"] + last["height"] - top}
+def shoot_sections(page: Any, first: str, last: str) -> bytes:
+    """Return a picture from a section, or the top of the page, to the last figure of another section, or to its end."""
+    end = section_of(page, last)
+    figures = end.locator("figure, .album")
+    bottom = (figures.last if figures.count() else end).bounding_box()
+    top = 0
+    if first:
+        # Below the line that begins a section, and above the heading, whose margin may be outside the section.
+        section = section_of(page, first)
+        heading = section.locator("h2, h3").first
+        top = min(section.bounding_box()["y"] + 2, heading.bounding_box()["y"] - 14)
+    clip = {"x": 0, "y": top, "width": WIDTH, "height": bottom["y"] + bottom["height"] + 4 - top}
     picture: bytes = page.screenshot(full_page=True, clip=clip)
+    return picture
+
+
+def shoot_part(page: Any, selector: str) -> bytes:
+    """Return a picture of the first element that a selector finds."""
+    picture: bytes = page.locator(selector).first.screenshot()
     return picture
 
 
@@ -127,9 +149,9 @@ def shoot_world(page: Any) -> bytes:
 def save(picture: bytes, file: str) -> None:
     """Write a picture in few colours."""
     with Image.open(io.BytesIO(picture)) as screenshot:
-        quantized = screenshot.convert("RGB").quantize(160, method=Image.Quantize.MAXCOVERAGE)
+        quantized = screenshot.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE)
         quantized.save(OUT / f"{file}.png", optimize=True)
-    print(file, (OUT / f"{file}.png").stat().st_size)
+    print(file, quantized.size, (OUT / f"{file}.png").stat().st_size, flush=True)
 
 
 def main() -> None:
@@ -138,59 +160,41 @@ def main() -> None:
     if browser_at is None:
         sys.exit("screenshots: no chromium on PATH")
     OUT.mkdir(exist_ok=True)
-    pages: dict[str, Path] = {}
-    folders: dict[str, Path] = {}
-
-    def is_requested(file: str) -> bool:
-        return len(sys.argv) == 1 or file in sys.argv[1:]
-
     with tempfile.TemporaryDirectory() as work, sync_playwright() as running:
         browser = running.chromium.launch(executable_path=browser_at, args=["--no-sandbox"])
+        reports = Reports(Path(work))
 
-        def take(file: str, report: Path, scheme: str, first: int | None, count: int) -> None:
-            page = browser.new_page(viewport={"width": 1000, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
-            page.goto(report.as_uri())
-            if page.locator("#map").count():
-                page.wait_for_selector("#map[data-ready]")
-            save(shoot(page, first, count), file)
-            page.close()
+        def take(file: str, make: Callable[[], Path], shoot: Callable[..., bytes], *parts: str) -> None:
+            if len(sys.argv) > 1 and file not in sys.argv[1:]:
+                return
+            path = make()
+            for scheme, ending in (("light", ""), ("dark", "-dark")):
+                view: dict[str, Any] = {"viewport": {"width": WIDTH, "height": 900}, "color_scheme": scheme}
+                page = browser.new_page(**view, device_scale_factor=SCALE)
+                page.goto(path.as_uri())
+                if page.locator("canvas#map").count():
+                    page.wait_for_selector("#map[data-ready]")
+                save(shoot(page, *parts), f"{file}{ending}")
+                page.close()
 
-        def folder_of(page: str) -> Path:
-            if page not in folders:
-                folders[page] = ran(page, Path(work) / "pages" / Path(page).stem)
-            return folders[page]
-
-        for file, (name, scheme, first, count) in SHOTS.items():
-            if is_requested(file):
-                if name not in pages:
-                    (Path(work) / name).mkdir()
-                    pages[name] = report_of(name, Path(work) / name)
-                take(file, pages[name], scheme, first, count)
-        for file, (name, report, first, count) in REPORTS_OF_PAGES.items():
-            if is_requested(file):
-                take(file, folder_of(name) / report, "light", first, count)
-        for file, (name, figure) in FIGURES_OF_PAGES.items():
-            if is_requested(file):
-                save((folder_of(name) / figure).read_bytes(), file)
-        for scheme in ("light", "dark") if is_requested("client") else ():
-            if "client" not in pages:
-                release = release_of("streets anywhere", Path(work))
-                pages["client"] = export(release, Path(work) / "client").folder / "index.html"
-            page = browser.new_page(viewport={"width": 360, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
-            page.goto(pages["client"].as_uri())
-            save(shoot_client(page), f"client-{scheme}")
-            page.close()
-        if is_requested("anywhere"):
-            export_modules(Path(work) / "modules")
-            page = browser.new_page(viewport={"width": 700, "height": 800})
-            page.goto((Path(work) / "modules" / "anywhere.html").as_uri())
-            save(shoot_world(page), "anywhere")
-            page.close()
-        if is_requested("explore"):
-            take("explore", write_explorer(Path(work) / "explore"), "light", 0, 1)
-        if is_requested("gallery"):
-            gallery(browser, Path(work) / "gallery")
+        for file, (name, *parts) in SECTIONS.items():
+            take(file, lambda name=name: reports.path_of(name), shoot_sections, *parts)
+        for file, (name, selector) in PARTS.items():
+            take(file, lambda name=name: reports.path_of(name), shoot_part, selector)
+        take("client", lambda: make_client(Path(work)), shoot_client)
+        take("anywhere", lambda: make_world(Path(work)), shoot_world)
         browser.close()
+
+
+def make_client(work: Path) -> Path:
+    """Write the page of a client that draws along streets."""
+    return export(release_of("streets anywhere", work), work / "client").folder / "index.html"
+
+
+def make_world(work: Path) -> Path:
+    """Write the page with the world map."""
+    export_modules(work / "modules")
+    return work / "modules" / "anywhere.html"
 
 
 if __name__ == "__main__":

@@ -48,6 +48,9 @@ MEASURE = """() => {
   });
   return [document.documentElement.scrollWidth - innerWidth, cut.length, [...new Set(faint)]];
 }"""
+WHITE = """[...document.querySelectorAll("main img")].filter((image) => image.offsetParent &&
+  image.className !== "in-dark" && getComputedStyle(image).filter === "none").map((image) => image.src)"""
+"""Pictures that stay white on a dark page."""
 
 
 VIEWS = tuple((width, scheme) for width in (390, 768, 1280) for scheme in ("light", "dark"))
@@ -67,5 +70,6 @@ def test_pages_fit_and_pass_axe(browser, site, axe, name):
         page.emulate_media(color_scheme=scheme)
         wider, cut, faint = page.evaluate(MEASURE)
         assert (wider <= 0, cut, faint, clipped_elements(page)) == (True, 0, [], []), f"{width} pixels, {scheme}"
+        assert scheme == "light" or page.evaluate(WHITE) == []
         assert (width, scheme) not in AXE or faults(page, axe, all_of_them=True) == [], f"{width} pixels, {scheme}"
     page.close()

@@ -8,7 +8,7 @@ What each kind of block means:
   end with code 0 unless ``; echo "exit code $?"`` follows it.
 - ``toml``: with a first line ``# name.toml`` it is written to that file; without one it is part of a problem file, and
   each of its keys must be one that some mechanism reads.
-- ``text``: not run; it may not hold commands.
+- ``text``, ``javascript``, ``html``: not run; they may not hold commands.
 
 In what is expected, ``...`` stands for anything, and a line of ``...`` alone for any lines.
 
@@ -41,7 +41,7 @@ from privopt.registry import discover, registry, using
 from privopt.specs import GROUP
 
 ROOT = Path(__file__).resolve().parents[2]
-LANGUAGES = ("python", "bash", "toml", "text")
+LANGUAGES = ("python", "bash", "toml", "text", "javascript", "html")
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\S*)(?P<rest>.*)$")
 COMMAND = re.compile(r"^\s*(\$ |privopt |python |make |uv )", re.MULTILINE)
 COMPILING = "compiling for this machine; later runs find it done\n"
@@ -181,7 +181,7 @@ class Page:
                     error.add_note(f"{self.path.relative_to(ROOT)}:{block.line}: block of {block.language}")
                     raise
                 last = block
-                self.ran += block.language != "text"
+                self.ran += block.language in ("python", "bash", "toml")
 
     def python(self, block: Block, last: Block | None) -> None:
         """Run a block in the page's namespace."""
@@ -196,6 +196,8 @@ class Page:
             assert matches(block.code, self.printed), f"expected\n{block.code}\nprinted\n{self.printed}"
         else:
             assert not COMMAND.search(block.code), "a command in a block of text is never run: make it bash"
+
+    javascript = html = text
 
     def toml(self, block: Block, last: Block | None) -> None:
         """Write the file that it is, or hold its keys to those that are read."""

@@ -41,7 +41,7 @@ LAWS = {
 }
 EXAMPLE_EPSILON = Fraction(1)
 """Epsilon of the figures of single mechanisms."""
-COLOURS = ("#b0b6bf", "#c2410c", "#9a5b00", "#0b57a4")
+COLOURS = ("#9aa1ab", "#c2410c", "#1b1f24", "#0b57a4")
 
 
 def share_errors() -> dict[str, list[float]]:
@@ -130,8 +130,9 @@ def draw_pair(name: str, outputs: Sequence[str], rows: Sequence[Sequence[float]]
     positions = np.arange(len(outputs))
     for offset, row, label, colour in zip((-0.2, 0.2), rows, inputs, (COLOURS[1], COLOURS[3]), strict=True):
         panel.bar(positions + offset, row, 0.4, color=colour, label=label)
-    # At most 10 labels fit beside one another.
-    shown = positions[:: max(1, -(-len(outputs) // 10))]
+    # At most 10 labels fit beside one another, and fewer of long ones.
+    most = min(10, 40 // (1 + max(map(len, outputs))))
+    shown = positions[:: max(1, -(-len(outputs) // most))]
     panel.set_xticks(shown, [outputs[position] for position in shown])
     panel.set(ylabel="probability", xlabel=f"what is published, at epsilon {EXAMPLE_EPSILON}")
     panel.spines[["top", "right"]].set_visible(False)
@@ -155,10 +156,10 @@ def draw_laws() -> None:
 
 def main() -> None:
     """Draw one panel for each kind of problem, and the figure of each mechanism."""
-    mpl.rcParams.update({"svg.hashsalt": "classics", "font.size": 8})
+    mpl.rcParams.update({"svg.hashsalt": "classics", "font.size": 10})
     draw_laws()
     # Two by two, and not wider than a figure of one mechanism: it can be read on a telephone too.
-    figure, grid = plt.subplots(2, 2, figsize=(5.2, 4.8), layout="constrained")
+    figure, grid = plt.subplots(2, 2, figsize=(5.2, 5.6), layout="constrained")
     panels = grid.ravel()
     for panel, title, errors in (
         (panels[0], "variance of a share, times reports", share_errors()),
@@ -170,9 +171,11 @@ def main() -> None:
         for colour, (name, curve) in zip(COLOURS[-len(errors) :], errors.items(), strict=True):
             panel.plot(list(map(float, EPSILONS)), curve, color=colour, label=name)
         panel.set(yscale="log", xlabel="epsilon")
-        panel.set_title(title, fontsize=8)
+        panel.set_title(title, fontsize=10)
         panel.spines[["top", "right"]].set_visible(False)
-        panel.legend(frameon=False, handlelength=1.2)
+        # Room for the legend above the curves.
+        panel.set_ylim(top=20 * panel.get_ylim()[1])
+        panel.legend(frameon=False, handlelength=1.2, fontsize=9, loc="upper right", borderaxespad=0.0)
     figure.savefig(PICTURE, metadata={"Date": None})
 
 

@@ -48,10 +48,11 @@ def test_pictures_are_made_and_shown():
     )
     page_texts = "".join(path.read_text("utf-8") for path in docs.rglob("*.md"))
     for picture in (docs / "img").glob("*.png"):
-        name = picture.stem
-        assert f"img/{picture.name})" in page_texts, name
-        assert re.search(f'"({name}(.png)?|{name.rpartition("-")[0] or name})"', script), name
-    for page, file in re.findall(r'\("([\w/-]+\.md)", "([\w./-]+)"', script):
+        name = picture.stem.removesuffix("-dark")
+        group = name.rpartition("-")[0] or name
+        assert f"img/{name}.png)" in page_texts, name
+        assert re.search(f'"{name}(.png)?"|"{group}"|f"{group}-', script), name
+    for page, file in re.findall(r'"([\w/-]+\.md) ([\w./-]+)"', script):
         assert Path(file).parts[0] in (docs / page).read_text("utf-8"), file
 
 
@@ -64,6 +65,17 @@ def test_nothing_is_loaded_from_outside(site):
         assert not re.search(r"url\(['\"]?(https?:)?//", path.read_text("utf-8", errors="replace")), path
     for path in site.rglob("*.js"):
         assert not re.search(r"(src|href)\s*=\s*['\"]https?://", path.read_text("utf-8", errors="replace")), path
+
+
+def test_picture_has_a_dark_form_of_its_size(site):
+    docs, page = Path(__file__).parents[2] / "docs", (site / "how-to" / "reports.html").read_text("utf-8")
+    names = {path.stem for path in (docs / "img").glob("*.png")}
+    light_names = {name for name in names if not name.endswith("-dark")}
+    shown = {name for name in light_names if name.startswith(("report-", "gallery-"))}
+    assert {f"{name}-dark" for name in shown} <= names <= light_names | {f"{name}-dark" for name in light_names}
+    size = r' width="390" height="\d+" loading="lazy" alt="[^"]+" src="\.\./img/report-metric'
+    assert re.search(f'<img class="in-light"{size}.png"', page)
+    assert re.search(f'<img class="in-dark"{size}-dark.png"', page)
 
 
 def test_what_commands_print_is_not_coloured_as_code(site):
