@@ -208,7 +208,7 @@ def _format_certificate(result: Result) -> dict[str, Any]:
         "worst found": certificate.worst,
         "allowed": certificate.allowed,
         "conditions checked": certificate.checked,
-        "arithmetic": _decimals(certificate.arithmetic),
+        "arithmetic": _add_decimals(certificate.arithmetic),
     }
     # Further figures of the certificate, which depend on the notion, are shown under their keys.
     notes = {"rests_on": certificate.rests_on, **certificate.notes}

@@ -368,8 +368,8 @@ class HierarchicalDP(CountsMechanism):
         return [
             *lines,
             f"one change that the guarantee covers moves up to {delta} of the numbers that {result.method} measures, "
-            f"so all of them get more noise; hierarchical-dp and top-down measure counts, of which it moves {counts_delta}; "
-            "privopt plan shows the errors of each method",
+            "so all of them get more noise; hierarchical-dp and top-down measure counts, of which it moves "
+            f"{counts_delta}; privopt plan shows the errors of each method",
         ]
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:
