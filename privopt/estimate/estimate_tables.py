@@ -121,8 +121,8 @@ def _list_notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chos
         # Smooth shares are mixtures of bumps (smooth distributions around centres) as wide as the resolution.
         reason = ", as fine as the reports support" if chosen else ""
         lines.append(
-            f"shares are smooth at a resolution of {estimate.resolution:.3g} {estimate.unit}{reason}: gap is to the "
-            "greatest likelihood among such shares, gap_to_all to that of all distributions; resolution 0 allows all"
+            f"shares are estimated as mixtures of bumps {estimate.resolution:.3g} {estimate.unit} wide{reason}; finer "
+            "details are smoothed away"
         )
     if opened.result.guarantee.scope == "everywhere":
         lines.append("shares are of the vertices: each represents the positions around it, by their weights")
@@ -195,7 +195,7 @@ def write_estimate(
     with ExitStack() as stack:
         if page is not None:
             path = stack.enter_context(new_file(page, force=force))
-            path.write_text(estimate_page(result, opened, reports.name), "utf-8")
+            path.write_text(estimate_page(result, opened, reports.name, per_subject=subject is not None), "utf-8")
         if geo is not None and isinstance(channel, Channel):
             path = stack.enter_context(new_file(geo, force=force, option="--geo"))
             write_layer(share_layer(result, channel), path)

@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from privopt.arrays import Figure, Floats
-from privopt.declare.notebook import format_percent
+from privopt.declare.notebook import format_digits, format_percent
 from privopt.errors import number_of
-from privopt.estimate.shares import SMOOTH, Estimate
+from privopt.estimate.shares import NOISY_COUNTS, SMOOTH, Estimate
 from privopt.interfaces import Channel
 from privopt.interfaces.abilities import channel_of
 from privopt.interfaces.reporting import Layer, Section
@@ -26,6 +26,8 @@ MAX_DRAWN_INTERVALS: Final = 40
 """Largest number of intervals that are drawn: those of the greatest shares."""
 MAX_TABLE_ROWS: Final = 10_000
 """Largest number of rows of the page's table; the others are in the CSV file only."""
+INTERVAL_LEAD: Final = "The largest first. Low and high are the ends of the interval of each share."
+"""The sentence above the table of shares."""
 
 
 def share_layer(estimate: Estimate, channel: Channel) -> Layer:
@@ -63,14 +65,14 @@ def interval_figure(estimate: Estimate) -> Figure:
     """Draw the largest shares with their intervals and, if the outputs are records, the shares of raw reports."""
     largest = np.argsort(-estimate.shares, kind="stable")[:MAX_DRAWN_INTERVALS]
     names = [estimate.ids[g][:24] for g in largest.tolist()]
-    figure, axes, positions = rows_of(names, "share of the people (%)", width=7.2, row=0.18)
+    figure, axes, positions = rows_of(names, "share (%)", width=7.2, row=0.18)
     low, high, shares = (100.0 * values[largest] for values in (estimate.low, estimate.high, estimate.shares))
     axes.hlines(positions, low, high, linewidth=2, color=MARK)
     axes.plot(shares, positions, "o", ms=5, label="estimated, with its interval")
     max_value = max(high.max(), shares.max())
     if estimate.reported is not None:
         reported = 100.0 * estimate.reported[largest]
-        axes.plot(reported, positions, "x", ms=7, mew=2, label="reported")
+        axes.plot(reported, positions, "x", ms=7, mew=2, label="noisy reports as they are")
         max_value = max(max_value, reported.max())
     # The axis begins at 0, because intervals without width would have no scale.
     axes.set_xlim(-0.03 * max_value, 1.05 * max_value)
@@ -78,29 +80,59 @@ def interval_figure(estimate: Estimate) -> Figure:
     return figure
 
 
-def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str:
+def _describe_source(estimate: Estimate, *, per_subject: bool) -> str:
+    """Return sentences on what the shares are of, and on rows that are left out.
+
+    Args:
+        estimate: The estimate.
+        per_subject: Whether only the first report of each subject counts.
+    """
+    if estimate.method == NOISY_COUNTS:
+        return f"Estimated from noisy counts of about {format_digits(float(estimate.n))} in all."
+    source = f"Estimated from {number_of(estimate.n, 'report')}"
+    source += ", one from each person." if per_subject else "; a person who sent several counts once for each."
+    if estimate.skipped:
+        verb = "is" if estimate.skipped == 1 else "are"
+        source += (
+            f" {number_of(estimate.skipped, 'row')} without a report {verb} left out, so the shares say nothing of "
+            f"{'it' if estimate.skipped == 1 else 'them'}."
+        )
+    return source
+
+
+def _describe_intervals(estimate: Estimate) -> str:
+    """Return sentences on how often intervals contain the true shares, and under which conditions."""
+    is_each = estimate.each_by_itself
+    holds = "Each interval by itself contains the true share" if is_each else "All intervals together contain the truth"
+    conditions = ["shares are smooth over the map"] if estimate.assumption else []
+    conditions += [] if estimate.intervals == "finite-sample" else ["there are many reports"]
+    condition = f", if {' and '.join(conditions)}" if conditions else ""
+    # Measured, not proved: docs/benchmarks/city.md.
+    few_reports = " With few reports they hold less often." if estimate.assumption else ""
+    return f"{holds} with {100 * estimate.confidence:.4g}\u00a0% probability{condition}.{few_reports}"
+
+
+def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str, *, per_subject: bool = False) -> str:
     """Return the page of an estimate as one HTML document without external resources.
 
     Args:
         estimate: The estimate.
         opened: The release that the reports were drawn from.
         reports: Name of the table of reports.
+        per_subject: Whether only the first report of each subject counts, so that shares are of people.
     """
-    is_each = estimate.each_by_itself
-    holds = "Each interval by itself contains the true share" if is_each else "All intervals together contain the truth"
-    holds += f" with {100 * estimate.confidence:.4g}\u00a0% probability"
-    holds += ", if shares are smooth over the map" if estimate.assumption else ""
-    # Measured, not proved: docs/benchmarks/city.md.
-    few_reports = " With few reports they hold less often." if estimate.assumption else ""
-    skipped = f"; {number_of(estimate.skipped, 'row')} had none" if estimate.skipped else ""
-    lead = (
-        f"Estimated from {number_of(estimate.n, 'report')}{skipped}. "
-        f"{holds}{'' if estimate.intervals == 'finite-sample' else ', if there are many reports'}.{few_reports}"
-    )
+    lead = f"{_describe_source(estimate, per_subject=per_subject)} {_describe_intervals(estimate)}"
+    # The gaps are of two maxima, which only experts tell apart.
     method = f"Method: {estimate.method}{estimate.gaps}; {estimate.intervals} intervals."
+    if estimate.resolution:
+        method += (
+            " The gap is the distance of the log-likelihood from its maximum among shares as smooth as these; "
+            "gap_to_all that from its maximum over all shares."
+        )
     channel = channel_of(opened.mechanism, opened.problem, opened.release)
     on_map = channel if isinstance(channel, Channel) and channel.coordinates is not None else None
     names: Sequence[str] = estimate.ids
+    name = "id" if estimate.group_of is None else "group"
     # The table gives positions of single records only; a group has none.
     if on_map is not None and estimate.group_of is None:
         names = [f"{name} ({where})" for name, where in zip(names, _position_texts(on_map), strict=True)]
@@ -112,14 +144,20 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
     sections = [
         *_map_sections(estimate, on_map),
         figure_section(shares_title, interval_figure(estimate)),
-        table_section("Shares", ("id", "share", "low", "high"), rows, total=len(estimate.ids)),
+        table_section("Shares", (name, "share", "low", "high"), rows, INTERVAL_LEAD, total=len(estimate.ids)),
         Section(title="For experts", lead=method),
     ]
-    place = "at each record" if estimate.group_of is None else "in each group of records"
+    # People only if each of them counts once. Otherwise a person who sends many reports moves the shares with each.
+    counted = "people" if per_subject or estimate.method == NOISY_COUNTS else "reports"
+    where = (
+        f"For each record, the share of {counted} whose true value it is"
+        if estimate.group_of is None
+        else f"For each group of records, the share of {counted} whose true value is in it"
+    )
     return render(
         "privopt.estimate/page.html",
         title=f"What the reports say: {reports}",
-        intro=f"The share of people {place}, estimated from noisy reports. Units: per cent of the people.",
+        intro=f"{where}, estimated from noisy values, in per cent.",
         lead=lead,
         mark=opened.result.mark,
         notes=estimate.notes,
@@ -141,7 +179,8 @@ def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
     if channel is None:
         return []
     if estimate.group_of is not None:
-        return [figure_section("Districts: share, and the ends of its interval", map_figure(estimate, channel))]
+        lead = "Every point has the colour of its whole district, so do not add points up. Each map has its own scale."
+        return [figure_section("Districts: share, and the ends of its interval", map_figure(estimate, channel), lead)]
     if estimate.reported is not None and list(channel.inputs) == list(estimate.ids):
         return [figure_section("Estimated and reported", map_figure(estimate, channel))]
     return []
@@ -162,7 +201,7 @@ def map_figure(estimate: Estimate, channel: Channel) -> Figure:
     else:
         assert estimate.reported is not None
         shares = {"reported": estimate.reported, "estimated": estimate.shares}
-        label, height = "share of the people (%)", 4.2
+        label, height = "share (%)", 4.2
         # The scale ends at a quantile, so that a few large shares do not make all others look alike.
         upper = 100.0 * max(*(float(np.quantile(values, 0.995)) for values in shares.values()), 1e-12)
     assert channel.coordinates is not None  # callers have checked

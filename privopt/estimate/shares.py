@@ -38,6 +38,8 @@ PROFILE: Final = "profile likelihood"
 EACH: Final = "each by itself"
 """Appended to the name of a method whose intervals hold individually, but not all at once."""
 
+NOISY_COUNTS: Final = "noisy-counts"
+"""The name of the method of estimates from noisy counts instead of reports."""
 BOOTSTRAP: Final = "parametric bootstrap"
 """The name of the method by which :mod:`privopt.estimate.smooth_intervals` finds intervals."""
 SMOOTH: Final = "smooth"
@@ -164,7 +166,7 @@ class Estimate:
     @property
     def gaps(self) -> str:
         """The gap, and for smooth shares the gap to all distributions, to append to a text; empty for noisy counts."""
-        if self.method == "noisy-counts":
+        if self.method == NOISY_COUNTS:
             return ""
         whole_text = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
         return f", gap {self.gap:.2g}{whole_text} per report"
@@ -537,7 +539,7 @@ def estimate_of_counts(
         low=np.minimum(low, shares),
         high=np.maximum(high, shares),
         n=round(float(likely_counts.sum())),
-        method="noisy-counts",
+        method=NOISY_COUNTS,
         confidence=options.confidence,
         gap=0.0,
         intervals="finite-sample",

@@ -92,9 +92,16 @@ def test_groups_subjects_and_a_page(released_reports, tmp_path):
     assert json.loads(completed.stdout)["n"] == 1_500
     assert "1,498 reports omitted" in completed.stderr
     page = (tmp_path / "e.html").read_text()
-    assert "The share of people in each group of records" in page
+    assert "For each group of records, the share of people whose true value is in it" in page
     assert "<svg" in page
     assert "Districts: share" in page
+    # Without subjects a person counts once for each report, and rows without a report are named.
+    options = ("--by", data / "groups.csv", "--report", tmp_path / "all.html")
+    completed = run("estimate", folder, data / "safe.csv", "--out", tmp_path / "all.csv", *options)
+    assert completed.exit_code == 0, completed.stderr
+    page = (tmp_path / "all.html").read_text()
+    assert "For each group of records, the share of reports whose true value is in it" in page
+    assert "2 rows without a report are left out" in page
 
 
 def test_second_release(released_reports, tmp_path):

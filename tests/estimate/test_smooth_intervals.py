@@ -174,6 +174,8 @@ def test_every_output_says_what_is_assumed(town_folder, tmp_path):
     assert f"note: {sentence}" in completed.stderr
     page = (tmp_path / "e.html").read_text()
     assert sentence[1:] in page  # its first letter is a capital there
+    assert "probability, if shares are smooth over the map and there are many reports." in page
+    assert "gap_to_all" not in page.split("For experts")[0]
     with (tmp_path / "e.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert [row["assumes"] for row in rows] == ["smooth", "smooth"]
