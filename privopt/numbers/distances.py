@@ -369,6 +369,19 @@ def amount_text(number: str, unit: str) -> str:
     return f"{number} {unit if number == '1' else plural_unit(unit)}"
 
 
+def distance_words(unit: str, way: str) -> str:
+    """Return the unit and the kind of a distance, to follow the word "distance"; empty if distances have no unit.
+
+    >>> distance_words("km", "by road"), distance_words("year", ""), distance_words("unit of distance", "")
+    (' in km by road', ' in years', '')
+
+    Args:
+        unit: The unit, in the singular.
+        way: Words for what the distance is measured along, such as "by road"; empty if there are none.
+    """
+    return "" if unit == "unit of distance" else f" in {plural_unit(unit)}{f' {way}' if way else ''}"
+
+
 def position_text(east: float, north: float, kind: str, unit: str = "km") -> str:
     """Return a position as text for readers of a map, to four decimals (about ten metres).
 

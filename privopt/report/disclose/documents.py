@@ -37,9 +37,9 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "unit": ("release.unit", "limit.person"),
         "trust": ("limit.trust", "owner.drawn_where", "owner.access"),
         "neighbours": ("release.neighbours", "release.statement"),
-        "side_channels": ("release.checked", "limit.timing", "limit.machine"),
+        "side_channels": ("release.checked", "release.arithmetic", "limit.timing", "limit.machine"),
         "collection": ("owner.collected", "limit.collection", "owner.retention_inputs", "limit.private"),
-        "utility": ("release.loss", "release.bound", "attack.expected_loss", "owner.utility"),
+        "utility": ("release.loss", "release.bound", "owner.utility"),
         "bias": ("owner.bias", "limit.bias"),
         "outside": (
             "limit.unchecked",
@@ -72,7 +72,7 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             *("limit.unchecked", "limit.timing", "limit.machine", "limit.person", "limit.collection", "limit.bias"),
             "owner.incidents",
         ),
-        "made": ("maker.made", "release.files"),
+        "made": ("maker.made", "release.loss", "release.arithmetic", "release.files"),
     },
     "card": {
         "summary": (*PROMISE, "owner.description", "owner.product"),
@@ -80,7 +80,10 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             *("owner.name", "owner.curator", "owner.contact", "owner.purpose", "owner.region"),
             "owner.published",
         ),
-        "made": ("maker.made", "maker.domain", "release.files", "release.checked", "owner.links"),
+        "made": (
+            *("maker.made", "maker.domain", "release.files", "release.checked", "release.arithmetic"),
+            "owner.links",
+        ),
         "privacy": ("release.kind", "release.epsilon", "release.parameter", "release.unit", "release.neighbours"),
         "attack": ("release.guess", "attack"),
         "utility": ("release.loss", "release.bound", "owner.utility", "owner.bias"),

@@ -44,7 +44,7 @@ TEXTS_OF: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     "implementation": {
         "preprocessing_and_hyperparameter_tuning": ("owner.preparation",),
-        "mechanisms": ("maker.made", "release.checked", "release.files"),
+        "mechanisms": ("maker.made", "release.checked", "release.arithmetic", "release.files"),
         "composition": ("ledger", "limit.total", "owner.budget"),
         "post_processing": ("release.after",),
         "justification": ("owner.why_epsilon",),

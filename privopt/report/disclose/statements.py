@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any, Final, TypeAlias
 
 from attrs import frozen
 
+from privopt.declare.notebook import format_digits
 from privopt.errors import ModelError, number_of
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Result
@@ -130,20 +132,24 @@ def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
             f"release.verdict.{verdict}",
             {
                 "checked": f"{certificate.checked:,}",
-                "worst": _format_number(certificate.worst),
+                "worst": _format_up(certificate.worst, certificate.allowed),
                 "allowed": _format_number(certificate.allowed),
-                "arithmetic": certificate.arithmetic,
+                # The largest value is in epsilon's unit only if it is one of epsilon per distance.
+                "unit": f" {opened.relation}" if private and opened.relation != guarantee.unit else "",
                 "rests_on": certificate.rests_on,
             },
         )
-    yield from _state_strength(result, private=private)
-    yield f"limit.trust.{_find_trust_key(opened) if private else 'none'}", {}
+    trust_key = _find_trust_key(opened) if private else "none"
+    yield from _state_strength(opened, trust_key, private=private)
+    yield f"limit.trust.{trust_key}", {}
     if not private:
         yield "release.after.none", {}
     elif _bounds_odds(result):
         yield "release.after", {}
     for line in limits(result)[0] if private else ():
         yield "release.checked", {"line": line}
+    if private:
+        yield "release.arithmetic", {"arithmetic": certificate.arithmetic}
     yield from _state_loss(result)
     maker = {"mechanism": result.mechanism, "method": result.method, "privopt": result.privopt}
     yield "maker.made", maker | {"plugin": result.plugin.name, "version": result.plugin.version}
@@ -152,14 +158,21 @@ def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
     yield "release.files", {"sums": sha256(opened.folder / SUMS)}
 
 
-def _state_strength(result: Result, *, private: bool) -> Iterator[KeyedValues]:
+def _state_strength(opened: OpenedFolder, trust_key: str, *, private: bool) -> Iterator[KeyedValues]:
     """Yield statements on the kind of guarantee, epsilon, its unit and the neighbouring inputs.
 
     A release without privacy (``private`` False) gets different sentences, which claim nothing.
+
+    Args:
+        opened: The verified folder.
+        trust_key: The result of `_find_trust_key`; "none" for a release without privacy.
+        private: Whether the release has evidence of privacy.
     """
-    guarantee = result.guarantee
+    guarantee = opened.result.guarantee
     members = guarantee.to_json()
-    epsilon = {"epsilon": members["epsilon_text"], "unit": guarantee.unit}
+    # The relation names the distance too: 2 per km by road is not 2 per km in a straight line.
+    unit = opened.relation if private else guarantee.unit
+    epsilon = {"epsilon": members["epsilon_text"], "unit": unit}
     if not private:
         yield "release.kind.none", {}
         if guarantee.epsilon is not None:
@@ -172,8 +185,9 @@ def _state_strength(result: Result, *, private: bool) -> Iterator[KeyedValues]:
     for name in BUDGETS:
         if members.get(name) is not None:
             yield "release.parameter", {"name": name, "value": members.get(f"{name}_text", members[name])}
-    yield ("release.unit", {"unit": guarantee.unit}) if guarantee.unit else ("release.unit.absent", {})
-    yield "release.neighbours", {"scope": guarantee.scope or guarantee.kind}
+    unit_key = "release.unit.drawn" if trust_key == "drawn" else "release.unit"
+    yield (unit_key, {"unit": unit}) if guarantee.unit else ("release.unit.absent", {})
+    yield "release.neighbours", {"scope": (guarantee.scope or guarantee.kind).replace("-", " ")}
     if guarantee.statement:
         yield "release.statement", {"statement": guarantee.statement}
     # Not every notion bounds how often a guess is right.
@@ -206,10 +220,19 @@ def _bounds_odds(result: Result) -> bool:
 def _state_loss(result: Result) -> Iterator[KeyedValues]:
     """Yield statements on the loss of the release and, if it has evidence of privacy, on the proved bound."""
     objective = result.objective
-    yield "release.loss", {"value": _format_number(objective.value), "unit": objective.unit}
+    quantity = objective.measured_quantity
+    yield (
+        "release.loss",
+        {
+            "quantity": f"{quantity[:1].upper()}{quantity[1:]}",
+            "value": _format_number(objective.value),
+            "unit": objective.unit_after(objective.value),
+        },
+    )
     if objective.lower_bound is not None and result.certificate.evidence != "none":
         key = "release.bound.chosen" if objective.bound_over == "chosen" else "release.bound"
-        yield key, {"bound": _format_number(objective.lower_bound), "unit": objective.unit}
+        bound = objective.lower_bound
+        yield key, {"bound": _format_number(bound), "unit": objective.unit_after(bound)}
 
 
 def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[KeyedValues]:
@@ -230,10 +253,24 @@ def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[K
             continue
         if name == "over_time" and isinstance(value, Mapping) and "likelihood" in value:
             yield from _state_reports(value)
-        elif name in ("epsilon", "gv", "statistical"):
-            yield f"attack.{name}", {part: _format_number(figure) for part, figure in value.items()}
+        elif name == "epsilon":
+            achieved, claimed = value["achieved"], value["claimed"]
+            yield "attack.epsilon", {"achieved": _format_up(achieved, claimed), "claimed": _format_number(claimed)}
+        elif name == "gv" and not value["ratio"]:
+            yield "attack.gv.none", {}
+        elif name == "gv":
+            yield "attack.gv", {part: _format_number(figure) for part, figure in value.items()}
+        elif name == "statistical":
+            figures = {part: _format_number(figure) for part, figure in value.items()}
+            # A lower bound, like the error of a guess below, is rounded down: no attack is said to show more.
+            yield "attack.statistical", figures | {"epsilon_lower": _format_down(value["epsilon_lower"])}
         elif name == "expected_loss" and isinstance(value, (int, float)):
-            yield "attack.expected_loss", {"value": _format_number(value), "unit": opened.result.objective.unit}
+            # If it is the loss of the release, release.loss states it, which verify checks.
+            if not math.isclose(value, opened.result.objective.value, rel_tol=1e-9):
+                unit = opened.result.objective.unit_after(value)
+                yield "attack.expected_loss", {"value": _format_number(value), "unit": unit}
+        elif name == "bayes_error" and isinstance(value, float):
+            yield "attack.bayes_error", {"value": _format_down(value)}
         elif f"attack.{name}" in TEXTS and isinstance(value, (int, float)):
             yield f"attack.{name}", {"value": _format_number(value)}
         else:
@@ -310,7 +347,7 @@ def _state_reports(attack: Mapping[str, Any]) -> Iterator[KeyedValues]:
             "reports": _join_alternatives(counts),
             "medians": _join_alternatives(medians["fresh"]),
             "unit": unit,
-            "places": attack["places"],
+            "places": f"{attack['places']:,}",
         },
     )
     if "sticky" in medians:
@@ -346,15 +383,38 @@ def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> I
         )
 
 
+def _format_up(value: float | None, limit: float | None) -> str:
+    """Return a figure with four digits, rounded up, but not above the limit that it keeps; None in words.
+
+    >>> _format_up(1.53348, 2.0), _format_up(0.0999977, 0.1), _format_up(None, 1.0)
+    ('1.534', '0.1', 'unknown')
+    """
+    if value is None or not math.isfinite(value):
+        return _format_number(value)
+    rounded = float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(Decimal(value)))
+    return f"{limit:.6g}" if limit is not None and value <= limit < rounded else f"{rounded:.4g}"
+
+
+def _format_down(value: float) -> str:
+    """Return a figure with four digits, rounded down.
+
+    >>> _format_down(0.897359)
+    '0.8973'
+    """
+    if not math.isfinite(value):
+        return _format_number(value)
+    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(Decimal(value))):.4g}"
+
+
 def _format_number(value: object) -> str:
-    """Return a figure as text: an integer in full, a double with six digits, None and infinity in words."""
+    """Return a figure as text: an integer in full, a double with four digits, None and infinity in words."""
     if value is None:
         return "unknown"
     if isinstance(value, float) and math.isinf(value):
         return "without bound"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return format_digits(value, 4) if isinstance(value, float) else str(value)
 
 
 def _format_figures(value: object) -> str:

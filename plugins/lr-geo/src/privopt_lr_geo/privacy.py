@@ -10,6 +10,7 @@ from attrs import evolve, frozen
 
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Certificate, Result
+from privopt.numbers.distances import amount_text, distance_words
 from privopt_lr_geo.exact import certified_pairs
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
@@ -23,20 +24,21 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["EveryRow", "OwnMatrices", "meaning"]
 
 _OWN = (
-    "Each user's own matrix alone: the odds between any two records within {radius:g} of a user (path distance) that "
-    "must be alike change by at most exp({epsilon:g} d) through that user's matrix. Holds against who sees reports "
-    "and knows that one matrix. It does not hold between rows of different users, which is what an observer of many "
-    "users sees (measured: details.gv), nor against the server: what a user uploads is enough to find it "
-    "(privopt audit shows how often)."
+    "Each user's own matrix alone: the odds between any two records within {radius} of a user (path distance) that "
+    "must be hard to tell apart change by at most exp({epsilon:g} d) through that user's matrix, where d is their "
+    "distance{in_unit}. Holds against whoever sees reports and knows that one matrix. It does not hold between rows of "
+    "different users, which is what an observer of many users sees (measured: details.gv), nor against the server: "
+    "what a user uploads is enough to find that user (privopt audit shows how often)."
 )
 _EVERYWHERE = (
     "Any two points of the region: the odds between two positions change by at most exp({epsilon:g} d) over a way of "
-    "length d inside it, whoever reports. Holds against whoever sees the output, the server included, whatever else "
-    "they know: users upload nothing, and compute the rows of the vertices around them from public numbers."
+    "length d{in_unit} inside it, whoever reports. Holds against whoever sees the output, the server included, "
+    "whatever else they know: users upload nothing, and compute the rows of the vertices around them from public "
+    "numbers."
 )
 _EVERY = (
-    "Every {whose}: the odds between two records at distance d change by at most exp({epsilon:g} d), whichever user "
-    "reports. Holds against whoever sees the output, the server included, whatever else they know: users upload "
+    "Any {whose}: the odds between two records at distance d{in_unit} change by at most exp({epsilon:g} d), whichever "
+    "user reports. Holds against whoever sees the output, the server included, whatever else they know: users upload "
     "nothing, and compute their rows from public numbers."
 )
 
@@ -56,7 +58,10 @@ class OwnMatrices(MetricDP):
             data: The problem's data.
             radius: Gamma, the path distance up to which records are in a user's LR set.
         """
-        statement = _OWN.format(radius=radius, epsilon=float(data.epsilon))
+        radius_text = f"{radius:g}" if data.unit == "unit of distance" else amount_text(f"{radius:g}", data.unit)
+        statement = _OWN.format(
+            radius=radius_text, epsilon=float(data.epsilon), in_unit=distance_words(data.unit, data.way)
+        )
         extra = {"radius": radius} | ({} if data.within is None else {"neighbours_within": data.within})
         unit = f"per {data.unit}"
         return cls(epsilon=data.epsilon, unit=unit, scope="own-matrix", statement=statement, extra=extra, way=data.way)
@@ -94,7 +99,8 @@ class EveryRow(MetricDP):
         """Return the guarantee of method exact: metric DP between any two records, or any two points of a region."""
         pair_text = "two records" if data.within is None else f"two records within {data.within:g} of each other"
         statement = _EVERY if data.region is None else _EVERYWHERE
-        text = statement.format(whose=pair_text, epsilon=float(data.epsilon))
+        in_unit = distance_words(data.unit, data.way)
+        text = statement.format(whose=pair_text, epsilon=float(data.epsilon), in_unit=in_unit)
         return evolve(cls.of(data), statement=text)
 
     def measure(self, release: MatrixRelease) -> Certificate:

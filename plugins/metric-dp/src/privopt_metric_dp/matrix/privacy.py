@@ -20,7 +20,7 @@ from privopt import dsl
 from privopt.arrays import Bools, Floats, Ints
 from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint, Result, SolveContext
 from privopt.interfaces.notions import factor
-from privopt.numbers.distances import amount_text
+from privopt.numbers.distances import amount_text, distance_words
 from privopt_metric_dp.matrix.certify import Measurements, certify
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.declared import MetricNotion, MetricPrivacy
@@ -50,20 +50,23 @@ DISTANCE_SLACK: Final = Fraction(1, 10**24)
 
 _SCOPES = {
     "all-pairs": "any two records",
-    "neighbours": "any two records within the given distance of each other",
+    "neighbours": "any two records within {within} of each other",
     "own-matrix": "any two records of one user's own matrix",
     "everywhere": "any two points of the region, records or not,",
 }
 
 _STATEMENT = (
     "Whoever sees the output, and whatever else they know: the odds between {whose} change by at most "
-    "exp({epsilon:g} d), where d is their distance."
+    "exp({epsilon:g} d), where d is their distance{in_unit}."
 )
 _REGION_STATEMENT = (
     "Whoever sees the output, and whatever else they know: the odds between {whose} change by at most "
-    "exp({epsilon:g} d), where d is the length of a way between them inside the region. "
+    "exp({epsilon:g} d), where d is the length of a way between them inside the region{in_unit}. "
     "What is protected of a position outside is the point of the region that it is first taken to."
 )
+BY_ROAD: Final = "by road"
+"""The words by which statements say that distances run along roads. Kilometres without them are taken for those of a
+straight line, within which far more places lie."""
 
 
 class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
@@ -185,8 +188,8 @@ class MetricDP(MatrixConstraint):
         if result.guarantee.scope == "own-matrix":
             return "The server must be trusted: what a user uploads to it is enough to find that user."
         return (
-            "Whoever draws the reports knows the true values and must be trusted with them. Who reads the reports need "
-            "not be trusted."
+            "Whoever draws the reports knows the true values and must be trusted with them. Those who read the reports "
+            "need not be."
         )
 
     @classmethod
@@ -201,8 +204,11 @@ class MetricDP(MatrixConstraint):
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee of a release that satisfies the notion."""
+        unit = self.unit.removeprefix("per ")
         statement = self.statement or (_REGION_STATEMENT if self.scope == "everywhere" else _STATEMENT).format(
-            epsilon=float(self.epsilon), whose=_SCOPES[self.scope]
+            epsilon=float(self.epsilon),
+            whose=_SCOPES[self.scope].format(within=_distance_text(self.within or 0.0, unit)),
+            in_unit=distance_words(unit, self.way),
         )
         extra = dict(self.extra) if self.within is None else {"neighbours_within": self.within, **self.extra}
         return Guarantee(
@@ -341,6 +347,11 @@ def _round_down(value: float) -> float:
     return math.floor(value * scale) / scale
 
 
+def _distance_text(distance: float, unit: str) -> str:
+    """Return a distance with its unit, if the unit has a name."""
+    return f"{distance:g}" if unit == "unit of distance" else amount_text(f"{distance:g}", unit)
+
+
 def _state_promise(guarantee: Guarantee) -> str:
     """Return sentences on how much more likely a report can be from one record than from another nearby.
 
@@ -350,10 +361,11 @@ def _state_promise(guarantee: Guarantee) -> str:
     assert guarantee.epsilon is not None  # the notion's own guarantee states it
     epsilon = float(guarantee.epsilon)
     unit = guarantee.unit.removeprefix("per ")
+    way = f" {BY_ROAD}" if BY_ROAD in guarantee.statement else ""
 
     def at_distance(distance: float) -> str:
-        """Return a distance with its unit, if the unit has a name."""
-        return f"{distance:g}" if unit == "unit of distance" else amount_text(f"{distance:g}", unit)
+        """Return a distance with its unit, and whether it is one by road."""
+        return f"{_distance_text(distance, unit)}{way}"
 
     opening, ending = "Whoever sees a report, whatever else they know, can", ""
     plural = "places" if unit.startswith("km") else "records"
