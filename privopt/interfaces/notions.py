@@ -98,10 +98,10 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause on whether one person makes little difference or, if guesses are often right, may be seen."""
+        """Return a clause on whether one individual makes little difference or, if guesses are often right, shows."""
         if cls.guess(guarantee) <= HIDING_GUESS:
-            return "One person makes little difference"
-        return "What one person changes may show"
+            return "One individual makes little difference"
+        return "What one individual changes may show"
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:

@@ -171,7 +171,7 @@ class Objective(Bounds):
         noun = self.unit.removesuffix(SQUARED)
         # The unit follows a number, and "6,900 cost" would not be English.
         unit = "units of cost" if self.unit == "cost" else self.unit
-        return unit if noun == self.unit else f"sum of squared differences, in {noun}"
+        return unit if noun == self.unit else f"{self.unit} (a sum of squared differences)"
 
     def unit_after(self, value: float) -> str:
         """Return the unit in words as it follows a number, in the singular after a count of 1.

@@ -63,7 +63,7 @@ def test_every_method_keeps_both_notions(tmp_path, method, privacy):
         ("epsilon = 4.7\n", "next to nothing: whether", True),
         ("epsilon = 50\n", "at most e^50", True),
         (ZCDP, "rho = 0.1", False),
-        ('kind = "zcdp"\nrho = 1\n', "changes may show: who must tell", False),
+        ('kind = "zcdp"\nrho = 1\n', "changes may show: an attacker who must tell", False),
         ('kind = "zcdp"\nrho = 3.3\n', "at rho = 3.3", True),
         (APPROX, "makes little difference", False),
         ('kind = "approx-dp"\nepsilon = 5\ndelta = 1e-6\n', "next to nothing", True),

@@ -65,7 +65,7 @@ def test_marks_or_suppresses_noisy_cells(tmp_path, too_noisy):
     assert outcome.result.details.facts["tables"]["age"]["too_noisy_cells"] == is_noisy.sum()
     assert privopt("report", tmp_path / "out").exit_code == 0
     page = (tmp_path / "out" / "report.html").read_text().replace("\u00a0", " ")
-    assert page.count("Half the width of an interval, in individuals, at 95 %: at most ") == 2  # one a table
+    assert page.count("Margins of error at 95 %, in individuals: at most ") == 2  # one a table
     assert f"{int(is_noisy.sum())} of {len(readers)} cells have a standard error above 30 %" in page
 
 

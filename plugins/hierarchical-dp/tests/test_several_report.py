@@ -128,3 +128,21 @@ def test_person_counts_are_not_published_as_values(tmp_path):
     text = (tmp_path / "p.toml").read_text()
     assert "people" not in text.split("[hierarchy.attributes]")[1].split("[hierarchy.tables")[0]
     assert not any(str(150 + 7 * k + length) in text for k in range(4) for length in (3, 5, 6))
+
+
+def test_page_of_gaussian_noise_and_exact_numbers_is_a_methodologists(tmp_path):
+    """The sensitivity is that of squares, so that it and the variance give the budget of each part."""
+    path = problem(tmp_path, '[hierarchy.tables.age]\nby = ["age"]\n', budget='exact = ["level_1"]\n')
+    path.write_text(path.read_text().replace("epsilon = 2.0", 'kind = "zcdp"\nrho = 0.1'))
+    completed = privopt("solve", "hierarchical-tables", path, "--out", tmp_path / "out", "--quiet")
+    assert completed.exit_code == 0, completed.output
+    assert privopt("report", tmp_path / "out").exit_code == 0
+    page = " ".join((tmp_path / "out" / "report.html").read_text().split())
+    assert "discrete Gaussian noise, of squared L2 sensitivity 2 for each table on each level" in page
+    parts = re.findall(r"age on level \d ([\d.]+) \(variance ([\d.]+)\)", page)
+    assert len(parts) == 2
+    for rho, variance in parts:
+        assert float(rho) == pytest.approx(2 / (2 * float(variance)), rel=1e-3)
+    assert "The number of individuals in the whole is exact." in page
+    assert "whether or not the values of one individual, its region among them, are replaced by others" in page
+    assert "A person who is counted k times, such as once for each trip, costs k^2 rho." in page

@@ -60,6 +60,11 @@ class NoiseDistribution:
     times: int
 
     @property
+    def sensitivity_name(self) -> str:
+        """The norm in which a sensitivity of this noise is stated, for the methods paragraph of a report."""
+        return "L1 sensitivity" if self.law == "laplace" else "squared L2 sensitivity"
+
+    @property
     def scales_name(self) -> str:
         """The plural of ``word``, which names arrays and keys of results."""
         return f"{self.word}s"

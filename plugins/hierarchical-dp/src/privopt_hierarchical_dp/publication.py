@@ -169,6 +169,7 @@ def describe_margins(level_ends: Sequence[Ends], confidence: float, noun: str) -
     names[0] += " (the whole)" if len(names) > 1 else ""
     by_level = ", ".join(f"{margin:,} on {name}" for margin, name in zip(margins, names, strict=True))
     return (
-        f"Half the width of an interval, in {noun}, at {100 * confidence:g} %: at most {by_level}. A published count "
-        "need not be in the middle of its interval."
+        f"Margins of error at {100 * confidence:g} %, in {noun}: at most {by_level}. Such a margin is half the width "
+        "of an interval before its ends are rounded outwards to whole numbers. A published count need not be in the "
+        "middle of its interval."
     )

@@ -344,7 +344,7 @@ class TableRelation:
             return TABLE_RELATIONS["moves"]
         return evolve(
             TABLE_RELATIONS["moves"],
-            scope=f"one individual changes any values and stays in its region of level_{count}",
+            scope=f"the values of one individual are replaced by others, in the same region of level_{count}",
             unit=f"per individual of the public numbers of level_{count}",
             exact=count,
             promise="The guarantee compares inputs that differ in the values of one individual, who stays in its "
@@ -374,11 +374,21 @@ class TableRelation:
 
     def statement(self, kind: str) -> str:
         """Return a description of the relation under the notion ``kind``."""
+        # A table of trips or visits counts some people several times.
+        repeated = "" if self.is_of_households else f" {COUNTED_AGAIN[kind]}"
         return (
             f"{self.promise.format(two=group_cost(kind, 2))} Every individual is in one cell of each table, and what "
-            f"all tables and levels spend is added up. {self.public} Names of regions, attributes and their values "
-            "are public, and come from public files alone."
+            f"all tables and levels spend is added up.{repeated} {self.public} Names of regions, attributes and their "
+            "values are public, and come from public files alone."
         )
+
+
+COUNTED_AGAIN: Final = {
+    "pure-dp": "A person who is counted k times, such as once for each trip, costs k epsilon.",
+    "zcdp": "A person who is counted k times, such as once for each trip, costs k^2 rho.",
+    "approx-dp": "A person who is counted k times, such as once for each trip, costs k epsilon and over k delta.",
+}
+"""The cost of a person who is more than one individual of a table, by notion."""
 
 
 EXACT_HOUSEHOLDS: Final = (
@@ -398,7 +408,7 @@ TABLE_RELATIONS: Final = {
         public="No number of individuals is published exactly.",
     ),
     "moves": TableRelation(
-        scope="one individual changes any values, or region",
+        scope="the values of one individual, its region among them, are replaced by others",
         unit="per individual of a public number",
         sensitivity=2,
         exact=1,
@@ -407,7 +417,7 @@ TABLE_RELATIONS: Final = {
         "covered.",
     ),
     "attributes": TableRelation(
-        scope="one individual changes any values and stays in its region",
+        scope="the values of one individual are replaced by others, in the same region",
         unit="per individual of a region's public number",
         sensitivity=2,
         exact=None,

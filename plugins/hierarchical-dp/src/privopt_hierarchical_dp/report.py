@@ -166,9 +166,16 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         tree, noun = release.tree, release.layout.noun
         regions = sum(int(tree.first_here(level).sum()) for level in range(tree.depth))
         total = format_digits(float(release.numbers[0].sum()))
+        levels = f" of {number_of(tree.depth, 'level')}" if tree.depth > 1 else ""
         sentences = [
-            f"About {total} {noun} are counted in {number_of(regions, 'region')}, with random noise in the numbers."
+            f"About {total} {noun} are counted in {number_of(regions, 'region')}{levels}, with random noise in the "
+            "numbers."
         ]
+        exact = problem.design(result.method).exact
+        if exact:
+            on_levels = "in each region" if exact == tree.depth else f"in the regions down to level_{exact}"
+            on_levels = "in the whole" if exact == 1 < tree.depth else on_levels
+            sentences.append(f"The number of {noun} {on_levels} is exact.")
         if release.bounds is not None:
             # One for each table, because a number of a coarse table is a sum of several noisy ones.
             half_widths = sorted({math.ceil(np.median(upper - lower) / 2) for *_, (lower, upper) in release.bounds})
@@ -176,9 +183,8 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
             ends = half_widths[:: len(half_widths) - 1 or 1]
             margins = " to ".join(f"\u00b1{format_digits(float(half_width))}" for half_width in ends)
             sure = f"{100 * problem.declared.confidence:g}\u00a0% probability"
-            sentences.append(
-                f"Numbers of the smallest regions are typically within {margins} {noun} of the truth ({sure})."
-            )
+            which = "Numbers of the smallest regions" if tree.depth > 1 else "Numbers"
+            sentences.append(f"{which} are typically within {margins} {noun} of the truth ({sure}).")
         notion, scope = registry().kind("notion", result.guarantee.kind).load(), result.guarantee.scope
         in_words = evolve(result.guarantee, scope=SCOPES_IN_WORDS.get(scope, scope))
         return " ".join([*sentences, notion.describe_attack(in_words)])
@@ -189,6 +195,8 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         lead = (
             f"Each region is as wide as its released number of {noun}; regions add up to the one above. Those too "
             "narrow for a name are in the tables below."
+            if release.tree.depth > 1
+            else f"The released number of {noun}."
         )
         design = problem.design(result.method)
         narrow_tree = tree_figure(release.tree, release.numbers, NARROW_WIDTH)
@@ -255,8 +263,9 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
                     spent.append(f"{name} {exact_text(budgets[level])} ({law.word} {format_digits(float(scale), 4)})")
         sentences = [
             f"Published with privopt {result.privopt}, mechanism {result.mechanism}, method {result.method}: "
-            f"{measured_tables} were measured with {law.name} of sensitivity {design.delta}, under {budget} = "
-            f"{exact_text(amount)}{delta_clause}; two inputs are neighbours if {result.guarantee.scope}.",
+            f"{measured_tables} were measured with {law.name}, of {law.sensitivity_name} {design.delta} for each table "
+            f"on each level, under {budget} = {exact_text(amount)}{delta_clause}; two inputs are neighbours if "
+            f"{result.guarantee.scope}.",
             f"Of the budget ({law.budget}) the measurements have: {'; '.join(spent)}.",
             *([f"Not measured, but sums of the level below: {', '.join(sums)}."] if sums else []),
             invariant,
@@ -277,7 +286,7 @@ def _noise_section(design: Design, release: HierarchyRelease) -> Section:
     for number, form in enumerate(release.layout.forms):
         for level, width in enumerate(release.tree.widths):
             part, scale = design.budgets[number][level], release.scales[number][level]
-            percentage = f"{100 * float(part / design.problem.privacy.budget):.4g} %"
+            percentage = f"{format_digits(100 * float(part / design.problem.privacy.budget))} %"
             cells = int(np.prod(form.shape))
             # A scale of 0 would say that exact numbers were published.
             noise = "none: a sum" if scale is None else float(scale)

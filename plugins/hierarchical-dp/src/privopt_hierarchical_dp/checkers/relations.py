@@ -153,13 +153,14 @@ def promise_of_tables(tables: Mapping[str, Any], kind: str, depth: int) -> Promi
         unit = f"per household of at most {most} persons that is replaced" + " by one of as many" * (levels > 0)
         return Promise(change, levels, scope, unit)
     if relation == "attributes":
-        scope = "one individual changes any values and stays in its region"
+        scope = "the values of one individual are replaced by others, in the same region"
         return Promise(2, depth, scope, "per individual of a region's public number")
     need(relation in ("individuals", "moves"), f"privacy.relation {relation!r}: unknown here", 2)
     if relation == "individuals" and not levels:
         return Promise(1, 0, "one individual joins or leaves", "per individual who joins or leaves")
     # One cell loses an individual, another one gains one, inside a region of the deepest exact level.
     if levels <= 1:
-        return Promise(2, 1, "one individual changes any values, or region", "per individual of a public number")
-    scope = f"one individual changes any values and stays in its region of level_{levels}"
+        scope = "the values of one individual, its region among them, are replaced by others"
+        return Promise(2, 1, scope, "per individual of a public number")
+    scope = f"the values of one individual are replaced by others, in the same region of level_{levels}"
     return Promise(2, levels, scope, f"per individual of the public numbers of level_{levels}")
