@@ -160,10 +160,10 @@ class Objective(Bounds):
 
     @property
     def measured_quantity(self) -> str:
-        """The name of the measured quantity: a loss, a count of protected, deleted or published items, or a fit."""
+        """What was measured: a loss, a cost, a count of protected, deleted or published items, or a fit."""
         if self.unit.endswith(SQUARED):  # a bound on a sum of squares says nothing about single errors
             return "fit to the noisy values"
-        return COUNTED.get(self.unit, "loss")
+        return "cost" if self.unit == "cost" else COUNTED.get(self.unit, "loss")
 
     @property
     def unit_in_words(self) -> str:

@@ -208,7 +208,7 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
     # Only the first bar, the mechanism of the report, has the accent colour; the others are for comparison.
     colours = [MARK] + [SOFT] * (len(rows) - 1)
     bars = axes.barh(positions, values, color=colours, height=0.46)
-    axes.bar_label(bars, labels=[format_digits(value) for value in values], padding=4, color=INK)
+    axes.bar_label(bars, labels=_distinct_texts(values), padding=4, color=INK)
     # Names are above the bars, which therefore begin at the same place however long the names are.
     for position, (name, _) in zip(positions, rows, strict=True):
         axes.annotate(name, (0, position - 0.3), xytext=(2, 0), textcoords="offset points", va="bottom", color=INK)
@@ -223,6 +223,20 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
         axes.vlines([bound] * len(rows), tops, ends, label="proved bound", **style)
         add_legend(figure)
     return figure
+
+
+def _distinct_texts(values: Sequence[float]) -> list[str]:
+    """Return numbers as texts, with more than three digits if different numbers would look alike.
+
+    >>> _distinct_texts([3604.4, 3612.1, 3598.1]), _distinct_texts([2.0, 2.0000001])
+    (['3,604', '3,612', '3,598'], ['2', '2'])
+    """
+    # Numbers that differ by less than a part in 100,000 may look alike, because a bar is no place for more digits.
+    for digits in range(3, 7):
+        texts = [format_digits(value, digits) for value in values]
+        if len(set(texts)) == len(set(values)):
+            return texts
+    return [format_digits(value) for value in values]
 
 
 def dot_size(places: Floats, width: float) -> float:

@@ -11,7 +11,8 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Sequence
-from decimal import Decimal
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
 from shlex import quote
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ import attrs
 from privopt.arrays import Figure
 from privopt.declare.notebook import format_digits, format_text
 from privopt.declare.schema import ProblemHeading
+from privopt.declare.toml_text import exact_text
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Section
 from privopt.interfaces.result import SQUARED
@@ -34,6 +36,9 @@ __all__ = ["drawing", "figure_section", "page", "pair_section", "table", "table_
 
 MAX_WHOLE_TABLE: Final = 100
 """Tables with at most this many rows are shown whole."""
+
+MAX_EPSILON_CHARACTERS: Final = 8
+"""The largest length of an epsilon that is shown as it was stated."""
 
 FIRST_ROWS: Final = 50
 """Number of rows that are shown of a longer table."""
@@ -230,6 +235,20 @@ def _is_fit(result: Result) -> bool:
     return result.objective.unit.endswith(SQUARED)
 
 
+def _format_epsilon(epsilon: Fraction) -> str:
+    """Return epsilon as it was stated or, if that is long, with three digits, rounded up.
+
+    >>> _format_epsilon(Fraction("0.1666")), _format_epsilon(Fraction(1, 3))
+    ('0.1666', '0.334')
+    """
+    # A reader multiplies epsilon by the number of releases, so it must be the stated one or not below it.
+    text = exact_text(epsilon)
+    if len(text) <= MAX_EPSILON_CHARACTERS and "/" not in text:
+        return text
+    digits = Context(prec=3, rounding=ROUND_CEILING)
+    return format_digits(float(digits.divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))))
+
+
 def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> list[tuple[str, ...]]:
     """Return the report's main figures, each as a tuple: its label, its number, its unit, and perhaps a note.
 
@@ -248,7 +267,7 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
 
     figures: list[tuple[str, ...]] = []
     if guarantee.epsilon is not None:
-        figures.append(("epsilon", format_digits(float(guarantee.epsilon)), guarantee.unit))
+        figures.append(("epsilon", _format_epsilon(guarantee.epsilon), guarantee.unit))
     if _is_fit(result):
         return figures
     figures.append((objective.measured_quantity, *format_loss(objective.value)))

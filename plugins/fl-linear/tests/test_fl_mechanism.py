@@ -106,7 +106,7 @@ def test_server_side_repeats_from_published_folder(problem):
     second_folder, second, _ = run(output_folder / "problem" / "problem.toml")
     for name in ("connections.csv", "capacities.csv"):
         assert (output_folder / name).read_bytes() == (second_folder / name).read_bytes()
-    assert second["certificate"]["arithmetic"] == "declared"
+    assert second["certificate"]["arithmetic"] == "exact rationals: sum of sensitivity / scale"
     assert second["guarantee"]["kind"] == "local-dp"
     assert first["objective"] == second["objective"]
     assert not (second_folder / "private" / "truth.json").exists()
@@ -345,3 +345,20 @@ def test_map_axes_are_in_degrees(problem):
     assert axes.get_xlim()[0] < lon.min() < lon.max() < axes.get_xlim()[1] < lon.max() + 1
     assert axes.get_ylim()[0] < lat.min()
     assert axes.get_aspect() == pytest.approx(1 / math.cos(math.radians(lat.mean())))
+
+
+def test_page_compares_the_plan_with_others_only(problem):
+    """The plan was shown twice, once by the name of the counts that chose it, and all costs had the same digits."""
+    path = problem(30, settings="most_facilities = 3\nmean_clients = 4", epsilon="2")
+    output_folder, result, release = run(path)
+    chosen = result["details"]["told"]["plans"]["chosen"]
+    other = ({"prior", "reports"} - {chosen}).pop()
+    page = write_report(release.folder).read_text("utf-8")
+    assert f"this release (facilities chosen by the {chosen})" in page
+    assert f">facilities chosen by the {chosen}<" not in page
+    assert f">facilities chosen by the {other}<" in page
+    assert "<dt>cost</dt>" in page
+    assert "<dt>loss</dt>" not in page
+    # Discrete noise gives whole numbers of places.
+    assert all(capacity.isdigit() for _, capacity in rows(output_folder / "capacities.csv"))
+    assert verify(output_folder).verdict == "declared"

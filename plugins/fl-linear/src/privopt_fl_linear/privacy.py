@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
 from privopt.interfaces.additive import NoiseCall, certify_noise
@@ -16,12 +16,12 @@ __all__ = ["COVERED", "LocalLaplace"]
 
 COVERED = (
     "Local differential privacy: whoever sees everything published, the server included, cannot tell b clients at one "
-    "location from b + 1 better than epsilon allows. g clients at a location: g epsilon. A client who moves: epsilon "
-    "at each of two locations. Locations, distances and costs are public."
+    "location from b + 1 better than epsilon allows. To hide g clients of one location together costs g epsilon; a "
+    "client who moves costs epsilon at each of two locations. Locations, distances and costs are public."
 )
 
 DECLARED = (
-    "that noise was drawn, freshly and at that scale; where the problem gave noisy_clients, that locations drew it for "
+    "that noise was drawn, freshly and at that scale; if the problem gave noisy_clients, that locations drew it for "
     "this epsilon"
 )
 """The assumption of the guarantee that the release cannot show."""
@@ -71,12 +71,10 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
         # The smaller scale spends more budget, so it is the one that is certified.
         scale = scale if release.scale is None else min(scale, release.scale)
         call = NoiseCall(scale=scale, sensitivity=1)  # one client more or less changes one count by one
-        certificate = certify_noise(
+        return certify_noise(
             self.guarantee,
             [call],
             checked=self.locations,
             rests_on=DECLARED + (TOLD_SITES if self.opening else ""),
             notes={"distribution": f"{self.noise} Laplace"},
         )
-        # "declared", not "exact": published numbers cannot show that noise was added.
-        return evolve(certificate, arithmetic="declared")

@@ -69,7 +69,10 @@ class FLRelease(Release):
         """Write ``connections.csv`` (id, facility) and ``capacities.csv`` (id, capacity) into a folder."""
         opened = self.assignment.opened
         write_columns(folder / CONNECTIONS, {"id": self.ids, "facility": self.ids[self.assignment.facility]})
-        write_columns(folder / CAPACITIES, {"id": self.ids[opened], "capacity": self.capacities})
+        # With discrete noise a capacity is a whole number of places, and is written as one.
+        is_whole = np.array_equal(self.capacities, np.rint(self.capacities)) and self.capacities.max(initial=0) < 2**53
+        capacities = self.capacities.astype(np.int64) if is_whole else self.capacities
+        write_columns(folder / CAPACITIES, {"id": self.ids[opened], "capacity": capacities})
 
     @classmethod
     def read(cls, folder: Path, problem: FLInstance) -> FLRelease:

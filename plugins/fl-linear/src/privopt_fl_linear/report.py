@@ -45,7 +45,7 @@ def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) 
     """
     assert problem.data.coordinates is not None  # a matrix has no map, and the caller checks for it
     names, coordinates = problem.data.coordinates
-    places, labels, latitude = orient_map(coordinates, "as in the table" if names == ("x", "y") else "")
+    places, labels, latitude = orient_map(coordinates, "unit of the table" if names == ("x", "y") else "")
     figure, axes = axes_of(7.6)
     facility, opened = release.assignment.facility, release.assignment.opened
     # From each location v to its facility, which is at location h.
@@ -134,16 +134,17 @@ def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> 
         The pairs. This release comes first, and a plan without margins last.
     """
     site, noisy = problem.data.site, release.counts
-    rows = [(f"this release ({result.method})", float(result.objective.value))]
+    # Costs by kind of plan ("prior", "reports"), if both were made; the release is one of them.
+    plans = result.details.told.get("plans") or {}
+    plan_costs, chosen = plans.get("cost") or {}, plans.get("chosen")
+    plan_names = {name: f"facilities chosen by the {name}" for name in plan_costs}
+    rows = [(f"this release ({plan_names.get(chosen, result.method)})", float(result.objective.value))]
     base = release.assignment
     if problem.is_nearest_best:
         base, server = site.connect(), problem.make_server("laplace")
         unconnected_plan = server.prior_plan(noisy, base, 0.0, server.alpha)
         rows.append(("without reconnection", unconnected_plan.costs(site, noisy)["total"]))
-    # Costs by kind of plan ("prior", "reports"), if both were made.
-    plans = (result.details.told.get("plans") or {}).get("cost") or {}
-    if len(plans) > 1:
-        rows += [(f"with facilities chosen by the {name}", float(cost)) for name, cost in plans.items()]
+    rows += [(plan_names[name], float(cost)) for name, cost in plan_costs.items() if name != chosen]
     bare_capacities = np.maximum(sum_counts(base, noisy), 0.0)
     rows.append(("without margins (not safe)", cost_parts(site, base, bare_capacities, noisy)["total"]))
     return rows
@@ -156,7 +157,10 @@ def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
         costs: The plans and their costs. This release comes first, and the plan without margins, which is not safe,
             last.
     """
-    lead = "Capacity cost plus connection cost at the noisy counts. A shorter bar is a cheaper plan."
+    lead = (
+        "Capacity cost plus connection cost at the noisy counts. To serve one client at a distance of 1 costs 1, and a "
+        "place costs what the table of sites says. A shorter bar is a cheaper plan."
+    )
     (_, cost), *others, _ = costs
     name, cheaper_cost = min(others, key=lambda row: row[1], default=("", math.inf))
     if cheaper_cost < cost:
@@ -187,7 +191,7 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
             "margin (clients)": (release.capacities - noisy)[order].tolist(),
         }
     columns["capacity (clients)"] = release.capacities[order].tolist()
-    columns["cost of one client (units of cost)"] = site.cost[opened[order]].tolist()
+    columns["cost of a place (units of cost)"] = site.cost[opened[order]].tolist()
     if site.capacity is not None:
         bounds = site.capacity[opened[order]].tolist()
         columns["largest possible capacity (clients)"] = [bound if math.isfinite(bound) else "none" for bound in bounds]
