@@ -55,7 +55,13 @@ POSITIONS = {
 def test_page_draws_offline(watch_page, page_of, name):
     observer = open_page(watch_page, page_of(name))
     page = observer.page
+    # Before the first report there is no picture, and no button for a position that the records do not have.
+    assert not page.locator("#picture").is_visible()
+    asks_browser = page.get_by_role("button", name="Give an approximate location")
+    assert asks_browser.is_visible() == (name not in ("plane", "words"))
+    assert page.locator("#left").inner_text() == "at most 30"
     assert press_and_report(page).startswith("id ")
+    assert page.locator("#left").inner_text() == "29"
     assert "twice as likely" in page.locator("privopt-location p").first.inner_text()
     assert page.locator("#count").inner_text() == "1"
     if name != "words":

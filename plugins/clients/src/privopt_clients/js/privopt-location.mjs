@@ -67,6 +67,7 @@ export class PrivoptLocation extends HTMLElement {
       this.#mechanism = mechanism;
       this.#promise.textContent = mechanism.promise;
       this.#button.disabled = mechanism.names[0] !== "lat";
+      this.#button.hidden ||= this.#button.disabled; // the browser's position is of no use if records have none
       return mechanism;
     });
     return this.#ready;
