@@ -122,6 +122,11 @@ def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], 
     """
     suspects = np.flatnonzero(lengths.km < lengths.straight * (1.0 - MODEL_TOLERANCE))
     resolution = np.array([_last_digit(texts[row]) for row in lengths.rows[suspects].tolist()])
+    # A 0 does not show at which digit it was rounded, because programs write a whole 0 as 0.0. Other lengths do.
+    is_zero = lengths.km[suspects] == 0.0
+    if is_zero.any():
+        digits = [_last_digit(text) for text in texts.tolist() if not _is_zero(text)]
+        resolution[is_zero] = min(digits) if digits else resolution[is_zero]
     # A length in the file may have been rounded or truncated at its last digit, so the road can be longer by that much.
     max_km = lengths.km[suspects] + resolution
     is_short = max_km < lengths.straight[suspects] * (1.0 - MODEL_TOLERANCE)
@@ -203,6 +208,14 @@ def _table_resolution(records: Space) -> float:
     if records.written is not None:
         texts = records.written.ravel().tolist()
     return min(map(_last_digit, texts), default=0.0)
+
+
+def _is_zero(text: str) -> bool:
+    """Return whether a text is a decimal equal to 0."""
+    try:
+        return not Decimal(text)
+    except InvalidOperation:
+        return False
 
 
 def _last_digit(text: str) -> float:
