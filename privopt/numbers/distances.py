@@ -279,14 +279,22 @@ def _half_versine(degrees: Floats) -> Floats:
     return _evaluate_series(_HAVERSINE_TERMS, t) * t
 
 
-def cosine_of_latitude(latitude: Floats) -> Floats:
+def cosine_of_latitude(latitude: Floats, rest: Floats | float = 0.0) -> Floats:
     """Return the cosine of latitudes in degrees, with a relative error of at most 9 u (u = 2^-53); 0 at the poles.
 
     Beyond 45 degrees it is computed as the sine of the angle to the pole, which a double represents exactly. This sine
     is the root of the half versine of twice the angle.
+
+    Args:
+        latitude: Latitudes in degrees.
+        rest: The remainders of the latitudes that doubles omit, in degrees. Near a pole, where the cosine is as small
+            as they are, they belong to the angle, which costs 1 u more. Up to 45 degrees they are neglected: they
+            change the cosine by at most their own size in radians, relatively.
     """
-    latitude = np.abs(np.asarray(latitude, dtype=np.float64))
-    equator_part, pole_part = np.minimum(latitude, 45.0), 2.0 * (90.0 - np.maximum(latitude, 45.0))
+    latitude = np.asarray(latitude, dtype=np.float64)
+    poleward_rest = np.where(latitude < 0.0, -np.asarray(rest), rest)
+    latitude = np.abs(latitude)
+    equator_part, pole_part = np.minimum(latitude, 45.0), 2.0 * ((90.0 - np.maximum(latitude, 45.0)) - poleward_rest)
     return np.where(latitude <= 45.0, 1.0 - 2.0 * _half_versine(equator_part), np.sqrt(_half_versine(pole_part)))
 
 

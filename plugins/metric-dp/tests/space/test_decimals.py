@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from privopt.declare import File
 from privopt.declare.toml_text import StatedFraction
+from privopt.errors import InputError
 from privopt.numbers.distances import distances_of_block, distances_of_pairs, euclidean, upper_distances
 from privopt_metric_dp.problem.read_points import read_points
 from privopt_metric_dp.space.metrics import EuclideanMetric, HaversineMetric
@@ -79,27 +81,51 @@ def test_points_on_the_sphere(points) -> None:
     st.tuples(st.decimals(-1000, 1000, places=9), st.decimals(-1000, 1000, places=9)),
     st.tuples(st.integers(-999, 999), st.integers(1, 999)),
     st.integers(3, 18),
+    st.sampled_from([5000, 10**8, 10**14, 10**17, 10**30, 10**149]),
 )
-def test_planar_places_near_one_another_keep_their_distance(place, offset, places) -> None:
-    """``verify`` allows a stored distance to be short by 1e-9 of it, however wide the map is."""
+def test_planar_places_near_one_another_keep_their_distance(place, offset, places, width) -> None:
+    """``verify`` allows a stored distance to be short by 1e-9 of it, however wide the map is, or it is refused."""
     near = tuple(Fraction(x) + Fraction(dx, 10**places) for x, dx in zip(place, offset, strict=True))
-    far = (place[0] + 5000, place[1])
+    far = (Decimal(width) / 3, place[1])
     points = [(f"{a:f}", f"{b:f}") for a, b in (place, far)]
     with localcontext(prec=60):
         points.insert(1, tuple(f"{Decimal(x.numerator) / x.denominator:f}" for x in near))
-    distance = Fraction(float(EuclideanMetric(read_written_points(points, "x,y")).table()[0, 1]))
     square = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(points[0], points[1], strict=True))
+    space = read_written_points(points, "x,y")
+    if square < Fraction(width, 10**21) ** 2 and width > 10**6:
+        with suppress(InputError):
+            distance = Fraction(float(EuclideanMetric(space).table()[0, 1]))
+            assert square * (1 - Fraction(1, 10**9)) ** 2 <= (distance + Fraction(1, 10**24)) ** 2
+        return
+    distance = Fraction(float(EuclideanMetric(space).table()[0, 1]))
     assert distance**2 <= square
     assert square * (1 - Fraction(1, 10**9)) ** 2 <= (distance + Fraction(1, 10**24)) ** 2
 
 
-@given(st.decimals("-89.998", "89.998", places=9), st.integers(1, 999), st.integers(0, 999), st.integers(4, 14))
+def test_places_that_doubles_cannot_tell_apart_are_refused() -> None:
+    space = read_written_points([("0.1", "0"), ("1e30", "0"), ("0.10000001", "0"), ("0.1", "0")], "x,y")
+    with pytest.raises(InputError, match=r"expected places at least .* apart, since the map is so wide"):
+        EuclideanMetric(space)
+    EuclideanMetric(read_written_points([("0.1", "0"), ("1e30", "0"), ("0.1", "0")], "x,y"))  # one place may repeat
+
+
+@given(
+    st.decimals("-90", "90", places=9) | st.sampled_from([Decimal(90), Decimal(-90), Decimal("89.999999999")]),
+    st.integers(1, 999),
+    st.integers(0, 999),
+    st.integers(4, 14),
+)
 def test_places_near_one_another_keep_their_distance_up_to_the_poles(latitude, north, east, places) -> None:
     with localcontext(prec=40):
-        near = (latitude + Decimal(north).scaleb(-places), Decimal("12.5") + Decimal(east).scaleb(-places))
+        inward = -1 if latitude > 0 else 1
+        near = (latitude + inward * Decimal(north).scaleb(-places), Decimal("12.5") + Decimal(east).scaleb(-places))
     points = [(f"{a:f}", f"{b:f}") for a, b in ((latitude, Decimal("12.5")), near, (Decimal(-latitude), Decimal(3)))]
     distance = HaversineMetric(read_written_points(points, "lat,lon")).table()[0, 1]
-    exact = sphere_distance(*points[:2])
+    assert_is_nearly(distance, sphere_distance(*points[:2]))
+
+
+def assert_is_nearly(distance, exact) -> None:
+    """Assert what ``verify`` and the stand-alone checker demand of a stored distance."""
     assert exact * (1 - mpmath.mpf("1e-9")) - mpmath.mpf("1e-24") <= distance <= exact
 
 
@@ -114,9 +140,16 @@ def test_planar_grids_mean_the_written_decimal(cell) -> None:
             assert distance == cell_side * step  # nothing is taken off where doubles hold all
 
 
-@pytest.mark.parametrize("corner", [(41.66, 12.24), (0.0, 0.0), (-89.9, 179.0), (67.123456789, -180.0)])
-def test_grids_on_the_sphere_match_the_formula(corner) -> None:
-    cell_side, rows, cols = StatedFraction("0.3"), 3, 4
+@pytest.mark.parametrize(
+    "corner", [(41.66, 12.24), (0.0, 0.0), (-89.9, 179.0), (67.123456789, -180.0), (0.0, 180.0), (-89.9999999, 180.0)]
+)
+@pytest.mark.parametrize("cell", ["1e-9", "1e-6", "0.001", "0.01", "0.3", "10"])
+def test_grids_on_the_sphere_match_the_formula(corner, cell) -> None:
+    cell_side, rows, cols = StatedFraction(cell), 3, 4
+    if corner[0] < -89.99 and cell_side > Fraction("1e-6"):
+        with pytest.raises(InputError, match="round the earth"):
+            grid_points(rows, cols, cell_side, corner)
+        return
     metric = HaversineMetric(grid_points(rows, cols, cell_side, corner))
     with mpmath.workdps(60):
         degrees = 180 / (mpmath.pi * 6371)
@@ -134,6 +167,7 @@ def test_grids_on_the_sphere_match_the_formula(corner) -> None:
                 exact = 2 * 6371 * mpmath.asin(mpmath.sqrt(h))
                 distance = metric.between(i, j)
                 assert distance <= exact <= metric.upper_distances(distance)
+                assert_is_nearly(distance, exact)
 
 
 @given(st.lists(st.decimals("0.001", 20, places=4), min_size=1, max_size=8))

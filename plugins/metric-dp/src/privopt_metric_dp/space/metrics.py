@@ -33,14 +33,12 @@ from privopt.numbers.distances import (
 )
 from privopt.numbers.exp_log_bounds import Ball, ball_of
 from privopt_metric_dp.space.exactly import at_most, between_bounds, great_circle_of, place_of, root_of
-from privopt_metric_dp.space.places import Space, rests_of
+from privopt_metric_dp.space.places import Space, check_resolution, rests_of
 
 __all__ = ["EuclideanMetric", "HaversineMetric", "Metric"]
 
 MAX_SHORTENING: Final = 2.0**-33
 """Largest share of a planar distance that is subtracted so that distances along a line imply one another."""
-MAX_LATITUDE_WITH_RESTS: Final = 89.999
-"""Largest latitude in degrees at which great-circle distances take the rests of coordinates into account."""
 _CHUNK = 1 << 14  # number of distances that are computed at once, few enough to stay in the processor's cache
 _BLOCK = 1 << 21  # distances in memory at once while a table is processed in blocks
 _TREE_WIDTH = 12  # in more dimensions a k-d tree visits nearly every point, and blocks are faster
@@ -395,7 +393,8 @@ class EuclideanMetric(_PointMetric):
         _proved_errors: The bounds in ``_off`` on the rounding errors alone. ``_off`` is increased further here.
 
     Raises:
-        InputError: The records are geographic or plain, or the outputs differ from them in kind or dimension.
+        InputError: The records are geographic or plain, the outputs differ from them in kind or dimension, or two
+            records are nearer to each other than doubles can tell apart on so wide a map.
     """
 
     _kinds = ("planar", "vector")
@@ -420,6 +419,7 @@ class EuclideanMetric(_PointMetric):
         uniform_error = 2.0 * self._distance_error(self.records, 2.0**-53 * float(np.ptp(all_points, axis=0).max()))
         max_error = 2.0 * max(self._distance_error(space, space.off) for space in (self.records, self.outputs))
         self._off = (max(self._off[0], min(max_error, uniform_error)), max(self._off[1], min(max_error, uniform_error)))
+        check_resolution(self.records, self._proved_errors[0])
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
         """Return the Euclidean distances of pairs, rounded down, by a compiled function.
@@ -538,25 +538,22 @@ class HaversineMetric(_PointMetric):
             outputs: The places that may be reported; by default the records.
         """
         super().__init__(records, outputs)
-        self._parts = [
-            (points[:, 0].copy(), points[:, 1].copy(), cosine_of_latitude(points[:, 0]))
-            for points in (self.points, cast("Floats", self.outputs.coordinates))
-        ]
-        max_latitude = max(float(np.abs(part[0]).max()) for part in self._parts)
-        position_error = max(self.records.off, self.outputs.off)
         self._rests, self._relative_error = rests_of(self.records, self.outputs), 0.0
-        # Cosines are computed from the doubles of latitudes, so the rest of a latitude changes its cosine by a relative
-        # tan(latitude) times the rest. If a place is within 111 m of a pole, where this is no longer small, rests are
-        # not used. Instead, the whole error of the positions is subtracted from every distance.
-        if max_latitude > MAX_LATITUDE_WITH_RESTS:
-            self._rests = [rests[:0] for rests in self._rests]
-            self._off = (
-                2.0 * self._distance_error(self.records, position_error),
-                2.0 * self._distance_error(self.records, position_error),
+        spaces = [cast("Floats", space.coordinates) for space in (self.records, self.outputs)]
+        has_rests = len(self._rests[0]) > 0
+        self._parts = [
+            (
+                points[:, 0].copy(),
+                points[:, 1].copy(),
+                cosine_of_latitude(points[:, 0], rests[:, 0] if has_rests else 0.0),
             )
-        elif len(self._rests[0]):
-            # The product of two cosines has twice the relative error of one; 2.1 leaves a margin.
-            self._relative_error = 2.1 * math.tan(math.radians(max_latitude)) * math.radians(position_error)
+            for points, rests in zip(spaces, self._rests, strict=True)
+        ]
+        if has_rests:
+            # Each cosine has an error of u (2^-53) more beyond 45 degrees, where the rest is part of the angle to the
+            # pole, and the rest's size in radians up to 45 degrees, where the rest is neglected. The product of two
+            # cosines has twice that; 2.1 and 2^-51 leave a margin.
+            self._relative_error = 2.1 * math.radians(max(self.records.off, self.outputs.off)) + 2.0**-51
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
         """Return great-circle distances in km of pairs, rounded down.

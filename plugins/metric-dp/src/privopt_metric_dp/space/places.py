@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints, doubles, no_doubles
 from privopt.errors import DoesNotHoldError, Fault, Faults, InputError, UsageError
 from privopt.numbers.distances import EARTH_RADIUS_KM, position_text
+from privopt.numbers.exp_log_bounds import ball_of
 from privopt_metric_dp.space.projection import Projection
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Kind",
     "Space",
     "check_places",
+    "check_resolution",
     "grid_points",
     "places_at_most",
     "rests_of",
@@ -37,7 +39,6 @@ __all__ = [
 
 Kind = Literal["planar", "geographic", "vector", "plain"]
 
-_RADIANS = math.pi / 180.0
 MAX_COORDINATE = 1e150  # largest absolute value of a coordinate, with which squares of differences stay finite
 
 
@@ -271,12 +272,11 @@ def grid_points(
     # The declared side is exact, so a cell's position is a rational, and `rests` has the difference from its double.
     steps = [Fraction(cell_km) * step for step in range(max(rows, cols))]
     offsets = np.array([float(step) for step in steps])
-    north, east = offsets[:rows], offsets[:cols]
     # texts[s] is the exact position after s steps in either direction, such as "3/10", for the attribute `written`.
     triangles, texts = _split_squares(rows, cols), np.array([str(step) for step in steps])
     east_first = [np.tile(texts[:cols], rows), np.repeat(texts[:rows], cols)]
     if south_west is None:
-        points = np.column_stack([np.tile(east, rows), np.repeat(north, cols)])
+        points = np.column_stack([np.tile(offsets[:cols], rows), np.repeat(offsets[:rows], cols)])
         residuals = np.array(
             [float(step - Fraction(double)) for step, double in zip(steps, offsets.tolist(), strict=True)]
         )
@@ -292,30 +292,56 @@ def grid_points(
             rests=rests,
             written=np.column_stack(east_first),
         )
-    lat, lon = float(south_west[0]), float(south_west[1])
-    latitudes = lat + north / EARTH_RADIUS_KM / _RADIANS
-    longitudes = lon + east / (EARTH_RADIUS_KM * math.cos(lat * _RADIANS)) / _RADIANS
-    if latitudes[-1] > 90.0 or longitudes[-1] - lon >= 360.0:
+    north, north_rests, east, east_rests = _degrees_of_steps(steps, rows, cols, south_west)
+    if north[-1] > 90.0 or east[-1] - float(south_west[1]) >= 360.0:
         raise InputError([Fault(source, key, "a grid that passes a pole or goes round the earth", "a smaller grid")])
-    # A bound on the rounding errors of latitudes and longitudes, to first order. Each operation has a relative error of
-    # at most 2^-53, and the relative error of the cosine is that of its angle times the tangent.
-    span = max(float(latitudes[-1]) - lat, float(longitudes[-1]) - lon)
-    position_error = 2.0**-53 * (
-        4.0 * (abs(lat) + abs(lon) + span) + (16.0 + 8.0 * math.tan(abs(lat) * _RADIANS)) * span
-    )
-    # A grid may cross the meridian of 180 degrees. Longitudes beyond it continue from -180.
-    longitudes = np.where(longitudes > 180.0, longitudes - 360.0, longitudes)
-    points = np.column_stack([np.repeat(latitudes, cols), np.tile(longitudes, rows)])
+    residuals = np.concatenate([north_rests, east_rests])
+    span = max(float(north[-1]) - float(south_west[0]), float(east[-1]) - float(south_west[1]))
+    # A grid may cross the meridian of 180 degrees. Longitudes beyond it continue from -180; the difference is exact.
+    east = np.where(east > 180.0, east - 360.0, east)
     return Space(
         ids=ids,
-        coordinates=points,
+        coordinates=np.column_stack([np.repeat(north, cols), np.tile(east, rows)]),
         kind="geographic",
         source=source,
         triangles=triangles,
-        off=position_error,
+        # At least 2^-50 of the span, so that the bound covers the rounding of the rests as well if these are tiny.
+        off=max(float(np.abs(residuals).max()) * (1.0 + 2.0**-50), 2.0**-50 * span),
+        rests=np.column_stack([np.repeat(north_rests, cols), np.tile(east_rests, rows)]),
         written=np.column_stack(east_first[::-1]),  # north before east, as latitudes come before longitudes
         corner=(Fraction(south_west[0]), Fraction(south_west[1])),
     )
+
+
+def _degrees_of_steps(
+    steps: Sequence[Fraction], rows: int, cols: int, south_west: Sequence[float | Fraction]
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return the latitudes of a grid's rows and the longitudes of its columns, before any turn at 180 degrees.
+
+    Args:
+        steps: Exact distances from the corner in km, of as many steps as there are rows or columns.
+        rows, cols: Numbers of rows and columns.
+        south_west: Latitude and longitude in degrees of the corner.
+
+    Returns:
+        The doubles nearest to the latitudes (rows,), the rests that these doubles omit, and the same two arrays of
+        the longitudes (cols,), all in degrees.
+    """
+    import flint
+
+    # 192 bits: of the 106 that a double and its rest hold, none is lost even where the degrees are tiny next to 1.
+    with flint.ctx.workprec(192):
+        degree = flint.arb.pi() / 180
+        a_km_north = 1 / (ball_of(Fraction(EARTH_RADIUS_KM)) * degree)
+        a_km_east = a_km_north / (ball_of(Fraction(south_west[0])) * degree).cos()
+        doubles, rests = [], []
+        for start, a_km, count in ((south_west[0], a_km_north, rows), (south_west[1], a_km_east, cols)):
+            exact = [ball_of(Fraction(start)) + ball_of(step) * a_km for step in steps[:count]]
+            doubles.append(np.array([float(ball.mid()) for ball in exact]))
+            rests.append(
+                np.array([float((ball - x).mid()) for ball, x in zip(exact, doubles[-1].tolist(), strict=True)])
+            )
+    return doubles[0], rests[0], doubles[1], rests[1]
 
 
 def _grid_faults(
@@ -366,3 +392,36 @@ def rests_of(records: Space, outputs: Space) -> list[Floats]:
     """
     arrays = [np.array(np.zeros_like(s.coordinates) if s.rests is None else s.rests) for s in (records, outputs)]
     return arrays if any(rests.any() for rests in arrays) else [rests[:0].copy() for rests in arrays]
+
+
+def check_resolution(space: Space, error: float) -> None:
+    """Check that no two planar places or vectors are nearer than doubles can tell apart on a map of this extent.
+
+    Doubles and their rests hold 106 bits. On a map 1e15 km wide that is an error of 1e-16 km, so a distance of 1e-7 km
+    would be rounded down by more than the 1e-9 of it that ``verify`` and the stand-alone checker allow. Such numbers
+    are typing errors.
+
+    Args:
+        space: The places, with coordinates.
+        error: Upper bound on the proved error of a distance, in the unit of the space.
+
+    Raises:
+        InputError: Two places are that near, but not at one place.
+    """
+    assert space.coordinates is not None  # the caller measures distances between them
+    # Checks also allow for 1e-24, and a small share of the 1e-9 is used when distances are rounded down.
+    if 2.0 * error <= 0.9e-24:
+        return
+    from scipy.spatial import cKDTree
+
+    min_distance = 2.0 * error / 0.8e-9
+    all_digits = space.coordinates if space.rests is None else np.hstack([space.coordinates, space.rests])
+    rows = np.unique(all_digits, axis=0, return_index=True)[1]
+    distances, nearest = cKDTree(space.coordinates[rows]).query(space.coordinates[rows], k=[2])
+    faults = Faults()
+    for place in np.flatnonzero(distances[:, 0] < min_distance).tolist():
+        name, other = (space.ids[rows[number]] for number in (place, int(nearest[place, 0])))
+        actual = f"a distance of {distances[place, 0]:.3g} to {other!r}"
+        expectation = f"places at least {min_distance:.3g} {space.unit} apart, since the map is so wide"
+        faults.add(space.source, f"id {name!r}", actual, expectation)
+    faults.check()
