@@ -367,11 +367,16 @@ class UnknownNameError(UsageError):
         self.known = known = sorted(known)
         self.is_secret = is_secret
         # Names similar to a secret would reveal nearly as much as the secret itself.
-        similar = [] if is_secret else get_close_matches(name, known, n=3, cutoff=0.5)
-        omission_note = f" and {len(known) - _MAX_LISTED_NAMES:,} more" if len(known) > _MAX_LISTED_NAMES else ""
-        listed = ", ".join(known[:_MAX_LISTED_NAMES]) or "none"
+        similar = [] if is_secret else [cut(match) for match in get_close_matches(name, known, n=3, cutoff=0.5)]
+        listed_names = [cut(known_name) for known_name in known[:_MAX_LISTED_NAMES]]
+        # Names may be as long as an input makes them, and a message is a line that a terminal can show.
+        while len(listed_names) > 1 and sum(map(len, listed_names)) > 2 * _MAX_SHOWN_CHARACTERS:
+            listed_names.pop()
+        omitted = len(known) - len(listed_names)
+        omission_note = f" and {omitted:,} more" if omitted else ""
+        listed = ", ".join(listed_names) or "none"
         hint = f"did you mean {' or '.join(similar)}?" if similar else f"known: {listed}{omission_note}"
-        super().__init__(f"no {kind} is called {'as the input says' if is_secret else repr(name)}; {hint}")
+        super().__init__(f"no {kind} is called {'as the input says' if is_secret else cut(repr(name))}; {hint}")
 
     def __reduce__(self) -> tuple[Callable[..., UnknownNameError], tuple[str, str, list[str]]]:
         # By default pickle would call the class with the message alone.

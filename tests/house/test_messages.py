@@ -110,3 +110,11 @@ def test_tree_matches_the_docstring():
             assert issubclass(member, errors.PrivoptError)
             assert f"{name}" in (errors.__doc__ or "")
             assert member.exit_code in (1, 2, 3, 5)
+
+
+@pytest.mark.parametrize("is_secret", [False, True])
+@pytest.mark.parametrize("known", [["n" * 10_000], [f"{number}" * 5_000 for number in range(30)], ["b", "n" * 9_999]])
+def test_long_names_leave_a_message_short(known, is_secret):
+    message = str(UnknownNameError("record", "n" * 10_000, known, is_secret=is_secret))
+    assert len(message) <= 1000
+    assert ("nnn" in message) == (not is_secret or "n" in known[-1])
