@@ -306,10 +306,12 @@ class Search:
         """
         # Solvers minimise the objective without its constant, so the constant is subtracted.
         size = abs(float(result.objective or 0.0) - self.form.c0)
-        if size == 0.0:
+        # The absolute difference from the optimum that the gap allows; 0 too if it is below all doubles.
+        allowed_difference = max(self.options.gap, MIN_GAP) * size
+        if allowed_difference < MIP_RESOLUTION * 2.0**-1000:
             return conditioned
         # The solver stops at an absolute difference of MIP_RESOLUTION in scaled costs, which must be within the gap.
-        required_scale = MIP_RESOLUTION / (max(self.options.gap, MIN_GAP) * size)
+        required_scale = MIP_RESOLUTION / allowed_difference
         if required_scale <= abs(conditioned.cost_scale):
             return conditioned
         if self.form.is_mip:

@@ -37,6 +37,7 @@ from privopt.errors import Fault, Faults, InputError, conceal, number_of
 from privopt.files.archive import parse_npy
 
 __all__ = [
+    "MAX_ROAD_KM",
     "POINT",
     "Column",
     "Table",
@@ -485,6 +486,10 @@ def _osmnx_roads(edges: File) -> File:
     return evolve(edges, kept=text, seen=FileUse())
 
 
+MAX_ROAD_KM: Final = 1e150
+"""Largest length of a road, with which sums and squares of lengths stay finite."""
+
+
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
     """Return the columns from, to and km of a CSV file of roads. Lengths are rounded down to doubles.
 
@@ -498,7 +503,7 @@ def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
     """
     columns = [Column(name="from", kind="id"), Column(name="to", kind="id")]
     edges = _osmnx_roads(edges)
-    table = read_table(edges, [*columns, Column(name="km", least=0.0, unit="km", rests=True)])
+    table = read_table(edges, [*columns, Column(name="km", least=0.0, most=MAX_ROAD_KM, unit="km", rests=True)])
     table["km nearest"] = table["km"]
     # A distance that is too long would promise less privacy, so a double above its decimal is replaced by the next
     # smaller double.

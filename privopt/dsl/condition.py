@@ -220,8 +220,8 @@ def _cost_scale(form: StandardForm) -> float:
         # Costs up to 1e4 suit the solvers as they are. Larger ones are scaled down, but none below about 1e-3. If that
         # makes a wrong point look optimal, its multipliers show it, unlike in an integer program.
         scale = min(1.0, max(1.0 / largest, 1e-3 / smallest)) if largest > 1e4 else 1.0
-    # Multiplying by a power of two is exact.
-    scale = float(2.0 ** np.round(np.log2(scale)))
+    # Multiplying by a power of two is exact. The limits keep the scale of costs next to the smallest doubles finite.
+    scale = float(2.0 ** np.clip(np.round(np.log2(scale)), -1000.0, 1000.0))
     return scale if form.sense == "min" else -scale
 
 

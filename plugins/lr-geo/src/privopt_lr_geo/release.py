@@ -17,7 +17,7 @@ from privopt.errors import Faults
 from privopt.files.archive import read_arrays
 from privopt_lr_geo.lr_sets import LRSet, PathDistances
 from privopt_lr_geo.problem import LRGeoInstance
-from privopt_lr_geo.rows import ColumnWeights, whole_matrix
+from privopt_lr_geo.rows import MAX_EXPONENT, ColumnWeights, whole_matrix
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 
@@ -106,8 +106,10 @@ class PublicNumbers:
         if serves.min() < 0 or serves.max() >= outputs:
             faults.add(str(path), "serves", "an output number out of range", f"numbers from 0 to {outputs - 1}")
         # Rows are computed by `steady_exp`, which is accurate down to exponents of -700. Those of rows go down to -cap.
-        if not (rate > 0 and 0 < cap <= 700):
-            faults.add(str(path), "rate", f"{rate} and cap {cap}", "a rate above 0, a cap between 0 and 700")
+        if not (rate > 0 and 0 < cap <= MAX_EXPONENT):
+            faults.add(
+                str(path), "rate", f"{rate} and cap {cap}", f"a rate above 0, a cap between 0 and {MAX_EXPONENT:g}"
+            )
         faults.check()
         weights = ColumnWeights(weights=x, serves=serves, outputs=outputs, rate=float(rate), cap=float(cap))
         return cls(columns=weights, data=data)

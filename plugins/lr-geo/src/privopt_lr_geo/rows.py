@@ -34,6 +34,16 @@ _TERMS: Final = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
 """Coefficients of the Taylor series of exp, the highest power first."""
 
 
+MAX_EXPONENT: Final = 700.0
+"""Largest exponent that :func:`steady_exp` accepts, apart from its sign."""
+
+
+def capped_products(distances: Floats, rate: float, cap: float) -> Floats:
+    """Return ``min(distances * rate, cap)``. Products beyond the range of doubles count as the cap, too."""
+    with np.errstate(over="ignore"):
+        return np.minimum(distances * rate, cap)
+
+
 def steady_exp(x: Floats) -> Floats:
     """Return exp(x) for -700 <= x <= 0 with a relative error of 1e-15, using only correctly rounded operations."""
     # Argument reduction by Cody and Waite: x = n ln 2 + r with |r| about ln 2 / 2 at most. The product with the head of
@@ -68,7 +78,7 @@ class ColumnWeights:
 
     def rows(self, distances: Floats) -> Unsigned:
         """Return (B, K) integer rows that sum to 2**63, from (B, N) path distances, which may be infinite."""
-        columns = steady_exp(-np.minimum(distances * self.rate, self.cap)) * self.weights
+        columns = steady_exp(-capped_products(distances, self.rate, self.cap)) * self.weights
         z = np.zeros((len(columns), self.outputs))
         # If several columns serve one output, they are added one after the other: the sum of doubles depends on the
         # order, and every machine must get the same one.

@@ -21,7 +21,7 @@ from privopt.arrays import Floats, Ints, slices
 from privopt.errors import SolverError
 from privopt.execution.clock import OutOfTime, check
 from privopt.numbers.sampling import TOTAL
-from privopt_lr_geo.rows import BLOCK, ColumnWeights, steady_exp
+from privopt_lr_geo.rows import BLOCK, MAX_EXPONENT, ColumnWeights, capped_products, steady_exp
 from privopt_metric_dp.problem.data import MetricData
 
 __all__ = ["SLACKS", "normalised_weights", "star_weights"]
@@ -53,13 +53,13 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
     rate, step = float(data.epsilon) * (1.0 - slack), slack * _min_log_ratio(data)
     # An entry at the cap must be large next to the rounding of integers: TOTAL x exp(-cap) step >= ROUNDING_TIMES. The
     # weight x is not known before the first solution, and 1e-2 is a first guess.
-    cap = math.log(float(TOTAL) * 1e-2 * step / ROUNDING_TIMES)
+    cap = _cap_of(1e-2, step)
     for _ in range(4):
         if cap < LEAST_CAP:
             break
         kernel = np.empty_like(distances)
         for rows in slices(len(distances), len(distances), BLOCK):
-            kernel[rows] = steady_exp(-np.minimum(distances[rows] * rate, cap))
+            kernel[rows] = steady_exp(-capped_products(distances[rows], rate, cap))
         x = _solve_ones(kernel)
         if x.min() <= 0.0:
             raise SolverError(f"{int((x <= 0).sum())} of {len(x)} are not positive")
@@ -68,7 +68,7 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
         if not error <= step / 16:
             raise SolverError(f"rows sum to one only up to {error:.1e}")
         # With the weights known, the largest cap at which the smallest entry is still large next to rounding.
-        allowed = math.log(float(TOTAL) * float(x.min()) * step / ROUNDING_TIMES)
+        allowed = _cap_of(float(x.min()), step)
         if cap <= allowed:
             serves = _cheapest_outputs(kernel, data, data.prior)
             return ColumnWeights(weights=x, serves=serves, outputs=len(data.outputs), rate=rate, cap=cap)
@@ -90,14 +90,14 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
     pairs, lengths = data.needed
     i, j = pairs.T
     slack = SLACKS[-1]
-    cap = math.log(float(TOTAL) * LEAST_WEIGHT * slack * _min_log_ratio(data) / ROUNDING_TIMES)
+    cap = _cap_of(LEAST_WEIGHT, slack * _min_log_ratio(data))
     if cap < LEAST_CAP:
         return None
     allowed = float(data.epsilon) * (1.0 - slack)
 
     def kernel_at(rate_share: float) -> Floats:
         """Return the kernel (N, N) at a share of the allowed rate."""
-        return np.asarray(np.exp(-np.minimum(distances * (rate_share * allowed), cap)))
+        return np.asarray(np.exp(-capped_products(distances, rate_share * allowed, cap)))
 
     best: tuple[float, Floats] | None = None
     # Bisection for the share of epsilon that the kernel may use, from half of it to all.
@@ -111,7 +111,8 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
         sums = np.log(kernel @ x)
         # How much of epsilon dividing rows by their sums uses up: the largest log-ratio of two sums per unit of
         # distance.
-        used_rate = float((np.abs(sums[i] - sums[j]) / lengths).max(initial=0.0))
+        with np.errstate(over="ignore"):  # infinite between records that are hardly apart
+            used_rate = float((np.abs(sums[i] - sums[j]) / lengths).max(initial=0.0))
         # The first rate, half of epsilon, needs no check: dividing rows by their sums costs at most the other half.
         if best is None or rate_share * allowed + used_rate <= allowed:
             lower, best = rate_share, (rate_share, x)
@@ -125,6 +126,19 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
     # Users divide their rows by the sums, so each record's costs count by its prior divided by the sum of its row.
     serves = _cheapest_outputs(kernel, data, data.prior / (kernel @ x))
     return ColumnWeights(weights=x, serves=serves, outputs=len(data.outputs), rate=rate_share * allowed, cap=cap)
+
+
+def _cap_of(weight: float, step: float) -> float:
+    """Return the largest exponent at which an entry of a column weight is still large next to rounding to integers.
+
+    At most 700, from where on :func:`steady_exp` is not accurate; below ``LEAST_CAP`` if ``step`` is too small.
+
+    Args:
+        weight: The smallest weight, above 0.
+        step: The log-ratio that is left for rounding between the two closest records; 0 if it is below all doubles.
+    """
+    ratio = float(TOTAL) * weight * step / ROUNDING_TIMES
+    return min(math.log(ratio), MAX_EXPONENT) if ratio > 0.0 else 0.0
 
 
 def _min_log_ratio(data: MetricData) -> float:

@@ -239,13 +239,15 @@ def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str
 def _format_factor(exponent: float) -> str:
     """Return exp(exponent) as text, rounded up to a readable number of digits, because it is stated as an upper limit.
 
-    >>> [_format_factor(exponent) for exponent in (0.0, 0.004, 1.5, 9.5, 25.0, 1000.0)]
-    ['1', '1.01', '4.49', '13,360', '7.21e+10', '10^435']
+    >>> [_format_factor(exponent) for exponent in (0.0, 0.004, 1.5, 9.5, 25.0, 1000.0, 1e300)]
+    ['1', '1.01', '4.49', '13,360', '7.21e+10', '10^435', '10^(4.35e+299)']
     """
+    three_digits = Context(prec=3, rounding=ROUND_CEILING)
     # Beyond the range of doubles, the power of ten is enough.
     if exponent > 700.0:
-        return f"10^{math.ceil(exponent / math.log(10)):,}"
-    value, three_digits = Decimal(exponent).exp(), Context(prec=3, rounding=ROUND_CEILING)
+        power = math.ceil(exponent / math.log(10))
+        return f"10^{power:,}" if power < 10**9 else f"10^({three_digits.plus(Decimal(power)):.2e})"
+    value = Decimal(exponent).exp()
     if value < 100:
         return f"{three_digits.plus(value).normalize():f}"
     return f"{math.ceil(value):,}" if value < 10**9 else f"{three_digits.plus(value):.2e}"

@@ -249,6 +249,15 @@ class LossKind(ABC):
         yield from ()
 
 
+MAX_EPSILON: Final = Fraction(10**150)
+"""Largest epsilon per unit of distance. Distances are at most 1e150 too, so that their products are doubles."""
+
+
+def _check_epsilon(value: Fraction) -> str | None:
+    """Return None if an epsilon per unit of distance is valid, otherwise a description of valid values."""
+    return positive(value) or (None if value <= MAX_EPSILON else f"a number of at most {float(MAX_EPSILON):g}")
+
+
 @frozen(kw_only=True)
 class MetricNotion:
     """A notion of privacy over records at distances, declared by the table ``[privacy]`` with this kind.
@@ -262,7 +271,7 @@ class MetricNotion:
 
     kind: ClassVar[str]
     kit: ClassVar[str] = ""
-    epsilon: Fraction = key(help="privacy budget", unit="per unit of distance", check=positive)
+    epsilon: Fraction = key(help="privacy budget", unit="per unit of distance", check=_check_epsilon)
     neighbours_within: float | None = key(
         None,
         help="greatest distance of a required pair; default: every pair",

@@ -31,9 +31,9 @@ Pick = Callable[[Any, Any], Any]
 _BISECTION_STEPS = 50
 _RELATIVE_MARGIN = 1e-11
 """Relative margin below the largest factor, many times the rounding errors of the floating-point search."""
-_MIN_SEARCH_EPSILON = 1e-30
-"""Smallest epsilon per millimetre at which factors are searched for. Below it they do not change in doubles, and
-squares would underflow."""
+_MIN_SEARCH_EPSILON, _MAX_SEARCH_EPSILON = 1e-30, 1e30
+"""Smallest and largest epsilon per millimetre at which factors are searched for. Outside these limits they do not
+change in doubles, and squares would underflow or overflow."""
 
 
 def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
@@ -54,7 +54,7 @@ def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
     shapes, which = np.unique(sides.reshape(-1, 6), axis=0, return_inverse=True)
     unique = shapes.reshape(-1, 3, 2)
     per_mm = epsilon / 10**6
-    factors = common_factors(unique, max(float(per_mm), _MIN_SEARCH_EPSILON))
+    factors = common_factors(unique, min(max(float(per_mm), _MIN_SEARCH_EPSILON), _MAX_SEARCH_EPSILON))
     lengths = _side_lengths(unique)
     ratios = factors[:, None] * (1.0 - _RELATIVE_MARGIN) * float(per_mm) * lengths
     # The search in doubles only proposes ratios. Those that rationals do not prove are reduced until they do.

@@ -28,6 +28,8 @@ REPORTS: Final = 600
 """Number of noisy positions that are drawn."""
 WEISZFELD_STEPS: Final = 12
 """Number of steps of Weiszfeld's algorithm, with which the best guess for a report is computed."""
+MOST_NOISE_LENGTHS: Final = 1e12
+"""Largest coordinate of a position in units of 1 / epsilon, up to which the estimate is made."""
 
 
 def people_over_region(data: MetricData, *, at_records: bool) -> tuple[Floats, Floats]:
@@ -65,6 +67,9 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
     from scipy.spatial import KDTree
 
     unmapped = 2.0 / epsilon
+    # Beyond the digits of doubles the noise would be lost next to the positions, and squares of these could overflow.
+    if np.abs(people).max() * epsilon > MOST_NOISE_LENGTHS:
+        return unmapped
     people = people * epsilon  # in units of 1 / epsilon from here on
     # About as many people as points at a distance of SPACING in the box around them, within limits.
     count = int(min(MOST_PEOPLE, max(REPORTS, np.prod(np.ptp(people, axis=0) / SPACING + 1.0))))

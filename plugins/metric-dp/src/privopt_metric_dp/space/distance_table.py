@@ -137,7 +137,7 @@ def _entry_faults(table: Floats, source: str) -> Faults:
     Rows and columns are counted from 0, as in NumPy.
     """
     invalid_entries = np.argwhere(~(np.isfinite(table) & (table >= 0) & (table <= MAX_COORDINATE))).tolist()
-    expectation = "a finite number of at least 0"
+    expectation = f"a number of at least 0 and at most {MAX_COORDINATE:g}"
     return Faults(
         (Fault(source, f"row {r}, column {c}", repr(float(table[r, c])), expectation) for r, c in invalid_entries),
         len(invalid_entries),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from privopt.arrays import Floats, Ints, no_doubles, slices
 from privopt.declare.schema import File
-from privopt.declare.tables import road_table
+from privopt.declare.tables import MAX_ROAD_KM, road_table
 from privopt.errors import Fault, Faults, InputError
 from privopt.execution.clock import check
 from privopt.numbers.graphs import edge_matrix, shortest_rows
@@ -44,7 +44,7 @@ class Roads:
 
     Args:
         tails, heads: (E,) ids of the nodes at the ends of the edges.
-        km: (E,) lengths, finite and at least 0. Of several edges between two nodes, the shortest counts.
+        km: (E,) lengths, at least 0 and at most 1e150. Of several edges between two nodes, the shortest counts.
         directed: Whether edges lead from tail to head only.
         source: Name of the file in error messages.
         short: Whether the lengths are decimals that were rounded down, so that a road may be longer by less than one
@@ -61,7 +61,7 @@ class Roads:
         _number: The number of each node, by its id.
 
     Raises:
-        InputError: The arrays differ in length, there is no edge, or a length is negative or not finite (by row).
+        InputError: The arrays differ in length, there is no edge, or a length is not between 0 and 1e150 km (by row).
     """
 
     def __init__(
@@ -90,9 +90,10 @@ class Roads:
             actual = f"{len(tails)} tails, {len(heads)} heads and {len(lengths)} lengths"
             raise InputError([Fault(source, "", actual, "as many of each, at least one")])
         # `no_doubles` marks integers that were rounded when they were converted to doubles.
-        invalid_rows = np.flatnonzero(~(np.isfinite(lengths) & (lengths >= 0)) | no_doubles(np.asarray(km)).reshape(-1))
+        is_valid = (lengths >= 0) & (lengths <= MAX_ROAD_KM)
+        invalid_rows = np.flatnonzero(~is_valid | no_doubles(np.asarray(km)).reshape(-1))
         faults = Faults()
-        expectation = "a finite double of km, at least 0"
+        expectation = f"a finite double of km, at least 0 and at most {MAX_ROAD_KM:g}"
         faults.add_rows(source, "km", invalid_rows.tolist(), lambda row: float(lengths[row]), expectation)
         faults.check()
         # Nodes are numbered in the order of their first occurrence, tails before heads.

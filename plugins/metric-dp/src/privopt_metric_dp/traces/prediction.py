@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NoReturn, Self
 
 import numpy as np
 from attrs import field, frozen
@@ -46,6 +46,8 @@ ULPS: Final = 2.0**-36
 STEP_KM: Final = Fraction(STEP_MM, MM_PER_KM)
 """Length of a step in km, if the guarantee holds at every point of a region."""
 
+_MIN_GRID = 1e-280
+"""Shortest step of a grid, with which numbers of steps per unit of distance stay finite."""
 _BLOCK = 1 << 22
 """Largest number of entries in a block of differences."""
 _DOUBTFUL_SHARE = 1.0 - 2.0**-40
@@ -137,15 +139,18 @@ class Prediction:
             data: The problem's data.
             terms: The epsilons.
         """
+        # Quotients by shorter steps could exceed the range of doubles.
+        if grid < _MIN_GRID:
+            _refuse_rates(data, terms)
         pairs, distances = data.standing
         is_positive = distances > 0
         output_distances = data.to_outputs
         is_finite = np.isfinite(output_distances)
         max_distance = float(output_distances[is_finite].max(initial=0.0))
         # Steps must be finite, so an output that cannot be reached gets the distance of the farthest one that can.
-        steps = np.rint(np.minimum(np.where(is_finite, output_distances, max_distance) / grid, FARTHEST)).astype(
-            np.int64
-        )
+        bounded_distances = np.where(is_finite, output_distances, max_distance)
+        with np.errstate(over="ignore"):  # an infinite number of steps becomes the largest one
+            steps = np.rint(np.minimum(bounded_distances / grid, FARTHEST)).astype(np.int64)
         # Records that are connected by pairs at distance 0 are at one place. They must have equal steps, because no
         # noise hides a difference at distance 0. All of them get the steps of the first one.
         positions = components(len(steps), pairs[~is_positive])
@@ -265,8 +270,16 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
     Raises:
         InputError: A rate or the level is out of range.
     """
-    if min(rates) > 0 and max(rates) < 1 and level <= FARTHEST:
-        return
+    if min(rates) <= 0 or max(rates) >= 1 or level > FARTHEST:
+        _refuse_rates(data, terms)
+
+
+def _refuse_rates(data: MetricData, terms: Terms) -> NoReturn:
+    """Raise the InputError of distances and epsilons that no noise within 64 bits covers.
+
+    Args:
+        data, terms: The problem's data and epsilons, for the message.
+    """
     distances = data.standing[1]
     min_distance = float(distances[distances > 0].min(initial=np.inf))
     actual = f"records {min_distance:.3g} {data.unit} apart with good_within {float(terms.good_within):.3g}"
