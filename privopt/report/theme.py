@@ -170,7 +170,8 @@ def make_narrow(figure: Figure) -> Figure:
     height = figure.get_figheight()
     charts = [axes for axes in figure.axes if axes.get_subplotspec() is not None]
     _lay_out(figure)
-    sizes = [axes.bbox.size / figure.dpi for axes in charts]  # in inches, on the wide drawing
+    # Width and height in inches, on the wide drawing.
+    sizes = [(axes.bbox.width / figure.dpi, axes.bbox.height / figure.dpi) for axes in charts]
     if len(charts) > 1:
         rows, x_label, y_label = GridSpec(len(charts), 1, figure=figure), charts[0].get_xlabel(), charts[0].get_ylabel()
         for row, axes in enumerate(charts):

@@ -46,7 +46,8 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
         (is_guessed, MARK, "x", "guessed"),
     ):
         if mask.any():
-            axes.scatter(*places[mask].T, s=60, c=colour, marker=marker, label=f"{label} ({mask.sum()})")
+            x, y = places[mask].T
+            axes.scatter(x, y, s=60, c=colour, marker=marker, label=f"{label} ({mask.sum()})")
     set_up_map(axes, labels, latitude=latitude, margin=0.15)
     # To get equal scales, the ranges of the axes are widened instead of shrinking the box.
     axes.set_adjustable("datalim")
