@@ -1,9 +1,9 @@
 """Attacks on releases with a public channel: measured epsilon, Bayes error, entropy, and a test on samples.
 
-A channel is the matrix of probabilities of each report given each secret. Epsilon is the largest log ratio of two
-probabilities of the same report, per unit of distance of the secrets. The Bayes error is the probability of a wrong
-guess when the most likely secret is guessed. The test on samples derives a lower bound on epsilon from reports that are
-drawn for the two secrets with the largest ratio.
+A channel is the matrix that gives the probability of each report for each secret. Epsilon is the largest log ratio
+between two secrets' probabilities of the same report, per unit of distance between the secrets. The Bayes error is the
+probability of a wrong guess when the most likely secret is guessed. The test on samples derives a lower bound on
+epsilon from reports that are drawn for the two secrets with the largest ratio.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from privopt.numbers.binomial import epsilon_lower
 __all__ = ["attack_channel", "attack_two", "bayes_error", "entropy_bits"]
 
 MAX_COMPARISONS: Final = 4_000_000_000
-"""All pairs of secrets are compared if this takes at most this many comparisons of two probabilities.
+"""The largest number of comparisons between two probabilities for which all pairs of secrets are compared.
 
-This many comparisons take about 4 s on one core; for 500 secrets and 500 reports, 0.12 s were measured."""
+If there are more, no epsilon is measured. This many comparisons take about 4 s on one core; 500 secrets and 500 reports
+took 0.12 s."""
 
 BLOCK: Final = 1 << 22
 """The number of probabilities that are compared at once, which bounds the memory."""
@@ -32,20 +33,21 @@ BLOCK: Final = 1 << 22
 ATTACK_CONFIDENCE: Final = 0.999
 """The confidence of the lower bound on epsilon from the attack on samples."""
 SECRET_DRAWS: Final = 20_000
-"""The number of draws for each of the two secrets that the statistical attack compares."""
+"""The number of reports that the attack on samples draws for each of the two secrets."""
 
 
 def attack_channel(channel: Channel, release: Release, guarantee: Guarantee) -> dict[str, Any]:
-    """Return the figures of ``privopt audit --json`` that can be computed from a channel.
+    """Return those figures in ``privopt audit --json`` that can be computed from a channel.
 
     Args:
-        channel: The probabilities of each report for each secret, as the release states them.
+        channel: The probability of each report for each secret, as the release states it.
         release: The release. If it can draw samples, they are attacked as well.
-        guarantee: The claim, whose epsilon holds per unit of distance or for any two secrets.
+        guarantee: The claimed guarantee. Its epsilon holds either per unit of distance or for any two secrets.
 
     Returns:
-        ``epsilon``, ``bayes_error``, ``entropy_bits`` and ``statistical``. ``achieved`` in ``epsilon`` is None if the
-        claim is per unit of distance and distances are unknown, or if there are no pairs or too many.
+        A dictionary with the keys ``epsilon``, ``bayes_error``, ``entropy_bits`` and ``statistical``. Within
+        ``epsilon``, ``achieved`` is None if the claim is per unit of distance but the distances are unknown, if there
+        is only one secret, or if there are too many pairs to compare.
     """
     z = np.asarray(channel.probabilities, dtype=np.float64)
     count = len(z)
@@ -83,7 +85,7 @@ def bayes_error(probabilities: Floats, prior: Floats) -> float:
 
 
 def entropy_bits(probabilities: Floats, prior: Floats) -> float:
-    """Return the Shannon entropy of the released output if the record is drawn from the prior, in bits.
+    """Return the Shannon entropy, in bits, of the released output when the record is drawn from the prior.
 
     Args:
         probabilities: (N, K) probability of each output given each record.
@@ -109,14 +111,14 @@ def _distances_from(channel: Channel, row: int, *, per_distance: bool) -> Floats
 
 
 def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple[float, tuple[int, int]]:
-    """Return the largest log ratio of two secrets' probabilities per unit of distance, and the rows of these secrets.
+    """Return the largest log ratio between two secrets' probabilities per unit of distance, and these secrets' rows.
 
     The ratio is infinite if a report is possible for only one of two secrets, or if two secrets at distance 0 have
     different probabilities.
 
     Args:
         channel: The channel, for its distances.
-        z: (N, K) the channel's probabilities.
+        z: The channel's probabilities, (N, K).
         per_distance: Whether the claim is per unit of distance; otherwise every distance counts as 1.
     """
     with np.errstate(divide="ignore"):
@@ -142,7 +144,7 @@ def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple
 def _attack_by_sampling(
     channel: Channel, release: Release, pair: tuple[int, int], *, per_distance: bool
 ) -> dict[str, Any] | None:
-    """Return a lower bound on epsilon that is computed from draws for two secrets; None if sampling is impossible.
+    """Return the audit's ``statistical`` entry from reports drawn for two secrets; None if sampling is impossible.
 
     Args:
         channel: The channel, for the names of secrets and reports.
@@ -153,7 +155,7 @@ def _attack_by_sampling(
     # A release that does not override the method of the base class cannot be sampled.
     if type(release).sample is Release.sample:
         return None
-    # Reports that the channel does not list are a fault that the attack should notice, so they get numbers too.
+    # Reports that the channel does not list are a fault that the attack should notice, so they get indices too.
     numbers = {name: number for number, name in enumerate(channel.outputs)}
     first_name, second_name = (str(channel.inputs[row]) for row in pair)
     reports_by_secret = [
@@ -165,10 +167,11 @@ def _attack_by_sampling(
 
 
 def attack_two(reports_by_secret: Sequence[Ints], names: Sequence[str], distance: float) -> dict[str, Any]:
-    """Return a lower bound on epsilon from samples of two secrets, as the audit's ``statistical`` entry.
+    """Return a lower bound on epsilon from samples drawn for two secrets, as the audit's ``statistical`` entry.
 
     Args:
-        reports_by_secret: For each of the two secrets, the same number of reports, as output numbers.
+        reports_by_secret: The reports drawn for each of the two secrets, as output indices. Both arrays have the same
+            length.
         names: The names of the two secrets.
         distance: The distance between the secrets; 1 if the claim is for any two secrets.
     """

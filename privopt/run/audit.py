@@ -1,7 +1,7 @@
-"""``privopt audit``: measures of what an attacker learns from a release.
+"""The ``privopt audit`` command, which measures what an attacker learns from a release.
 
-The mechanism's own attacks (:class:`privopt.interfaces.abilities.Audits`) take precedence. Figures that the mechanism
-leaves out are computed from the channel of the release.
+The mechanism's own attacks (:class:`privopt.interfaces.abilities.Audits`) take precedence. If they leave out the Bayes
+error, all missing figures are computed from the release's channel.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
     release (:meth:`privopt.interfaces.release.Release.channel`).
 
     Args:
-        folder: DIR.
-        over_time: The largest number of reports of one place for attacks over time. If None, the key ``over_time`` is
+        folder: The release folder.
+        over_time: The largest number of reports about one place in attacks over time. If None, the key ``over_time`` is
             omitted.
         progress: A function that is called with the name of each step.
 
     Raises:
-        DoesNotHoldError: A checksum or a claim of DIR does not hold.
+        DoesNotHoldError: A checksum or a claim in DIR does not hold.
         InputError: DIR cannot be read.
     """
     opened = open_verified(folder, progress=progress)
@@ -92,9 +92,9 @@ def table(figures: Mapping[str, Any]) -> str:
 
 
 def _format_lines(value: object, *, split: bool = False) -> list[str]:
-    """Return the lines of text for a figure: one line, unless the figure is a mapping of mappings of mappings.
+    """Return the lines of text for a figure: one line, unless mappings are nested three deep in it.
 
-    In that case, each inner mapping has a line of its own that begins with its name.
+    In that case, each inner mapping has its own line, which begins with its name.
 
     Args:
         value: The figure.

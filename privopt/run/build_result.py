@@ -1,4 +1,4 @@
-"""Functions that build a solve's result, read it back from result.json, and compare two results.
+"""Functions that build the result of a solve, read it back from result.json, and compare two results.
 
 A result contains the measurement of the release, the versions of the software, and the options of the run. Releases
 that fail their certificate are rejected.
@@ -51,7 +51,7 @@ R = TypeVar("R", bound=Release)
 
 
 def collect_warnings(mechanism: Mechanism[P, R], problem: P, release: R, result: Result) -> list[str]:
-    """Return warnings that every user of a release must read, from its mechanism and from the claimed notion."""
+    """Return the warnings that every user of a release must read, from its mechanism and from the claimed notion."""
     notion = registry().kind("notion", result.guarantee.kind).load()
     warnings = mechanism.warnings(problem, release, result) if isinstance(mechanism, Warns) else ()
     return [*warnings, *notion.warnings(result)]
@@ -67,7 +67,8 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
         options: The options of the run.
 
     Raises:
-        CertificationError: The certificate does not hold or was not measured, or the loss could not be evaluated.
+        CertificationError: The release failed its certificate, claims an unregistered or unmeasured guarantee, has an
+            objective that is not a number, or contradicts its bound.
     """
     registered, method, mechanism = task.registered, task.method, task.mechanism
     context.report("certifying the release")
@@ -133,7 +134,7 @@ def _program_bounds(program: Mapping[str, Any]) -> Bounds:
 
 
 def _check_certificate(task: Task, measurement: Measurement) -> None:
-    """Raise a CertificationError if the certificate of a release fails, or if its claim is unmeasured or unregistered.
+    """Raise a CertificationError if a release fails its certificate, or if its claim is unmeasured or unregistered.
 
     Args:
         task: The mechanism and its method, for messages.
@@ -158,7 +159,7 @@ def problem_reference(copy: ProblemCopy) -> ProblemFile:
 
 
 def _check_bound(bound: float, value: float, *, maximise: bool) -> float:
-    """Return the bound on the optimum, moved to the value if it lies on the wrong side of it by no more than rounding.
+    """Return a bound on the optimum, or the value itself if only rounding puts the bound on the wrong side of it.
 
     Args:
         bound: A lower bound, or an upper one if ``maximise``.
@@ -186,7 +187,7 @@ _OPTIONAL: Final = re.compile(r";.*\bextra\b")
 
 @cache
 def versions_behind(plugin: str) -> dict[str, str]:
-    """Return, by name, the versions of Python and of the installed distributions that a plugin needs, itself included.
+    """Return the versions of Python, of a plugin's distribution and of the distributions that it requires, by name.
 
     The requirements are followed recursively from the plugin's distribution. Optional requirements (extras) are left
     out.
@@ -222,7 +223,8 @@ def versions_behind(plugin: str) -> dict[str, str]:
 RELATIVE_TOLERANCE: Final = 1e-9
 """The largest permitted relative difference between a figure in result.json and the recomputed figure.
 
-Machines and versions of NumPy sum in different orders, so the last digits of doubles may differ."""
+Sums are added in an order that depends on the machine and the version of NumPy, so the last digits of doubles can
+differ."""
 
 
 def read_result(folder: Path) -> Result:
@@ -231,7 +233,7 @@ def read_result(folder: Path) -> Result:
 
 
 def result_of(document: Mapping[str, Any], file: str) -> Result:
-    """Return the parsed result from a result.json that was read as a JSON object.
+    """Parse the result from the JSON object that result.json contains.
 
     Values that follow from others (the status, epsilon as a double, the warning about a seed) are not read. ``verify``
     compares them with :meth:`Result.to_json`.
@@ -255,7 +257,7 @@ def result_of(document: Mapping[str, Any], file: str) -> Result:
 
 
 def _parse_exact_number(text: object) -> Decimal | Fraction | None:
-    """Return a rational number from text written by :func:`privopt.declare.toml_text.exact_text`, of any size."""
+    """Parse an exact number of any size from text written by :func:`privopt.declare.toml_text.exact_text`."""
     if text is None:
         return None
     if isinstance(text, str):
@@ -278,7 +280,7 @@ def differences(
         tolerance: The relative difference up to which doubles count as equal.
     """
     if isinstance(expected_value, dict) and isinstance(claimed_value, dict):
-        # All names, those that are expected first.
+        # All names, the expected ones first.
         for name in {**expected_value, **claimed_value}:
             inner = f"{where}.{name}".lstrip(".")
             if name not in claimed_value:
@@ -305,7 +307,7 @@ def _is_close(claimed_value: object, expected_value: object, tolerance: float) -
     of the same type.
 
     Args:
-        claimed_value, expected_value: The two values, which are not two mappings or two lists of equal length.
+        claimed_value, expected_value: The two values, which must not both be mappings or lists of equal length.
         tolerance: The largest difference relative to the larger value.
     """
     if type(claimed_value) is type(expected_value) and claimed_value == expected_value:

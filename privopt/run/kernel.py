@@ -13,19 +13,19 @@ from pathlib import Path
 from privopt.errors import DoesNotHoldError, UsageError
 
 KERNEL = "privopt-kernel"
-"""The file name of the program."""
+"""The file name of the checker's executable."""
 
 PROVED, NOT_PROVED = 0, 1
-"""Exit codes of the program. Any other code means that it could not read the folder or does not cover it."""
+"""Exit codes of the checker. Any other code means that it could not read the folder or does not cover it."""
 
 
 def find_kernel() -> Path:
-    """Return the path of the program, which is next to this Python interpreter or on ``PATH``.
+    """Return the path of the formally proved checker, which is next to this Python interpreter or on ``PATH``.
 
     Raises:
         UsageError: The program is not installed.
     """
-    # The one next to the interpreter is preferred, because one on PATH may have another version.
+    # The checker next to the interpreter is preferred, because one on PATH may have another version.
     next_to_python = Path(sys.executable).with_name(KERNEL)
     program = str(next_to_python) if next_to_python.exists() else shutil.which(KERNEL)
     if program is None:
@@ -34,14 +34,14 @@ def find_kernel() -> Path:
 
 
 def prove(folder: Path) -> str:
-    """Run the program on a folder, and return the printed statement if the program proves the folder's claims.
+    """Run the formally proved checker on a release folder, and return the statement that it proved.
 
     Args:
-        folder: DIR of a metric release.
+        folder: The folder of a metric release.
 
     Raises:
-        UsageError: The program is not installed, or its proof does not cover this kind of folder.
-        DoesNotHoldError: The program does not prove a claim. The message names the claim.
+        UsageError: The checker is not installed, cannot read the folder, or does not cover this kind of folder.
+        DoesNotHoldError: The checker could not prove one of the folder's claims. The message names the claim.
     """
     program = find_kernel()
     completed = subprocess.run([program, folder], capture_output=True, text=True, check=False)

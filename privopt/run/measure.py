@@ -1,8 +1,9 @@
 """The measurement of a release: its guarantee, certificate and loss, computed from problem and release alone.
 
 ``solve`` states the measurement in result.json; ``verify`` repeats and compares it. Both commands call the same
-function, so they cannot disagree about how a figure is computed. Within :func:`remembering`, code of a measurement that
-takes long can store its results under a hash of the bytes that they follow from, and need not compute them twice.
+function, so they cannot disagree about how a figure is computed. Within :func:`remembering`, slow parts of a
+measurement can store their results under a hash of the bytes from which they follow, so that they are not computed
+twice.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Measurement:
         value: The loss of the release; None if there is none or it could not be evaluated.
         value_unit: The unit of the grid to which the loss is rounded, so that programs with different rounding errors
             state the same loss; None if the loss is not rounded.
-        value_error: Why the loss could not be evaluated; None if it could.
+        value_error: The error that kept the loss from being evaluated; None if there was none.
     """
 
     guarantee: Guarantee
@@ -71,7 +72,7 @@ def measure_release(
         problem: The problem that the release solves.
         release: The release.
         method: The name of the method that computed the release.
-        value_unit: The unit of rounding that a result states for the loss; None to choose a unit.
+        value_unit: The unit to which the loss is rounded, if a result states one; None to choose a unit.
 
     Raises:
         RegistryError: The mechanism returned an object of the wrong type.
@@ -112,7 +113,7 @@ def measure_release(
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Open an empty cache for the block.
+    """Provide an empty cache to the measurements in the block.
 
     A run measures its release, and measures it again after reading back the written files. Code that uses the cache
     (:func:`facts`) measures equal bytes only once; different bytes are measured again.
@@ -125,7 +126,7 @@ def remembering() -> Iterator[None]:
 
 
 def facts() -> dict[bytes, Any] | None:
-    """Return the cache, a dictionary from :func:`content_key` to results; None outside :func:`remembering`."""
+    """Return the cache of measured results, by :func:`content_key`; None outside a :func:`remembering` block."""
     return _FACTS.get()
 
 

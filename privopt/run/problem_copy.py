@@ -29,7 +29,7 @@ from privopt.files.release_folder import PRIVATE, PROBLEM, files_in
 if TYPE_CHECKING:
     import polars as pl
 
-# A comment or a string of a TOML file, in all four kinds of quotes.
+# Matches a comment, or a string in any of the four kinds of quotes that TOML has.
 _TOKEN: Final = re.compile(
     r"""\#[^\n]*                              # comments may hold quotes that open nothing
       | \"{3}(?:\\.|[^\\])*?\"{3}(?!\") | '{3}.*?'{3}(?!')
@@ -45,14 +45,14 @@ class ProblemCopy:
     A file outside the problem's folder is copied to ``external/``, and its path in the copied problem file is changed
     accordingly.
 
-    A key of ``files`` is a path in ``problem/``, with slashes.
+    All mappings have the same keys: the paths of the copied files in ``problem/``, with slashes.
 
     Attributes:
         name: The name of the problem file.
         contents: The contents of the copied problem file.
-        files: The files that the problem file names, by their path in ``problem/``.
-        public: The public contents that replace secret files in ``problem/``, by the key in ``files``.
-        renamed: The new names of replacements whose names change, by the key in ``files``.
+        files: The files that the problem file names.
+        public: The public contents that replace some secret files in ``problem/``.
+        renamed: The new names of those replacements whose names change.
     """
 
     name: str
@@ -82,7 +82,7 @@ class ProblemCopy:
         ]
         if faults:
             raise InputError(faults)
-        # Files inside the problem's folder keep their paths; all others move to a folder of their own.
+        # Files inside the problem's folder keep their paths. All others move to a separate folder.
         inner_names = {file.name for file in files if _is_inside(file.name)}
         moved = _choose_names(
             [file.name for file in files if file.name not in inner_names], {source.name, *inner_names}
@@ -105,7 +105,7 @@ class ProblemCopy:
         written to private/ only. A replacement for a Parquet table is CSV, so its name changes.
 
         Args:
-            replaced: The public contents, by the name of the file in the problem.
+            replaced: The public contents, by the name that the problem gives to the file.
         """
         public = {name: replaced[file.name] for name, file in self.files.items() if file.name in replaced}
         tables = [name for name in public if self.files[name].contents.startswith(PARQUET)]
@@ -132,8 +132,8 @@ class ProblemCopy:
 def with_csv_tables(source: File, declared: AttrsInstance) -> File:
     """Return the problem with its public tables converted to CSV, or the unchanged problem if all of them are CSV.
 
-    A table of the problem class with a method ``as_csv() -> Mapping[str, bytes]`` converts its own files. All other
-    Parquet files are converted column by column.
+    A table whose class has a method ``as_csv() -> Mapping[str, bytes]`` converts its own files. All other Parquet files
+    are converted column by column.
 
     Args:
         source: The problem file.
@@ -156,8 +156,8 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
 
 
 def _as_read(file: File) -> bytes:
-    """Return the contents to publish of a public file: the canonical form, without table columns that were not read."""
-    # Columns that nothing reads, such as names of people, have no purpose in a release.
+    """Return what is published of a public file: its canonical form, without table columns that nothing read."""
+    # Columns that nothing reads, such as people's names, have no purpose in a release.
     frame = _frame(file)
     if frame is not None:
         return csv_bytes(frame.select(name for name in frame.columns if name in file.seen.columns))
@@ -165,14 +165,14 @@ def _as_read(file: File) -> bytes:
 
 
 def _frame(file: File) -> pl.DataFrame | None:
-    """Return a file as a data frame if some of its columns were read as those of a table; otherwise None."""
+    """Return a file as a data frame if any of its columns was read; otherwise None."""
     return table_of(file) if file.seen.columns else None
 
 
 def _in_one_form(file: File) -> bytes:
     """Return a public file in canonical form: arrays as written by NumPy, and tables as CSV in a fixed style.
 
-    All programs read the canonical form alike, so that no file can mean different things to two readers.
+    All programs read the canonical form in the same way, so no file can mean different things to two readers.
     """
     # The first bytes of every .npy file.
     if file.contents.startswith(b"\x93NUMPY"):
@@ -190,7 +190,7 @@ def _csv_names(names: Iterable[str], used_names: set[str]) -> dict[str, str]:
     Names that already end in ``.csv`` do not change.
 
     Args:
-        names: The present names of the files.
+        names: The current names of the files.
         used_names: Names that must not be given to another file.
     """
     renamed: dict[str, str] = {}
@@ -209,7 +209,7 @@ def _unused_name(path: PurePosixPath, used_names: set[str]) -> str:
 
 
 def _tables_as_csv(declared: AttrsInstance) -> dict[str, bytes]:
-    """Return, by file name, the CSV of those tables of a problem that convert their own files (method ``as_csv``).
+    """Return the CSV files of those tables in a problem that convert their own files (``as_csv``), by file name.
 
     Tables inside other tables are included.
     """
@@ -253,7 +253,7 @@ def _choose_names(names: list[str], used_names: set[str]) -> dict[str, str]:
         names: The paths of the files, as written in the problem file.
         used_names: The names of the problem's other files.
     """
-    # The name of a folder that does not contain a file of the problem yet.
+    # A folder name that no other file of the problem uses.
     folder = "external"
     while any(PurePosixPath(name).parts[0] == folder for name in used_names):
         folder += "-more"
@@ -287,7 +287,7 @@ def _replace_paths(name: str, contents: bytes, new_names: Mapping[str, str]) -> 
             return token
         # Parsed as the value of a key, so that escapes in the string are resolved.
         new_path = new_names.get(tomllib.loads(f"x = {token}")["x"])
-        # A string in JSON is one in TOML too, except that TOML wants the character DEL escaped.
+        # A JSON string is also a TOML string, except that TOML requires the character DEL to be escaped.
         return token if new_path is None else json.dumps(new_path, ensure_ascii=False).replace("\x7f", "\\u007f")
 
     # A string equal to a path may be a key or another value; the comparison shows whether one was replaced as well.
@@ -312,7 +312,7 @@ def _replace_values(value: Any, new_names: Mapping[str, str]) -> Any:
 
 
 def stray_files(folder: Path, declared: AttrsInstance, file: str) -> list[str]:
-    """Return a line for each file in a release folder's ``problem/`` that is not named or not canonical.
+    """Return a line for each file in ``problem/`` that the problem does not name or that is not in canonical form.
 
     Such a file could contain anything, for example a secret, that no claim covers.
 

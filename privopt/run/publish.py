@@ -42,7 +42,7 @@ __all__ = ["Copies", "Run", "SolveOutcome", "new_copies", "publish_release", "re
 
 @define(kw_only=True)
 class Copies:
-    """The clean copies of a mechanism's files (``--copy-to``), in a hidden folder that is renamed at the end.
+    """The clean copies that a mechanism makes of files (``--copy-to``), in a hidden folder that is renamed at the end.
 
     Attributes:
         target: The final folder; None if no copies are made.
@@ -125,7 +125,7 @@ def _listed_hashes(folder: Path) -> dict[str, str] | None:
 
 
 CHECKPOINT_SUFFIXES: Final = (".npz", ".json", ".part")
-"""The suffixes of checkpoint files in DIR.partial. A folder with any other file is not removed."""
+"""The suffixes of checkpoint files in DIR.partial. A folder that contains any other file is not removed."""
 
 
 @frozen(kw_only=True)
@@ -139,7 +139,8 @@ class SolveOutcome:
         warnings: Sentences that every user of the release must read.
         meaning: Sentences on what the guarantee means for this problem.
         is_private: Whether the whole folder is private to its owner, so that nothing in it may be published.
-        secret_names: The names of the problem's secret files. Files of these names in ``problem/`` contain no secrets.
+        secret_names: The names of the problem's secret files. Files with these names in ``problem/`` contain no
+            secrets.
     """
 
     folder: Path
@@ -217,7 +218,8 @@ def _write(task: Task, outcome: Outcome[Any], result: Result, run: Run, folder: 
     Args:
         task: The problem and the mechanism.
         outcome: The mechanism's outcome, with the release and its proof.
-        result: The result, still without the times, and with the checksum of the problem before files are replaced.
+        result: The result, still without the times, and with the checksum that the problem had before files were
+            replaced.
         run: The run, for its times.
         folder: The hidden folder.
     """
@@ -275,8 +277,8 @@ def _phase_times(task: Task, run: Run) -> Times:
 def remove_checkpoint(folder: Path, warn: Callable[[str], None]) -> None:
     """Remove the checkpoints of a completed run (DIR.partial), because they may contain parts of private matrices.
 
-    A folder with any other file is not removed, and ``warn`` is called with a sentence about the folder. A link, or a
-    path that is no folder, is left alone.
+    A folder with any other file is not removed, and ``warn`` is called with a sentence about the folder. A path that is
+    a link or not a folder is left alone.
     """
     if folder.is_symlink() or not folder.is_dir():
         return

@@ -1,7 +1,7 @@
 """Functions that sign release folders and check who signed them.
 
-A signature covers SHA256SUMS, which in turn covers the published files. ``ssh-keygen -Y`` of OpenSSH creates
-and checks it, so that privopt needs no cryptography of its own.
+A signature covers SHA256SUMS, which in turn covers the published files. OpenSSH's ``ssh-keygen -Y`` creates and checks
+it, so privopt needs no cryptography of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAMESPACE: Final = "privopt-release"
 """The namespace of the signatures, so that a signature for another purpose, such as a commit, is not accepted."""
 
 PROGRAM: Final = "ssh-keygen"
-"""The program of OpenSSH that creates and checks signatures."""
+"""The OpenSSH program that creates and checks signatures."""
 
 
 def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | None = None) -> Path:
@@ -38,7 +38,7 @@ def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | N
         progress: A function that is called with the name of each step.
 
     Raises:
-        DoesNotHoldError: A checksum or a claim of DIR does not hold.
+        DoesNotHoldError: A checksum or a claim in DIR does not hold.
         InputError: DIR cannot be read.
         UsageError: DIR is already signed, ``ssh-keygen`` is missing, or it cannot sign with this key.
     """
@@ -67,7 +67,8 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
     Args:
         verdict: The verdict of ``verify`` on the folder.
         folder: DIR.
-        allowed: The file of allowed signers in the format of ``ssh-keygen``, with lines ``NAME KEYTYPE KEY``.
+        allowed: The file of allowed signers in ``ssh-keygen``'s format, which has lines of the form ``NAME KEYTYPE
+            KEY``.
 
     Returns:
         The verdict, with :attr:`Verdict.signed_by` set if an allowed signer's signature holds. Otherwise the verdict
@@ -88,7 +89,7 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
     sums = (folder / SUMS).read_bytes()
     signature_options = ["-s", str(folder / SIGNATURE), "-f", str(allowed)]
     code, output, complaint = _run_program([program, "-Y", "find-principals", *signature_options], b"")
-    # A key may be listed under several names, each perhaps for other namespaces.
+    # A key may be listed under several names, and each name may be restricted to other namespaces.
     names = output.decode("utf-8", "replace").splitlines() if code == 0 else []
     for name in names:
         command = [program, "-Y", "verify", "-n", NAMESPACE, "-I", name, *signature_options]
@@ -105,12 +106,12 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
 
 
 def _reject_signature(verdict: Verdict, complaint: str) -> Verdict:
-    """Return a verdict set to None because of a bad or missing signature, with ``complaint`` added."""
+    """Withdraw a verdict for want of a valid signature: return it with ``verdict`` None and the complaint added."""
     return evolve(verdict, verdict=None, complaints=(*verdict.complaints, complaint))
 
 
 def _make_signature(message: bytes, key: Path) -> bytes:
-    """Return ``ssh-keygen``'s signature of a message with a key. The program asks for the key's passphrase if needed.
+    """Sign a message with ``ssh-keygen``, which asks for the key's passphrase if it has one; return the signature.
 
     Raises:
         UsageError: The key does not exist, ``ssh-keygen`` is missing, or it cannot sign with this key.

@@ -24,7 +24,7 @@ __all__ = ["ABOVE", "Options", "Task", "read_problem", "read_task", "select_meth
 
 
 ABOVE: Final = math.ulp(0.0)
-"""The smallest positive double, used as the minimum of numbers that must be above 0."""
+"""The smallest positive double, used as the minimum for numbers that must be positive."""
 
 
 def _convert_number(value: Any, attribute: Attribute[Any]) -> Any:
@@ -65,7 +65,7 @@ class Options:
             8.
         executor: The URL of a cluster (``dask://host:port``), or None.
         time_limit: The time in seconds after which the search ends, or None. Certifying and writing follow.
-        memory: The gigabytes (10^9 bytes) that the process may use; None for all that is free and permitted.
+        memory: The gigabytes (10^9 bytes) that the process may use; None for all the memory that is free and permitted.
         gap: The relative gap to reach; None for the method's default.
         seed: The seed of the noise, for experiments only. A seeded release has no guarantee.
         force: Whether to replace an existing DIR.
@@ -232,13 +232,13 @@ def _check_outside(out: Path, declared: AttrsInstance) -> None:
 def read_problem(
     mechanism: Mechanism[Any, Any], source: Path | File, *, public: bool = False, closed: bool = False
 ) -> AttrsInstance:
-    """Read and return a mechanism's declared problem. The file may also have tables of other mechanisms.
+    """Read and return a mechanism's declared problem. The file can also contain tables for other mechanisms.
 
     Args:
         mechanism: The mechanism.
         source: The problem file, on disk or in memory.
-        public: Whether the problem is a published copy, which may lack secret files and may only name files in its own
-            folder.
+        public: Whether the problem is a published copy, which may lack its secret files and must not name files outside
+            its own folder.
         closed: Whether secret files must not be opened, even if they exist.
 
     Raises:
@@ -252,7 +252,7 @@ def read_problem(
 
 
 def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
-    """Return a fault of a problem file. If it is about an unknown key, name the mechanisms that accept the key.
+    """Return a fault in a problem file. If it is about an unknown key, name the mechanisms that accept the key.
 
     Args:
         mechanism: The mechanism that does not accept the key.

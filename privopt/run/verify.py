@@ -70,14 +70,14 @@ Word = Literal["proved", "declared", "none"]
 "none" (there is no guarantee)."""
 
 CACHE: Final = "PRIVOPT_CACHE"
-"""The environment variable that replaces the default cache folder."""
+"""The environment variable that can name a cache folder to use in place of the default."""
 
 
 def recall(folder: Path) -> Word | None:
     """Return the cached verdict on a release folder whose checksums hold; None if there is no trustworthy one."""
     try:
         file = _verdict_file(folder)
-        # In a folder of another user, that user could have written the verdict.
+        # If the folder belongs to another user, that user could have written the verdict.
         if file.parent.lstat().st_uid != os.geteuid():
             return None
         text = read_bytes(file, largest=16, links=False).decode()
@@ -103,7 +103,7 @@ def remember(folder: Path, word: Word) -> None:
 
 
 def _verdict_file(folder: Path) -> Path:
-    """Return the path of the cached verdict on a release folder, named by a hash of all that the verdict depends on."""
+    """Return the path of a cached verdict, whose file name is a hash of everything that the verdict depends on."""
     digest = hashlib.sha256()
     # The checksum files stand for all other files. A recipient does not have the private one.
     for path in (folder / SUMS, folder / PRIVATE / SUMS):
@@ -151,7 +151,7 @@ class Verdict:
         return self.verdict is not None
 
     def __repr__(self) -> str:
-        """Return the verdict with what it rests on, or the first claim that does not hold."""
+        """Return the verdict and its basis, or the first claim that does not hold."""
         details = self.words() if self.holds else "; ".join(["does not hold", *self.complaints[:1]])
         return f"<{self.verdict or 'refused'}: {details}>"
 
@@ -278,16 +278,16 @@ def load_release(folder: Path) -> OpenedFolder:
 
 
 def verify(folder: Path, *, jobs: int | None = None, progress: Progress | None = None) -> Verdict:
-    """Verify all checksums and claims of a release folder (DIR) from its files alone.
+    """Verify all checksums and claims in a release folder (DIR) from its files alone.
 
     Args:
-        folder: DIR.
+        folder: The release folder.
         jobs: The number of threads; None for the default.
         progress: A function that is called with the name of each step.
 
     Raises:
         InputError: DIR cannot be read.
-        StoppedError: A limit ended the verification. This says nothing about DIR.
+        StoppedError: A limit ended the verification, which leaves open whether DIR holds.
     """
 
     def report(phase: str) -> None:
@@ -462,7 +462,7 @@ def _find_bound_over(opened: OpenedFolder) -> str | None:
 
 
 def _check_bound(opened: OpenedFolder, *, other_claims_hold: bool) -> list[str]:
-    """Return a line for each error in the claimed bound: it contradicts the value, or the folder does not prove it.
+    """Return a line for each fault in the claimed bound, such as that it contradicts the value or is not proved.
 
     Args:
         opened: The content of DIR.
@@ -543,7 +543,7 @@ def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind
 
 
 def _version_notes(opened: OpenedFolder) -> tuple[str, ...]:
-    """Return a line for privopt, and one for the plugin, if another version of it wrote the folder."""
+    """Return a line for privopt and one for the plugin, each only if a different version wrote the folder."""
     plugin, result = opened.registered, opened.result
     rows = [("privopt", result.privopt, VERSION), (f"plugin {plugin.plugin}", result.plugin.version, plugin.version)]
     return tuple(

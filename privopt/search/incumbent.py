@@ -1,11 +1,12 @@
-"""The incumbent of a search: untrusted offers of solvers, and certified releases, which may be published.
+"""The incumbent of a search: untrusted offers from solvers, and certified releases, which can be published.
 
-While a solver works it offers candidates and bounds. A mechanism's :class:`Certifier` turns a candidate into a
-certified release, and multipliers into a proof of a bound. An :class:`Incumbent` stores the best offer of each method,
-the best certified release and the best proved bound. A wrong offer can waste time, but cannot make the result wrong.
+While a solver works, it offers candidates and bounds. A mechanism's :class:`Certifier` turns a candidate into a
+certified release, and multipliers into a proof of a bound. An :class:`Incumbent` stores the best offer from each
+method, the best certified release and the best proved bound. A wrong offer can waste time, but cannot make the result
+wrong.
 
 A promised value or bound is one that a solver states and that has not been checked. An offer is firm if its candidate
-keeps its value when it is repaired; the value of a candidate of a relaxation rises.
+keeps its value when it is repaired. A candidate from a relaxation is not firm, because repair raises its value.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ C_contra = TypeVar("C_contra", contravariant=True)
 P_contra = TypeVar("P_contra", contravariant=True)
 
 CLOSING_TIME_FACTOR: Final = 1.5
-"""A search leaves this many times the duration of earlier certifying, proving and writing for those to come."""
+"""The time that a search reserves for certifying, proving and writing, as a multiple of their durations so far."""
 STEP_PHASES: Final = {"certify": "repairing and certifying", "prove": "proving the bound"}
 """The text that the progress display shows during each closing step (certifying or proving)."""
 MIN_NOTED_EXCESS: Final = 0.01
@@ -65,11 +66,11 @@ class Certifier(Protocol[C_contra, P_contra, R_co]):
     def certify(self, candidate: C_contra) -> tuple[float, R_co]:
         """Repair and certify a candidate, and return its exact value and the release.
 
-        Errors of privopt, and of arithmetic or memory, mean that the candidate cannot be certified.
+        One of privopt's own errors, an arithmetic error or a memory error means that the candidate cannot be certified.
         """
 
     def prove(self, proof: P_contra, value: float) -> tuple[float, Any]:
-        """Evaluate the multipliers of a bound exactly, and return the bound and its proof.
+        """Evaluate multipliers exactly, and return the bound that they prove, with its proof.
 
         Args:
             proof: The multipliers as the solver offered them.
@@ -112,7 +113,7 @@ class Answer(Generic[R]):
 
 
 class Incumbent(Offers[C, P], Generic[C, P, R]):
-    """The best offer of each method, the best certified release and the best proved bound.
+    """The best offer from each method, the best certified release and the best proved bound.
 
     Its methods can be called from any thread. Certifying and proving run in the caller's thread, one at a time. A
     solver's own code (a :class:`~privopt.search.offers.Later`) and the certifier run without the lock of the tables, so
@@ -135,10 +136,10 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         best_proved: The best proved bound. It is minus infinity before the first one.
         path: The steps of the search so far, in words.
         details: Figures that the methods reported so far, by name.
-        _best_offers: The best offer of each method.
-        _best_bounds: The highest promised bound of each method, and the multipliers that are to prove it.
-        _tried_values: For each method, the promised or certified value of its offer that was last tried.
-        _offer_counts: The number of offers of each method.
+        _best_offers: The best offer from each method.
+        _best_bounds: The highest bound that each method has promised, and the multipliers that should prove it.
+        _tried_values: For each method, the promised or certified value of the offer that was tried last.
+        _offer_counts: The number of offers from each method.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             gap: Relative gap that solvers aim for.
             final_gap: Relative gap that the certified and proved values must reach; ``gap`` if None. It is larger than
                 ``gap`` if the repair of a candidate may increase its value.
-            noise: Differences up to this are rounding errors.
+            noise: Differences of up to this size are attributed to rounding.
             progress: Called with each offer.
         """
         super().__init__(gap, progress=progress)
@@ -187,7 +188,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     # --- called by solvers --------------------------------------------------------------------------
 
     def _take(self, offer: Offer[C, P]) -> None:
-        """Store an offer if it is better than the earlier offers of its method, and report the progress."""
+        """Store an offer if it is better than earlier offers from the same method, and report the progress."""
         origin = offer.origin
         with self._lock:
             self._offer_counts[origin] = self._offer_counts.get(origin, 0) + 1
@@ -205,7 +206,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
                 elapsed = self.scope.now() - self._start_time
                 self._trajectory.append((elapsed, promised_bound, promised_value))
             offer_count = self._offer_counts[origin]
-        # Without the lock, because the display is not code of this module and may take long.
+        # Without the lock, because the display is not this module's own code and may take long.
         self.changed.set()
         self._last_offer = origin, offer_count
         self._show_progress()
@@ -221,7 +222,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             self._progress(phase, 0 if self._running_step else offer_count, *finite_ends)
 
     def _replaces(self, offer: Offer[C, P], previous: Offer[C, P] | None) -> bool:
-        """Return whether an offer replaces the previous one of the same method.
+        """Return whether an offer replaces the previous one from the same method.
 
         A firm offer (whose candidate keeps its value when repaired) always replaces one that is not firm, and never the
         other way round.
@@ -387,12 +388,12 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
                 for origin, offer in self._best_offers.items()
                 if self._is_promising(offer)
             ]
-            # Of equal values, that of the first method by name counts, regardless of the order of the offers.
+            # If values are equal, the first method by name is taken, so that the order of the offers does not matter.
             return self._best_offers[min(promising)[1]] if promising else None
 
     def _is_promising(self, offer: Offer[C, P]) -> bool:
         """Return whether an offer is untried and promises less than the best certified value."""
-        # An offer that was tried (it failed, or was certified at this value) is not tried again. A later offer of the
+        # An offer that was tried (it failed, or was certified at this value) is not tried again. A later offer from the
         # same method is new if it promises less.
         tried_value = self._tried_values.get(offer.origin)
         is_new = tried_value is None or _promised_value(offer) < tried_value

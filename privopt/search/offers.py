@@ -21,7 +21,7 @@ P2 = TypeVar("P2")
 
 
 class Later(Generic[T]):
-    """A value that is computed on request. Its arguments are bound now and must not change afterwards.
+    """A value that is computed on request. Its arguments are bound at creation and must not change afterwards.
 
     >>> Later(max, 3, 5).value()
     5
@@ -57,7 +57,7 @@ def is_within_gap(value: float, bound: float, gap: float, noise: float = 0.0) ->
 
 @frozen(eq=False, kw_only=True)
 class Offer(Generic[C, P]):
-    """One offer of a solver: a candidate, a bound or both, as passed to :meth:`Offers.offer`.
+    """One offer from a solver: a candidate, a bound or both, as passed to :meth:`Offers.offer`.
 
     Attributes:
         origin: Name of the method that makes the offer.
@@ -83,10 +83,10 @@ class Offer(Generic[C, P]):
 
 @define(eq=False)
 class BestOffer(Generic[C, P]):
-    """The best candidate and the best bound of one solver, which the solver can read back.
+    """The best candidate and the best bound from one solver, which the solver can read back.
 
     Attributes:
-        candidate: The candidate of the lowest promised value; None before the first one.
+        candidate: The candidate with the lowest promised value; None before the first one.
         value: Its promised value; infinite before the first one.
         proof: The data that prove the highest bound; None before the first one.
         bound: That bound; minus infinity before the first one.
@@ -98,7 +98,7 @@ class BestOffer(Generic[C, P]):
     bound: float = -math.inf
 
     def take(self, offer: Offer[C, P]) -> bool:
-        """Store the candidate and the bound of an offer where they are better, and return whether either was."""
+        """Store an offer's candidate and bound, each only if it is better, and return whether either was."""
         improved = False
         if offer.candidate is not None and offer.value is not None and offer.value < self.value:
             self.candidate, self.value, improved = offer.candidate, offer.value, True
@@ -108,15 +108,15 @@ class BestOffer(Generic[C, P]):
 
 
 class Offers(Generic[C, P]):
-    """The part of a search that a solver sees. This class alone certifies nothing.
+    """The part of a search that a solver sees. This class by itself certifies nothing.
 
-    Values are minimised; a solver that maximises offers negatives.
+    Values are minimised, so a solver that maximises must offer negated values.
 
     Attributes:
         gap: Relative gap to reach.
-        noise: Differences up to this are rounding errors.
-        best: The best candidate and the best bound that were offered here.
-        offer_count: Number of offers.
+        noise: Differences of up to this size are attributed to rounding.
+        best: The best candidate and the best bound offered so far.
+        offer_count: Number of offers made so far.
     """
 
     noise: float = 0.0
@@ -152,11 +152,11 @@ class Offers(Generic[C, P]):
             value: The candidate's value as the method knows it. It only decides which candidate is certified next.
             bound: A bound as the method knows it. ``proof`` is evaluated before any bound is stated.
             proof: The data that prove the bound, or a :class:`Later` that computes them.
-            firm: False for a candidate of a relaxation, whose value rises when it is repaired. Such an offer does not
+            firm: False for a candidate from a relaxation, whose value rises when it is repaired. Such an offer does not
                 count towards the gap, and any firm offer of the same origin replaces it.
 
         Raises:
-            OutOfTime: The time is over; the offer was stored.
+            OutOfTime: The time is over. The offer was stored nevertheless.
         """
         self.offer_count += 1
         # Stored before the clock is checked: the last offer of a solver is often its best.
@@ -181,7 +181,7 @@ class Offers(Generic[C, P]):
         return self.has_reached_gap
 
     def note(self, step: str, **figures: object) -> None:
-        """Record a step of the search and figures, if this search has an answer; in this class, do nothing."""
+        """Do nothing here. An :class:`Incumbent` records the step and the figures for its answer."""
 
     def through(
         self,
@@ -195,7 +195,8 @@ class Offers(Generic[C, P]):
 
         Args:
             name: Origin of all offers of the view; ``""`` keeps the origin of each.
-            candidate: Lifts a candidate of the smaller problem to the whole one; None if the whole problem needs none.
+            candidate: Lifts a candidate of the smaller problem to the whole problem; None if the whole problem needs
+                none.
             proof: Lifts the data that prove a bound; None if the bounds do not hold for the whole problem.
             firm: False if a lifted candidate may have a higher value than promised. Such a view, or a view without
                 ``proof`` or ``candidate``, has its own gap.
@@ -225,9 +226,9 @@ class View(Offers[C, P]):
         """Create a view of a search.
 
         Args:
-            outer: The search of the whole problem, which gets the offers.
+            outer: The search for the whole problem, which receives the offers.
             name: Origin of all offers of the view; ``""`` keeps the origin of each.
-            candidate: Converts a candidate of the smaller problem to one of the whole; None to pass none on.
+            candidate: Converts a candidate of the smaller problem to one of the whole problem; None to pass none on.
             proof: Converts the data that prove a bound; None if the bounds do not hold for the whole problem.
             firm: Whether a converted candidate keeps its promised value.
         """
@@ -261,7 +262,7 @@ class View(Offers[C, P]):
         return super().has_reached_gap if self.has_own_gap else self._outer.has_reached_gap
 
     def confirm(self) -> bool:
-        """Certify and prove offers of the whole problem, unless the view has its own gap."""
+        """Certify and prove offers for the whole problem, unless the view has its own gap."""
         return self.has_reached_gap if self.has_own_gap else self._outer.confirm()
 
     def note(self, step: str, **figures: object) -> None:

@@ -23,7 +23,7 @@ R = TypeVar("R")
 SECONDS_PER_POLL: Final = 0.05
 """Seconds between two checks of a search that has a time limit."""
 MAX_HELD_FACTOR: Final = 2.0
-"""Held work is given up if this process has used more CPU time since the search began than this times the granted time.
+"""The CPU time since the search began after which held work is abandoned, as a multiple of the granted time.
 """
 HELD_PROOF_FACTOR: Final = 5.0
 """Multiple of the granted time that the last proof may take if the search began with work that is known to be short."""
@@ -62,8 +62,8 @@ def run_search(
         The best certified release and the best proved bound.
 
     Raises:
-        StoppedError: Nothing was certified, because the time was over or an interrupt came.
-        SolverError: Nothing was certified.
+        StoppedError: Nothing had been certified when the time ran out or an interrupt came.
+        SolverError: The search ended by itself, but nothing was certified.
         Exception: The search raised an exception other than the end of its time.
     """
     scope, has_limit = Clock(None, search_time), search_time.left < math.inf
@@ -117,7 +117,7 @@ def _certify_during(
 
     Args:
         call: The running search.
-        incumbent: The incumbent that the search makes its offers to.
+        incumbent: The incumbent to which the search makes its offers.
         search_time: The time scope of the search, whose end must leave time for the incumbent's closing steps.
         has_limit: Whether ``search_time`` ends; without a limit the function only waits.
         earlier_holds: The number of holds of ``search_time`` that had begun before the search, if the search must be
