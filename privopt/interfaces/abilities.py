@@ -91,9 +91,9 @@ class ChecksProblem(Protocol[P]):
 
 @runtime_checkable
 class NeedsMemory(Protocol[P]):
-    """Estimates the memory that a problem needs, so that one that does not fit is refused at once.
+    """Estimates the memory that a problem needs, so that a problem that does not fit is refused at once.
 
-    Without this ability, every problem is started.
+    Without this ability, work on every problem begins, however large it is.
     """
 
     def bytes_needed(self, problem: P, method: str) -> float | None:
@@ -122,29 +122,29 @@ class AdvisesMemory(Protocol[P]):
 class ChoosesMethod(Protocol[D]):
     """Chooses the method for a problem if the user names none.
 
-    Without this ability, the first method of the spec is used.
+    Without this ability, the first method in the spec is used.
     """
 
     def own_method(self, declared: D) -> str | None:
-        """Return the name of the chosen method; None for the first method of the spec."""
+        """Return the name of the chosen method; None for the first method in the spec."""
 
 
 @runtime_checkable
 class ChoosesNotion(Protocol[P]):
     """Chooses the notion of privacy for a problem and method.
 
-    Without this ability, the notion of the spec is used.
+    Without this ability, the notion in the spec is used.
     """
 
     def notion(self, problem: P, method: str) -> str | None:
-        """Return the name of a registered notion; None for the notion of the spec."""
+        """Return the name of a registered notion; None for the notion in the spec."""
 
 
 @runtime_checkable
 class TakesKinds(Protocol):
     """Accepts only some of the registered kinds (ways to fill a role, such as a distance) in problem files.
 
-    ``describe`` omits the others and their keys. Without this ability, a problem file may name any registered kind.
+    ``describe`` omits the others and their keys. Without this ability, a problem file can name any registered kind.
     """
 
     def takes(self, role: str, name: str) -> bool:
@@ -172,7 +172,7 @@ class DescribesReading(Protocol[D]):
 
 @runtime_checkable
 class PublishesFiles(Protocol[P, R]):
-    """Publishes replacements for secret files of the problem.
+    """Publishes replacements for the problem's secret files.
 
     Without this ability, secret files are written to ``private/`` only and nothing is published for them.
     """
@@ -193,8 +193,8 @@ class CopiesFiles(Protocol):
     """
 
     copies: ClassVar[bool]
-    """True if ``solve`` writes the copies into :attr:`SolveContext.copies`. Their names and SHA-256 are then listed in
-    the details under ``copies``."""
+    """True if ``solve`` writes the copies into :attr:`SolveContext.copies`. Their names and SHA-256 digests are then
+    listed in the details under ``copies``."""
 
 
 @runtime_checkable
@@ -301,7 +301,7 @@ class StatesDetails(Protocol[P, R]):
 
 @runtime_checkable
 class Warns(Protocol[P, R]):
-    """Warns about a valid release.
+    """Warns users about a release that is valid but deserves caution.
 
     Without this ability, only the warnings of the notion are printed.
     """
@@ -329,7 +329,7 @@ class Explains(Protocol[P, R]):
 
 @runtime_checkable
 class Plans(Protocol[D]):
-    """Predicts errors before epsilon is chosen (``plan``).
+    """Predicts a release's errors before epsilon is chosen (``plan``).
 
     Without this ability, the command refuses the mechanism.
     """
@@ -352,7 +352,7 @@ class Plans(Protocol[D]):
 class Audits(Protocol[P, R]):
     """Measures an attacker's gain (``audit``).
 
-    Without this ability, the channel of the release is measured, if there is one.
+    Without this ability, the release's channel is measured, if it has one.
     """
 
     def audit(self, problem: P, release: R, result: Result) -> Mapping[str, Any]:
@@ -361,9 +361,9 @@ class Audits(Protocol[P, R]):
 
 @runtime_checkable
 class AuditsOverTime(Protocol[P, R]):
-    """Attacks several reports of one place (``audit --over-time``).
+    """Attacks several reports about one place (``audit --over-time``).
 
-    Without this ability, ``over_time`` is null.
+    Without this ability, ``over_time`` is omitted from the audit.
     """
 
     def over_time(self, problem: P, release: R, result: Result, reports: int) -> Mapping[str, Any] | None:
@@ -383,7 +383,7 @@ class HasChannel(Protocol[P, R]):
 
 @runtime_checkable
 class VariesEpsilon(Protocol[P]):
-    """Poses a problem at another epsilon (``curve``), for mechanisms that release no matrix over places.
+    """Poses a problem with another epsilon (``curve``), for mechanisms that release no matrix over places.
 
     Without this ability, the command takes only mechanisms that release such a matrix.
     """
@@ -420,10 +420,10 @@ class Drafts(Protocol):
             table: The path of the table of individuals.
             out: The path of the problem file.
             force: Whether to replace an existing file.
-            count: The column with the number of individuals that a row counts; None if every row is one individual.
+            count: The column with the number of individuals that each row counts; None if every row is one individual.
             persons: Whether every row is one individual although a column looks like counts.
-            totals: Totals as ``COLUMN=VALUE``, whose rows are not read.
-            keep_totals: Whether values that look like totals are ordinary categories.
+            totals: Totals to leave out, as ``COLUMN=VALUE``: rows with this value in this column are not read.
+            keep_totals: Whether to treat values that look like totals as ordinary categories.
 
         Returns:
             One sentence for each guess that was made.
@@ -513,7 +513,7 @@ def check_problem(mechanism: object, problem: object, method: str) -> None:
 
 
 def notion_of(mechanism: object, problem: object, method: str) -> str | None:
-    """Return the notion that the mechanism chooses for a problem and method; None for the notion of the spec."""
+    """Return the notion that the mechanism chooses for a problem and method; None for the notion in the spec."""
     return mechanism.notion(problem, method) if isinstance(mechanism, ChoosesNotion) else None
 
 
@@ -522,7 +522,7 @@ def details_of(
 ) -> Mapping[str, Any]:
     """Return the ``details`` of result.json that follow from the problem and the release.
 
-    They are empty if the mechanism lacks the ability :class:`StatesDetails`.
+    They are empty if the mechanism lacks the :class:`StatesDetails` ability.
 
     Args:
         mechanism: The mechanism.
@@ -535,7 +535,7 @@ def details_of(
 
 
 def meaning_of(mechanism: object, problem: object, release: Release, result: Result) -> tuple[str, ...]:
-    """Return sentences on what the guarantee means for a problem; empty without the ability :class:`Explains`."""
+    """Return sentences on what the guarantee means for a problem; none if the mechanism lacks :class:`Explains`."""
     return tuple(mechanism.meaning(problem, release, result)) if isinstance(mechanism, Explains) else ()
 
 
@@ -552,7 +552,7 @@ def solves_program(mechanism: object) -> bool:
 def reopen(mechanism: Mechanism[Any, Any], declared: object, file: str, folder: Path) -> tuple[Any, Release]:
     """Return the problem and the release of a folder, read from the files in the folder alone.
 
-    If the mechanism lacks the ability :class:`Reopens`, the problem is loaded first, and then the release.
+    If the mechanism lacks the :class:`Reopens` ability, the problem is loaded first and the release is read afterwards.
 
     Args:
         mechanism: The mechanism.

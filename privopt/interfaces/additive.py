@@ -1,4 +1,4 @@
-"""Certificates for additive noise: the exact budget that the noise of a release spends.
+"""Certificates for additive noise, which state the exact budget that a release's noise spends.
 
 A noise call adds Laplace or discrete Gaussian noise to some numbers. :func:`certify_noise` sums the costs of all calls
 (:meth:`privopt.interfaces.PrivacyConstraint.cost_of_call`) as rationals and compares the total with the guarantee.
@@ -43,8 +43,8 @@ class NoiseCall:
     Attributes:
         scale: The exact scale at which the noise was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`); for
             Gaussian noise, the variance.
-        sensitivity: The largest change of the numbers between neighbouring inputs: a sum of absolute values, or a sum
-            of squares for Gaussian noise.
+        sensitivity: The largest change in the numbers between neighbouring inputs, as a sum of absolute values (for
+            Gaussian noise, a sum of squares).
         law: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
         budget_share: The part of the budget that this call alone may spend; None if only the sum is limited.
         name: The call's name in failures, such as ``"level 2"``.
@@ -80,11 +80,11 @@ def certify_noise(
         calls: The noise calls that the release states.
         failures: Other claims that failed, one line each. If there are any, the certificate does not hold.
         notes: Fields to add to the certificate's notes, which already contain scales and sensitivities.
-        checked: The number of values that noise was added to. The default is the number of calls.
+        checked: The number of values to which noise was added. The default is the number of calls.
         rests_on: The assumption that cannot be checked from the release.
 
     Raises:
-        UsageError: The law of a call is neither Laplace nor Gaussian. The mechanism must certify such noise itself.
+        UsageError: A call's law is neither Laplace nor Gaussian, so the mechanism must certify its noise itself.
     """
     notion = _NOTIONS[guarantee.kind]
     allowed = notion.budget_of(guarantee)
@@ -165,7 +165,7 @@ class AdditiveNoise(PureDP[ScaledNoiseRelease]):
         unit: The unit of epsilon, e.g. ``"per person"``.
         scope: The difference between neighbouring inputs, e.g. ``"one person"``.
         statement: The guarantee in words.
-        sensitivities: For each call, the largest change between neighbours, as a sum of absolute values.
+        sensitivities: For each call, the largest change between neighbouring inputs, as a sum of absolute values.
     """
 
     epsilon: Fraction
@@ -182,7 +182,7 @@ class AdditiveNoise(PureDP[ScaledNoiseRelease]):
         )
 
     def measure(self, release: ScaledNoiseRelease) -> Certificate:
-        """Return the certificate of a release: the exact sum of sensitivity / scale over its calls, against epsilon.
+        """Certify a release: compare the exact sum of sensitivity / scale over its calls with epsilon.
 
         The certificate fails if the number of stated scales differs from the number of sensitivities.
         """

@@ -1,4 +1,4 @@
-"""The channel of a release: the probabilities of its reports given each secret, which estimates invert."""
+"""The channel of a release: the probabilities of its reports given each secret, which estimators invert."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privopt.errors import UsageError
 # Compared by identity (eq=False), since the comparison of arrays has no single truth value.
 @frozen(kw_only=True, eq=False)
 class Channel:
-    """The report probabilities of a release: each report is drawn independently from the row of its secret.
+    """The report probabilities of a release, in which each report is drawn independently from its secret's row.
 
     A frequency oracle with finitely many outputs has a channel, which is all that ``privopt estimate`` needs::
 
@@ -46,7 +46,7 @@ class Channel:
     streets: Ints | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Check the shape of the probabilities and the sums of their rows.
+        """Check that the probabilities have the right shape and that each row is a distribution.
 
         Raises:
             UsageError: The table does not match the ids, or a row is not a probability distribution.
@@ -84,7 +84,7 @@ class Channel:
 
 @frozen(kw_only=True, eq=False)
 class NoisyCounts:
-    """Noisy counts: each input publishes the number of people there plus independent noise.
+    """Noisy counts, where each input publishes the number of people there plus independent noise.
 
     Attributes:
         inputs: (N,) ids of the places at which people are counted.

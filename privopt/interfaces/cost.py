@@ -38,15 +38,15 @@ __all__ = [
 ]
 
 EXAMPLE_KM: Final = Fraction(1, 2)
-"""The distance in kilometres between the two places of an example that explains a limit."""
+"""The distance in kilometres between the two places in an example that explains a limit."""
 
 EXAMPLE_REPORTS: Final = 6
 """The number of reports in the example that explains a limit on a report page."""
 
 EPSILON, RHO, PAIR = "epsilon", "rho", "(epsilon, delta)"
-"""The names of the accounts of a subject."""
+"""The names of a subject's accounts."""
 NUMBERS: Final = {EPSILON: ("epsilon",), RHO: ("rho",), PAIR: ("epsilon", "delta")}
-"""The numbers that are added up in each account: epsilon for pure DP, rho for zero-concentrated DP, epsilon and delta
+"""The amounts that are added up in each account: epsilon for pure DP, rho for zero-concentrated DP, epsilon and delta
 for approximate DP. A subject has one account of each kind."""
 
 UNITS: Final = tuple(NUMBERS)
@@ -132,9 +132,10 @@ class Cost:
         epsilon: The exact amount, which may be given as a decimal or quotient in text. None if the notion counts rho.
         rho: The exact amount of zero-concentrated DP.
         delta: The amount of approximate DP, in addition to epsilon.
-        unit: The neighbouring relation that the amounts refer to. All costs of a ledger have the same unit.
+        unit: The neighbouring relation to which the amounts refer. All costs in a ledger have the same unit.
         notion: The name of the notion of privacy; empty if there is none.
-        mechanism: The SHA-256 of the source of the report: a folder's SHA256SUMS, or a problem file.
+        mechanism: The SHA-256 of the file that identifies the report's source: a folder's SHA256SUMS, or a problem
+            file.
         purpose: The purpose of the charge, in words.
 
     Raises:
@@ -186,7 +187,7 @@ def cost_of_draw(
     Args:
         guarantee: The guarantee of the draw.
         relation: The unit of its amounts (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
-        mechanism: The SHA-256 of the source of the draw: a folder's SHA256SUMS, or a problem file.
+        mechanism: The SHA-256 of the file that identifies the draw's source: a folder's SHA256SUMS, or a problem file.
         purpose: The purpose of the charge, in words.
         mark: Why the draw is not private, in words. If given, this text is returned whatever the guarantee says.
     """
@@ -194,7 +195,7 @@ def cost_of_draw(
         return mark
     make_cost = partial(Cost, unit=relation, notion=guarantee.kind, mechanism=mechanism, purpose=purpose)
     rho, delta = (guarantee.extra.get(f"{name}_text") for name in ("rho", "delta"))
-    # The exact texts are read and not the doubles beside them, whose rounding would be charged too.
+    # The exact texts are read rather than the doubles beside them, whose rounding would be charged too.
     if rho is not None:
         return make_cost(rho=Fraction(rho))
     if guarantee.epsilon is None:
@@ -226,17 +227,17 @@ def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
 
 
 def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> str:
-    """Return a clause on the budget of each subject, and on how far all reports of a subject can change the odds.
+    """Return a clause on each subject's budget, and on how far all of a subject's reports can change the odds.
 
     Args:
         account: The account, one of `UNITS`.
         amount: The budget limit: a tuple with one number, or with an epsilon and a delta.
-        unit: The neighbouring relation that the amounts refer to, such as ``"per km"``; empty if unknown.
+        unit: The neighbouring relation to which the amounts refer, such as ``"per km"``; empty if unknown.
         within: The period of the limit, in words; empty if the limit holds for all time.
     """
     unit = unit if account == EPSILON else f"{account}, {unit}".rstrip(", ")
     text = f"each subject may spend {sum_text(amount)}{' ' if unit else ''}{unit}{within or ' in all'}"
-    # Only epsilon bounds a change of odds directly; rho and (epsilon, delta) get no such sentence.
+    # Only epsilon bounds a change in the odds directly; rho and (epsilon, delta) get no such clause.
     if unit and account == EPSILON:
         distance = unit.removeprefix("per ")
         # A unit may say of what the distance is, "unit of distance between vectors", which would not go with "apart".

@@ -18,7 +18,7 @@ from privopt.interfaces.solving import SolveContext
 
 @frozen(kw_only=True, eq=False)
 class Decomposed:
-    """The result of a decomposition, in the sense (min or max) and units of the form.
+    """The result of a decomposition, with the same sense (min or max) and units as the model's form.
 
     Attributes:
         status: "optimal" (the requested gap was reached), "feasible" (the search ended without reaching it) or
@@ -29,7 +29,7 @@ class Decomposed:
             None if there is none.
         duals: (m,) multipliers that prove the bound; None without a bound.
         rounds: The number of rounds of the method.
-        trajectory: (seconds, lower bound, upper bound) of each round; unknown bounds are infinite.
+        trajectory: A tuple (seconds, lower bound, upper bound) for each round; unknown bounds are infinite.
         details: Further figures about the run.
     """
 
@@ -58,7 +58,7 @@ class Decomposer(ABC):
 
         Args:
             form: A linear form without integer columns.
-            blocks: The column numbers of each block. No row may contain columns of two blocks.
+            blocks: The column indices of each block. No row may contain columns from two blocks.
             context: The solver for master and blocks, and the run's gap, executor, progress display and checkpoint.
 
         Raises:

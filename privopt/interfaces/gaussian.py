@@ -1,6 +1,6 @@
 """Notions of privacy for Gaussian noise: zero-concentrated DP, and (epsilon, delta)-DP proved through it.
 
-Gaussian noise has no finite epsilon, but a finite rho, and rho adds up exactly over calls. Both notions therefore count
+Gaussian noise has a finite rho but no finite epsilon, and rho adds up exactly over calls. Both notions therefore count
 rho; approximate DP converts the total to epsilon and delta (:mod:`privopt.numbers.gaussian`).
 """
 
@@ -19,7 +19,7 @@ from privopt.numbers.gaussian import delta_of, rho_of
 R_contra = TypeVar("R_contra", contravariant=True)
 
 STATED_DELTA: Final = 1e-6
-"""The delta that is used to express a guarantee in rho in words."""
+"""The delta that is assumed when a guarantee in terms of rho is put into words."""
 
 
 def one_in(probability: float) -> str:
@@ -36,9 +36,10 @@ def one_in(probability: float) -> str:
 class ZCDP(BoundedOdds[R_contra]):
     """rho-zero-concentrated differential privacy between neighbouring inputs (Bun and Steinke, TCC 2016).
 
-    The Renyi divergence of order a is at most rho a for every a > 1. Discrete Gaussian noise of variance V on numbers
-    that change by D in squared L2 norm costs D / (2 V) (Canonne, Kamath and Steinke 2020, Theorem 4); noise that is
-    epsilon-DP costs epsilon^2 / 2 (Bun and Steinke, Proposition 1.4). The costs of calls add up.
+    The notion requires that the Renyi divergence of each order a > 1 is at most rho a. Discrete Gaussian noise of
+    variance V on numbers that change by D in squared L2 norm costs D / (2 V) (Canonne, Kamath and Steinke 2020, Theorem
+    4); noise that is epsilon-DP costs epsilon^2 / 2 (Bun and Steinke, Proposition 1.4). The costs of several calls add
+    up.
 
     A mechanism's constraint subclasses it, puts ``rho`` and its exact text ``rho_text`` into the ``extra`` of its
     guarantee, and says in the statement which inputs are neighbours.
@@ -79,7 +80,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause on how often guesses are right, and on the largest factor of odds besides delta."""
+        """Return a clause on how often guesses are right, and on how far the odds can change apart from delta."""
         # The guess comes first, because the factor, which must hold except with probability delta, is far larger than
         # the change of odds in most results.
         epsilon, delta = cls.point(guarantee)
@@ -93,7 +94,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """Return a bound on how often a guess is right, which follows from a KL divergence of at most rho.
+        """Return a bound on how often a guess is right, derived from a KL divergence of at most rho.
 
         The bound is from Bretagnolle and Huber (1979).
         """

@@ -1,4 +1,4 @@
-"""The base class of mechanisms: a paper's method, from problem to release."""
+"""The base class for mechanisms, each of which is a paper's method from problem to release."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Mechanism(ABC, Generic[P, R]):
     :class:`privopt_metric_dp.mechanisms.base.MetricMechanism` instead, and has only one method to write. Optional
     abilities (plan, warn, audit, prove a bound, ...) are one method each; see :mod:`privopt.interfaces.abilities`.
 
-    ``P`` is the type of the loaded problem (:meth:`load`), ``R`` that of the release.
+    ``P`` is the type of the loaded problem (:meth:`load`), and ``R`` is the type of the release.
 
     >>> class Shut(Mechanism):
     ...     problem_class = release_class = object  # an attrs class of keys; a Release
@@ -40,7 +40,7 @@ class Mechanism(ABC, Generic[P, R]):
     """The class of the mechanism's releases, which reads them back."""
 
     scope: ClassVar[str] = ""
-    """A text for ``describe``: the inputs that the guarantee covers and the attackers that it holds against."""
+    """A text for ``describe`` on which inputs the guarantee covers and against which attackers it holds."""
 
     reporting: ClassVar[str] = ""
     """``"package.module:Class"`` of the :class:`Reporting` that shows the releases; imported when first needed."""
@@ -61,7 +61,7 @@ class Mechanism(ABC, Generic[P, R]):
             returns ``declared``.
 
         Raises:
-            InputError: The files have faults; all of them are listed.
+            InputError: The files have faults. The error lists all of them.
         """
         # The assignment only tells the type checker that P is the problem class if this method is not overridden.
         loaded: P = declared
@@ -73,7 +73,7 @@ class Mechanism(ABC, Generic[P, R]):
 
     @abstractmethod
     def utility(self, problem: P, method: str) -> UtilityLoss[R]:
-        """Return the loss by which the method's release is evaluated."""
+        """Return the loss with which the method's release is evaluated."""
 
     @abstractmethod
     def solve(self, problem: P, context: SolveContext) -> Outcome[R]:

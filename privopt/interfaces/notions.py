@@ -32,11 +32,11 @@ __all__ = [
 R_contra = TypeVar("R_contra", contravariant=True)
 
 USELESS_FACTOR: Final = 100
-"""If a release can change the odds between two inputs by more than this factor, almost no doubt remains."""
+"""The factor beyond which a change in the odds between two inputs counts as leaving almost no doubt."""
 
 HIDING_GUESS: Final = 0.75
-"""If guesses between two inputs are right with at most this probability (odds of 3 to 1), texts say that one person
-makes little difference."""
+"""The probability of a right guess between two inputs (odds of 3 to 1) up to which texts say that one person makes
+little difference."""
 
 
 def factor(epsilon: float) -> str:
@@ -90,7 +90,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause on how much more likely a result can become at most."""
+        """Return a clause on how much more likely any result can be for one input than for its neighbour."""
         return (
             f"whether or not {describe_difference(guarantee)}, every result is at most "
             f"{factor(cls.point(guarantee)[0])} as likely in the one case as in the other"
@@ -98,14 +98,14 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause on whether one individual makes little difference or, if guesses are often right, shows."""
+        """Return a clause on how well one individual is hidden, which depends on how often guesses can be right."""
         if cls.guess(guarantee) <= HIDING_GUESS:
             return "One individual makes little difference"
         return "What one individual changes may show"
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """Return (exp(epsilon) + delta) / (exp(epsilon) + 1), a bound on how often guesses of neighbours are right."""
+        """Return (exp(epsilon) + delta) / (exp(epsilon) + 1), the largest share of right guesses between neighbours."""
         epsilon, delta = cls.point(guarantee)
         # Numerator and denominator are divided by exp(epsilon), which overflows for large budgets.
         return (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
@@ -118,7 +118,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence on how much one individual can change the result, and on how well that hides them."""
+        """Return a sentence on how well an individual is hidden, and on how far an individual can change the result."""
         # If the guarantee hides next to nothing, the warning replaces the promise.
         if warnings := cls.warnings(result):
             return f"{warnings[0][:1].upper()}{warnings[0][1:]}."
@@ -140,7 +140,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
 
 class _Additive(BoundedOdds[R_contra]):
-    """A notion whose epsilon bounds the odds of every result without exceptions, achieved by additive noise."""
+    """A notion, achieved by additive noise, whose epsilon bounds the odds of every result without exception."""
 
     odds: ClassVar[bool] = True
 
@@ -176,7 +176,7 @@ class LocalDP(_Additive[R_contra]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence that names whoever draws the noise: each sender's own device, or a program for all."""
+        """Return a sentence on who must have drawn the noise: each sender's device, or one program for all senders."""
         return (
             "No server has to be trusted if each sender's own device really drew the noise. If one program drew it for "
             "all senders, trust whoever ran it."
@@ -198,7 +198,7 @@ class LocalDP(_Additive[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause on how much more likely a report can become at most."""
+        """Return a clause on how much more likely one individual's data can make any published result."""
         scope = guarantee.scope or "one individual"
         # The data of one sender: it is one answer or another, never none.
         cases = f"under {scope} as under another" if scope == "one answer" else f"with as without {scope}"
@@ -208,7 +208,7 @@ class LocalDP(_Additive[R_contra]):
 CURATOR: Final = (
     "Whoever published this has the data. They must be trusted with it, and to have really drawn the noise."
 )
-"""Whom a reader has to trust, for notions whose noise is added by the publisher."""
+"""The sentence on whom readers have to trust, for notions whose noise the publisher adds."""
 
 NO_GUARANTEE: Final = "No privacy guarantee: "
 """The start of a statement of kind ``"none"``; the reason follows."""
@@ -216,13 +216,13 @@ NO_GUARANTEE: Final = "No privacy guarantee: "
 
 @frozen(kw_only=True)
 class NoGuarantee(PrivacyConstraint[object]):
-    """The notion of methods without a privacy guarantee: it claims nothing and certifies nothing.
+    """The notion for methods without a privacy guarantee, which claims nothing and certifies nothing.
 
     >>> NoGuarantee(reason="no noise is added").measure(None).holds is None
     True
 
     Attributes:
-        reason: Why nothing is guaranteed, in words.
+        reason: The reason why nothing is guaranteed, in words.
     """
 
     kind: ClassVar[str] = NOTHING
@@ -230,14 +230,14 @@ class NoGuarantee(PrivacyConstraint[object]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence that no privacy is promised, and why."""
+        """Return a sentence that says that no privacy is promised, and why."""
         # This is a class method, without access to ``reason``, so the reason is taken from the statement.
         reason_text = result.guarantee.statement.removeprefix(NO_GUARANTEE)
         return f"This result promises no privacy: {reason_text}" if reason_text else "This result promises no privacy."
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return no checked parts, and one line that everything is unchecked."""
+        """Return one line that says that nothing was checked, and one that says that everything is unchecked."""
         return ["Nothing: this method claims nothing."], ["Everything."]
 
     @property

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from privopt.declare.toml_text import exact_text
 
 MAX_NAME_CHARACTERS: Final = 24
-"""Names of parts with more characters than this are shortened in the text table."""
+"""The number of characters to which the text table shortens longer names of parts."""
 
 Errors = Mapping[Fraction, tuple[float, ...]]
 """The errors of all parts, by budget."""
@@ -36,8 +36,8 @@ class Plan:
         parts: The names of the parts of the release for which errors are predicted.
         errors: By budget, the errors of all parts.
         shares: The fraction of the budget that the problem gives each part; empty if the budget is not divided.
-        best: The best split of the budget that was found: the shares and errors of all parts. The search minimises the
-            weighted sum of errors at the problem's budget. None without a search.
+        best: The best split of the budget that was found, as the shares and the errors of all parts. The search
+            minimises the weighted sum of errors at the problem's budget. None without a search.
         weights: The weight of each part's error in the weighted sum; empty for equal weights.
         baselines: The errors of simpler methods at the same budgets, by name. A method that does worse than these is
             not worth using.
@@ -59,14 +59,14 @@ class Plan:
     notes: tuple[str, ...] = ()
 
     def _rows(self, errors: Errors) -> list[dict[str, Any]]:
-        """Return one JSON object for each budget, with the budget as exact text and the error of each part.
+        """Return one JSON object for each budget, with the budget as exact text and an error for each part.
 
-        As a JSON number, a budget such as 0.1 would be rounded to a double.
+        The budget is text because a JSON number such as 0.1 would be rounded to a double.
         """
         return [{self.budget: exact_text(budget), "by_part": list(by_part)} for budget, by_part in errors.items()]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as the JSON object of ``privopt plan --json``.
+        """Return the plan as the JSON object that ``privopt plan --json`` prints.
 
         Budgets, shares and weights are rationals and become exact text; errors are estimates and stay doubles.
         """

@@ -35,7 +35,7 @@ class Release(ABC):
 
     @abstractmethod
     def write(self, folder: Path) -> None:
-        """Write the artefact into ``folder``. Its content may depend on secrets only through the mechanism."""
+        """Write the artefact into ``folder``. Its content must depend on secrets only through the mechanism."""
 
     def write_private(self, folder: Path) -> None:  # noqa: B027  (most releases have nothing private)
         """Write the files that only the owner may see into ``folder``, which is DIR's ``private/``."""
@@ -75,7 +75,7 @@ class Shift:
     Attributes:
         law: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
         scale: The exact scale of the noise; the variance of Gaussian noise.
-        change: The sum of absolute changes of the numbers that noise is added to.
+        change: The sum of absolute changes in the numbers to which noise is added.
         square: The sum of squares of these changes.
     """
 
@@ -86,7 +86,7 @@ class Shift:
 
 
 class PrivacyConstraint(ABC, Generic[R_contra]):
-    """A notion of privacy: adds its rows to a model, certifies releases, and states its promise in words.
+    """A notion of privacy, which adds its rows to a model, certifies releases and states its promise in words.
 
     A notion is registered as a kind of role ``"notion"`` (:class:`privopt.specs.KindSpec`) under the name that
     :attr:`Guarantee.kind` states.
@@ -95,8 +95,8 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
         kind: The name of the notion.
         odds: Whether the notion bounds the odds of every output between inputs at distance d by exp(epsilon d), where d
             is 1 for neighbouring inputs. The conformance kit attacks releases of such a notion.
-        tails: Whether the notion bounds the odds except for an event of small probability, by the pairs (epsilon,
-            delta) of :meth:`curve`. Used for releases that are draws of noise.
+        tails: Whether the notion bounds the odds except for an event of small probability, as the pairs (epsilon,
+            delta) from :meth:`curve` state. This applies to releases that are draws of noise.
         symmetric: Whether the bound holds in both directions. If it is False, as in one-sided DP or for quasi-metrics,
             pairs of inputs are ordered: no output is more than exp(epsilon d) times as likely for the first input as
             for the second, and nothing is bounded the other way round.
@@ -109,7 +109,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def cost_of_call(cls, shift: Shift) -> Fraction | None:
-        """Return the budget that one call of noise spends between two inputs; None if such noise breaks the notion.
+        """Return the budget that one noise call spends between two inputs; None if such noise breaks the notion.
 
         The costs of several calls add up.
         """
@@ -161,7 +161,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
-        """Return who is not covered by the guarantee, for a report's verdict; empty if it holds against everyone."""
+        """Name those against whom the guarantee does not hold, for a report's verdict; empty if there are none."""
         return ""
 
     @property
@@ -171,9 +171,10 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @property
     def relation(self) -> str:
-        """The unit of amounts in a ledger, which adds only amounts of equal units; by default the guarantee's unit.
+        """The unit of amounts in a ledger, which adds up only amounts with the same unit; by default the guarantee's.
 
-        A notion over distances appends the name of the distance, because epsilons of different distances do not add up.
+        A notion over distances appends the name of the distance, because epsilons for different distances do not add
+        up.
         """
         return self.guarantee.unit
 
@@ -184,11 +185,11 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @abstractmethod
     def measure(self, release: R_contra) -> Certificate:
-        """Certify a release in exact arithmetic, from the released numbers and not from claims in the release."""
+        """Certify a release in exact arithmetic, from the released numbers rather than from claims in the release."""
 
 
 class UtilityLoss(ABC, Generic[R_contra]):
-    """A utility loss: sets the objective of a model and evaluates releases.
+    """A utility loss, which sets the objective of a model and evaluates releases.
 
     Attributes:
         unit: The unit of the loss.
@@ -237,7 +238,7 @@ class UtilityLoss(ABC, Generic[R_contra]):
         enclosure = self.enclose(release)
         if enclosure is None:
             raise CertificationError(f"the unit of a loss that is not rounded must be absent, got {unit!r}")
-        # Only if both ends of the enclosure round to one number is the rounded loss the same on every machine.
+        # Only if both ends of the enclosure round to the same number is the rounded loss the same on every machine.
         rounded_lower, rounded_upper = (stated_above(end, unit) if unit > 0.0 else math.nan for end in enclosure)
         if (
             not FINEST * abs(rounded_lower) <= unit <= COARSEST * max(1.0, abs(rounded_lower))

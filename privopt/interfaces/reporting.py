@@ -110,7 +110,7 @@ class Reporting(Generic[P, R]):
         return ()
 
     def in_readers_unit(self, problem: P, result: Result, value: float) -> str:
-        """Return a value or bound as text in the unit that the problem names for its readers (empty if it has none)."""
+        """Return a value or bound as text in the unit that the problem names for readers; empty if it names none."""
         return ""
 
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
@@ -136,7 +136,7 @@ def open_reporting(mechanism: Mechanism[Any, Any]) -> Reporting[Any, Any]:
     Raises:
         RegistryError: The class cannot be imported, or is not a :class:`Reporting`.
     """
-    # A mechanism without a class of its own gets the base class, whose report body is empty.
+    # A mechanism that names no class gets the base class, whose report body is empty.
     reporting_class = load_class(mechanism.reporting, Reporting) if mechanism.reporting else Reporting
     reporting: Reporting[Any, Any] = reporting_class(mechanism)
     return reporting

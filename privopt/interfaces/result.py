@@ -17,10 +17,10 @@ from privopt.declare.toml_text import exact_text
 from privopt.errors import number_of
 
 AGAIN: Final = "A second release of the same secret: it spends epsilon again."
-"""A limitation of every notion, as a line of a report."""
+"""A limitation of every notion, as a line in a report."""
 
 SEEDED: Final = "seeded, not private"
-"""The mark of releases whose noise came from a seed."""
+"""The mark for releases whose noise came from a seed."""
 
 Evidence = Literal["proved", "declared", "none"]
 """The evidence for a claim. "proved": the release itself was checked. "declared": the scale and sensitivity of the
@@ -105,7 +105,7 @@ class Certificate:
 
 
 SQUARED: Final = " squared"
-"""The end of the unit of an objective that sums squared differences."""
+"""The suffix of an objective's unit which shows that the objective is a sum of squared differences."""
 
 COUNTED: Final = {"locations": "protected", "photos": "deleted", "choices": "published"}
 """What was done with the items that an objective counts, by its unit."""
@@ -185,17 +185,17 @@ class Objective(Bounds):
 
 
 TOLD: Final = "told"
-"""The key of ``details`` for the fields that ``verify`` does not check."""
+"""The key in ``details`` for the fields that ``verify`` does not check."""
 
 LP: Final = "lp"
-"""The key of ``details`` for the solved program, if it differs from the objective. ``--gap`` and the status then refer
-to the program."""
+"""The key in ``details`` for the solved program, if its value differs from the objective. ``--gap`` and the status then
+refer to the program."""
 
 VALUE_UNIT: Final = "value_unit"
-"""The key of ``details`` for the unit to which the objective's value is rounded up."""
+"""The key in ``details`` for the unit to which the objective's value is rounded up."""
 
 FINE_GAP: Final = 1e-4
-"""A status in words mentions the requested gap only if it is larger than this."""
+"""The requested gap up to which a status in words does not mention it."""
 
 
 @frozen(kw_only=True)
@@ -241,7 +241,7 @@ class Details:
     """Additional figures that a mechanism states about its release.
 
     Attributes:
-        told: The unverified fields.
+        told: The fields that ``verify`` does not check.
         value_unit: The unit of rounding: the objective's value is rounded up to an odd multiple of half this unit. None
             if the value is not rounded.
         lp: The value and bound of the program that was solved, if the status refers to that program.
@@ -271,7 +271,7 @@ class Result:
         guarantee, objective, certificate: The claim, the loss and the check of the release.
         time: The seconds that each phase took.
         solver: The name and version of the solver, and the path that the search took.
-        details: Additional figures of the mechanism.
+        details: Additional figures from the mechanism.
     """
 
     mechanism: str = key(help="name of a mechanism")

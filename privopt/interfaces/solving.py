@@ -20,8 +20,8 @@ from privopt.interfaces.release import Release
 R_co = TypeVar("R_co", bound=Release, covariant=True)
 
 Progress = Callable[[str, int, float | None, float | None], None]
-"""A function ``progress(phase, round, lower, upper)`` that shows progress. ``phase`` is a text, ``round`` a number (0
-for none), and the bounds have the objective's unit, or are None if they are unknown."""
+"""A function ``progress(phase, round, lower, upper)`` that shows progress. ``phase`` is a text, ``round`` counts rounds
+(0 for none), and the bounds are in the objective's unit, or None if they are unknown."""
 
 
 class Proof(Protocol):
@@ -74,7 +74,7 @@ class SolveContext:
             search must leave enough time for these steps.
         memory: The maximum number of bytes that the process may hold; None for no limit.
         seed: The seed of the noise, for experiments only: a release drawn from it is not private.
-        executor: The executor of parallel work.
+        executor: The executor for parallel work.
         progress: The function that is called to show progress, or None.
         checkpoint: The folder in which a stopped run may save its state, created on first use; or None.
         resume: Whether to continue from the state in ``checkpoint``.
@@ -123,7 +123,7 @@ class SolveContext:
 
         Args:
             byte_count: The number of bytes that the work allocates.
-            consumer: The thing that needs the memory, in the plural, for the message.
+            consumer: A plural noun phrase for the message that names the work.
 
         Raises:
             StoppedError: The work needs more memory than is free.
