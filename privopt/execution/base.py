@@ -61,9 +61,9 @@ class Executor(ABC):
 
     @abstractmethod
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
-        """Queue ``function(*arguments)`` on the worker of ``key``, and return the future of its result.
+        """Queue ``function(*arguments)`` on the worker for ``key``, and return the future of its result.
 
-        The task runs after the earlier tasks of the same worker. The caller's time limits apply to it.
+        The task runs after the earlier tasks on the same worker. The caller's time limits apply to it.
         """
 
     def hold(self, value: object) -> object:
@@ -79,8 +79,8 @@ class Executor(ABC):
     def map(self, function: Callable[..., T], *columns: Iterable[Any]) -> Iterator[T]:
         """Call a function in parallel, like :func:`map`, and return an iterator over the results in order.
 
-        Call n gets element n of each of ``columns``, which must be equally long. All tasks are submitted immediately.
-        Call n has the key n modulo ``jobs``.
+        Call n receives element n from each of ``columns``, which must be equally long, and has the key n modulo
+        ``jobs``. All tasks are submitted immediately.
         """
         futures = [
             self.submit(("map", n % self.jobs), function, *row) for n, row in enumerate(zip(*columns, strict=True))
@@ -95,9 +95,9 @@ class Executor(ABC):
 
 
 class WorkerExecutor(Executor):
-    """The base class of executors with several workers, each of which gets its tasks in order from its own thread.
+    """The base class for executors with several workers, each of which gets its tasks in order from its own thread.
 
-    The number of a worker is called its slot.
+    A worker's index is called its slot.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -116,16 +116,16 @@ class WorkerExecutor(Executor):
         return reference
 
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
-        """Queue a call for the worker of ``key``, and return the future of its result; see :class:`Executor`."""
+        """Queue a call on the worker for ``key``, and return the future of its result; see :class:`Executor`."""
         # Round robin in the order of first use, so that the same program places its tasks in the same way.
         slot = self._slots.setdefault(key, len(self._slots) % self.jobs)
         return self._pools[slot].submit(copy_context().run, self._call_in_time, slot, function, arguments)
 
     def _call_in_time(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-        """Call the function on the worker of a slot, within the caller's time limits.
+        """Call the function on a slot's worker, within the caller's time limits.
 
         Raises:
-            OutOfTime: A time limit of the caller has ended, before the call or during it.
+            OutOfTime: One of the caller's time limits ended before the call or during it.
             StoppedError: The worker was stopped for another reason.
         """
         check()
@@ -144,4 +144,4 @@ class WorkerExecutor(Executor):
 
     @abstractmethod
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-        """Call the function on the worker of a slot, and wait for its result."""
+        """Call the function on a slot's worker, and wait for its result."""

@@ -1,8 +1,8 @@
 """The worker's side of a worker process: the loop that runs tasks, and the format of messages.
 
-See :mod:`privopt.execution.worker` for the owner's side. At its start a worker imports only this module, and this
-module imports nothing else of the project, because for small models imports are most of the work. The rest is imported
-when it is needed, or while the worker waits for its first task (:func:`serve`).
+See :mod:`privopt.execution.worker` for the owner's side. When it starts, a worker imports only this module, and this
+module imports nothing else from the project, because imports are most of the work for small models. The rest is
+imported when it is needed, or while the worker waits for its first task (:func:`serve`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from traceback import format_exception
 from typing import Any, NamedTuple
 
 _LENGTH = struct.Struct("<Q")
-"""The format of a length or a number of parts in a message: 8 bytes, little-endian."""
+"""The format in which messages state lengths and the number of parts: 8 bytes, little-endian."""
 
 
 class RemoteError(NamedTuple):
     """An error in the form in which a worker sends it to its owner.
 
-    Unpickling an error calls its class with the error's ``args``, which not every class accepts.
+    The error itself is not pickled, because unpickling it would call its class with the error's ``args``, which not
+    every class accepts.
 
     Attributes:
         kind: The error's class.
@@ -65,7 +66,7 @@ class Number(NamedTuple):
 
 
 def pickle_parts(value: Any) -> list[bytes | memoryview]:
-    """Return a list of a value's pickle and the buffers of its arrays, which are not copied into the pickle (PEP 574).
+    """Return a list with a value's pickle and its arrays' buffers, which are not copied into the pickle (PEP 574).
 
     Raises:
         UsageError: The value cannot be pickled.
@@ -114,7 +115,7 @@ def read_value(stream: Any) -> Any:
 
 
 _owner: Any = None
-"""The pipe to the owner, in a worker; None in other processes."""
+"""A worker's pipe to its owner; None in other processes."""
 
 
 def send_progress(value: object) -> None:
@@ -148,7 +149,7 @@ def serve(quiet: bool, module: str = "") -> None:
     The process ends when its owner closes the pipe or dies.
 
     Args:
-        quiet: Whether Python's standard output stays discarded; if False, it goes to standard error.
+        quiet: Whether to discard Python's standard output; if False, it goes to standard error.
         module: A module that is imported before the first task arrives, so that the import does not delay the task.
             Empty for none.
     """
@@ -202,7 +203,7 @@ def _end_with_parent() -> None:
     parent = os.getppid()
 
     def watch() -> None:
-        """End this process once it has another parent, as a process gets when its own parent has died."""
+        """End this process once its parent has changed, which happens when the original parent dies."""
         while os.getppid() == parent:
             time.sleep(0.5)
         os._exit(1)

@@ -3,7 +3,7 @@
 A time scope is a block of code with a deadline of its own, opened by ``with limit(seconds)``. Functions inside, at any
 depth, ask :func:`clock` how much time is left, or call :meth:`~Clock.check`, so that no function takes a deadline as an
 argument. The pattern is that of cancel scopes in trio and anyio (``move_on_after``), without tasks: a scope swallows
-the error of its own deadline and passes on that of an outer scope.
+the error raised at its own deadline and passes on that of an outer scope.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SLICE_SECONDS: Final = 0.1
 deadline."""
 
 UNWRITTEN: Final = "the time limit came before a release was found; nothing written"
-"""The message of the error at a scope's deadline if the work does not say what is unfinished."""
+"""The message of the error raised at a scope's deadline if the work does not say what is unfinished."""
 
 
 class OutOfTime(StoppedError):  # noqa: N818 (not an error to users: its own scope swallows it)
@@ -75,8 +75,8 @@ class Clock:
         expired: Whether the scope's own deadline stopped its block.
         seconds: The time that the scope was given; infinite without a limit.
         hold_count: The number of blocks inside that may run past the deadline (:meth:`keep_waiting`).
-        begun_holds: The number of such blocks that have begun so far. A short block may begin and end between two
-            looks at ``hold_count``.
+        begun_holds: The number of such blocks that have begun so far. Unlike ``hold_count``, it also reveals a block
+            that began and ended between two readings.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class Clock:
     @property
     def is_cancelled(self) -> bool:
         """Whether :meth:`cancel` ended this scope or an enclosing one."""
-        # The parent's property and not its ``end``, because the parent may be a _HeldClock, which is cancelled with a
-        # scope that is not its parent.
+        # The parent's property rather than its ``end``, because the parent may be a _HeldClock, which is cancelled with
+        # a scope that is not its parent.
         return self.end == -math.inf or (self.parent is not None and self.parent.is_cancelled)
 
     @property
@@ -144,7 +144,7 @@ class Clock:
     def granted_seconds(self) -> float:
         """The time that the outermost scope with a limit was given, whatever is left of it; infinite without a limit.
 
-        Unlike :attr:`left` it does not depend on the load of the machine, so it can decide which method runs.
+        Unlike :attr:`left`, it does not depend on how busy the machine is, so it can decide which method runs.
         """
         granted, scope = math.inf, self.parent
         if self.seconds < math.inf:
@@ -160,7 +160,7 @@ class Clock:
         """Run a block to its end, past the deadlines of this scope and those around it. :meth:`cancel` still ends it.
 
         This is for work that is known to be short compared with the time granted, however busy the machine is. Code
-        that waits for the work of a scope checks :attr:`hold_count` before it gives up.
+        that waits for a scope's work checks :attr:`hold_count` before it gives up.
         """
         with self.keep_waiting(), self.without_deadline():
             yield
@@ -168,13 +168,13 @@ class Clock:
     def without_deadline(self) -> AbstractContextManager[None]:
         """Run a block past the deadlines of this scope and those around it.
 
-        Unlike with :meth:`hold`, code that waits for the work of the block may give it up.
+        Unlike with :meth:`hold`, code that waits for the block's work may abandon it.
         """
         return within(_HeldClock(self))
 
     @contextmanager
     def keep_waiting(self) -> Iterator[None]:
-        """Make code that waits for the work of this scope, or of an enclosing one, keep waiting until the block ends.
+        """Make code that waits for work in this scope, or in an enclosing one, keep waiting until the block ends.
 
         Such code checks :attr:`hold_count` before it gives up. The deadlines do not change. The block may contain
         several :meth:`hold` blocks, and is waited for as a whole.
@@ -258,7 +258,7 @@ def limit(seconds: float | None, *, now: Callable[[], float] | None = None) -> I
 
 @contextmanager
 def within(scope: Clock) -> Iterator[None]:
-    """Enter an existing scope. Unlike :func:`limit`, the block does not swallow the error of the scope's deadline.
+    """Enter an existing scope. Unlike :func:`limit`, this does not swallow the error raised at the scope's deadline.
 
     Args:
         scope: The innermost scope of the block, which need not lie inside the caller's scope.
@@ -292,7 +292,7 @@ def cap_time_limit(seconds: float | None = None) -> float | None:
 
 
 def slices(count: int) -> Iterator[tuple[int, int]]:
-    """Yield spans ``a, b``, from a to b - 1, that cover ``range(count)``, and check the deadline before each span.
+    """Yield spans ``a, b`` (from a to b - 1) that cover ``range(count)``, and check the deadline before each span.
 
     This is for loops over compiled code that cannot check the deadline itself. The spans grow until one takes a tenth
     of a second. The results of the work must not depend on how the range is divided.
@@ -324,11 +324,11 @@ def left_behind() -> bool:
 
 
 class DaemonCall(Generic[T]):
-    """A call of a function without arguments in a daemon thread, in a copy of the caller's context.
+    """A call to a function without arguments in a daemon thread, with a copy of the caller's context.
 
     Args:
         function: The function to run.
-        within: The time scope of the call; None for the caller's scope.
+        within: The time scope in which the function runs; None for the caller's scope.
 
     Attributes:
         thread: The thread. If the caller does not wait for it, it ends when the function checks its clock after the
@@ -382,7 +382,7 @@ class Ticket:
     """The caller's remaining time, in the form in which it is sent to a worker process.
 
     Attributes:
-        seconds: The remaining time when the ticket was created; infinite without a limit.
+        seconds: The time that remained when the ticket was created, in seconds; infinite without a limit.
         machine: The name of the machine on which the ticket was created.
         end: The deadline on that machine's ``time.monotonic`` clock, which all of its processes share.
     """
@@ -417,9 +417,9 @@ class Ticket:
 
 
 _SIGNAL_RECEIVED: Final = threading.Event()
-"""Set while a block of :func:`interrupts` has received a signal."""
+"""Set once an open :func:`interrupts` block has received a signal."""
 _open_blocks = 0
-"""The number of open blocks of :func:`interrupts` that handle signals. Only the main thread changes it."""
+"""The number of open :func:`interrupts` blocks that handle signals. Only the main thread changes it."""
 
 
 def asked_to_end() -> bool:

@@ -1,4 +1,4 @@
-"""The executor for Dask clusters, which pins each task to the worker of its key.
+"""The executor for Dask clusters, which pins each task to the worker for its key.
 
 By default, Dask places tasks freely and repeats them elsewhere if a worker dies. Here, each task names its worker,
 because the worker's memory contains what earlier tasks with the same key left. This module replaces lost workers
@@ -20,7 +20,7 @@ T = TypeVar("T")
 _LOST_AFTER_SECONDS = 2.0
 """The seconds after which a worker that the scheduler no longer lists counts as lost."""
 _PATIENCE_SECONDS = 10.0
-"""The seconds that a scheduler has to answer, or to get a worker if it has none."""
+"""The seconds allowed for a scheduler to answer, or to get a worker if it has none."""
 
 
 class _Dask(WorkerExecutor):
@@ -28,8 +28,8 @@ class _Dask(WorkerExecutor):
 
     Attributes:
         _client: The ``distributed.Client``.
-        _names: The name (address) of the worker of each slot. A slot is the number of a worker in this executor.
-        _scattered: Dask's future of each held value on each worker, by the value's number and the worker's name.
+        _names: The name (address) of each slot's worker. A slot is the index of a worker in this executor.
+        _scattered: Dask's future for each held value on each worker, by the value's number and the worker's name.
     """
 
     def __init__(self, client: Any) -> None:
@@ -50,11 +50,11 @@ class _Dask(WorkerExecutor):
         return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-        """Call a function on the worker of a slot. If the worker is lost, try once more on another one.
+        """Call a function on a slot's worker. If the worker is lost, try once more on another one.
 
         Args:
-            slot: The number of the slot, whose tasks all go to the same worker as long as it lives.
-            function: The function.
+            slot: The slot. Its tasks all go to the same worker for as long as that worker lives.
+            function: The function to call.
             arguments: The arguments. Held values are sent only if the worker does not have them yet.
 
         Raises:
@@ -90,7 +90,7 @@ class _Dask(WorkerExecutor):
         return self._names[slot]
 
     def _send(self, name: str, held: Held) -> Any:
-        """Return Dask's future of a held value on the worker ``name``. The value is sent if the worker lacks it."""
+        """Return Dask's future for a held value on the worker ``name``. Send the value first if the worker lacks it."""
         for key in [key for key in list(self._scattered) if key[1] == name and key[0] not in self._live_values]:
             del self._scattered[key]  # the caller dropped its reference; without this future the cluster frees the data
         if (held.number, name) not in self._scattered:

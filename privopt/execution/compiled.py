@@ -23,11 +23,12 @@ R = TypeVar("R")
 _LOCK = threading.RLock()
 _THREAD_STATE = threading.local()
 MAX_INTERPRETED_CALLS = 250
-"""At most this many calls of a function are interpreted, because many short calls add up to a long time."""
+"""The largest number of calls to a function that are interpreted, because many short calls add up to a long time."""
 MAX_INTERPRETED_COSTS = 700
-"""A solve and its proof are interpreted if there are at most this many costs (records times outputs, so 26 of each).
+"""The largest number of costs (records times outputs) for which a solve and its proof are interpreted.
 
-Interpreted, they take some tenths of a second; loading numba and the compiled code takes half a second and 100 MiB."""
+Interpreting 26 records and 26 outputs takes some tenths of a second, whereas loading numba and the compiled code takes
+half a second and 100 MiB."""
 _listeners: list[Callable[[str], object]] = []
 """Functions that are called with a sentence at the next compilation."""
 _listening = False
@@ -43,7 +44,7 @@ class LazyJit(Generic[P, R]):
         py_func: The original, uncompiled function.
         _interpreted: The number of calls that were interpreted so far.
         _dispatcher_object: numba's callable for the compiled function; None before it is needed.
-        _ready: The same object, but set only once the functions that it calls are compiled objects too.
+        _ready: The same object, but set only once the functions that it calls have been replaced by their dispatchers.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class LazyJit(Generic[P, R]):
 
         Args:
             function: The function.
-            options: Options of ``numba.njit``.
+            options: Options for ``numba.njit``.
             few: A function that returns whether a call with these arguments is short enough to be interpreted. None if
                 no call is.
         """
@@ -88,10 +89,10 @@ class LazyJit(Generic[P, R]):
             _THREAD_STATE.interpreting = False
 
     def dispatcher(self) -> Callable[P, R]:
-        """Return numba's dispatcher of the function, the callable that compiles it at its first call.
+        """Return numba's dispatcher for the function, the callable that compiles the function when first called.
 
         Each :class:`LazyJit` that the function may call is first replaced in the module by its own dispatcher, because
-        numba cannot compile calls of a :class:`LazyJit`.
+        numba cannot compile calls to a :class:`LazyJit`.
         """
         with _LOCK:
             if self._dispatcher_object is None:
@@ -109,9 +110,9 @@ class LazyJit(Generic[P, R]):
 
 
 def _make_dispatcher(function: Callable[P, R], options: dict[str, Any]) -> Callable[P, R]:
-    """Return numba's dispatcher of a function; without numba, the function itself with NumPy's warnings silenced.
+    """Return numba's dispatcher for a function; without numba, the function itself with NumPy's warnings silenced.
 
-    ``options`` are those of ``numba.njit``. The function is compiled at the dispatcher's first call.
+    ``options`` are passed to ``numba.njit``. The function is compiled when the dispatcher is first called.
     """
     try:
         import numba
@@ -126,7 +127,7 @@ def _make_dispatcher(function: Callable[P, R], options: dict[str, Any]) -> Calla
 
 
 def _silence_warnings(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that behaves like its compiled form, in which overflow and infinities cause no warnings."""
+    """Return a function that, like its compiled form, gives no warnings about overflow and infinities."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -145,7 +146,7 @@ def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callabl
     Args:
         few: A function that takes the positional arguments of a call and returns whether the call is short enough to be
             interpreted.
-        options: Further options of ``numba.njit``.
+        options: Further options for ``numba.njit``.
 
     >>> @jit()
     ... def twice(x):
@@ -163,7 +164,7 @@ def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callabl
 
 @contextmanager
 def when_compiling(notify: Callable[[str], object]) -> Iterator[None]:
-    """Within the block, call ``notify`` once with a sentence if a function outside numba's cache is compiled."""
+    """Within the block, call ``notify`` once with a sentence if a function that numba has not cached is compiled."""
     _listeners[:] = [notify]
     try:
         yield

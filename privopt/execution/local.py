@@ -36,7 +36,7 @@ class _Threads(WorkerExecutor):
         return value
 
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-        """Call the function in the current thread, which is that of the slot."""
+        """Call the function in the current thread, which is the slot's own."""
         return function(*arguments)
 
 
@@ -44,7 +44,7 @@ class _Processes(WorkerExecutor):
     """Runs tasks in worker processes, which are started on first use and replaced if they die.
 
     Attributes:
-        _workers: The worker of each slot; None before its first task and after its death.
+        _workers: Each slot's worker; None before the slot's first task and after the worker's death.
         _closed: Whether the executor was closed, so that no worker may be started.
     """
 
@@ -55,7 +55,7 @@ class _Processes(WorkerExecutor):
         self._closed = False
 
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-        """Call a function in the worker process of a slot. If the process dies, try once more in a new one.
+        """Call a function in a slot's worker process. If the process dies, try once more in a new one.
 
         Raises:
             SolverError: The second process died as well, or the executor was closed before one could be started.
@@ -122,7 +122,7 @@ def from_url(url: str | None, jobs: int = 1) -> Executor:
 
     Args:
         url: None for this machine, or ``dask://host:port``.
-        jobs: 1 to run tasks in the caller's thread; a larger number to use as many worker processes. A Dask cluster
+        jobs: 1 to run tasks in the caller's thread; a larger number to use that many worker processes. A Dask cluster
             ignores this argument and uses all of its workers.
 
     Raises:

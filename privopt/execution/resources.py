@@ -22,11 +22,11 @@ from privopt.execution.clock import check
 GB: Final = 10**9
 """The number of bytes in a gigabyte of ``--memory``."""
 PROGRAM_BYTES: Final = 240_000_000
-"""A process holds at least this many bytes after it has loaded the libraries for solving."""
+"""The least memory, in bytes, that a process holds after it has loaded the libraries for solving."""
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-"""The bytes of a page of memory."""
+"""The size of a memory page, in bytes."""
 UNLIMITED: Final = 1 << 62
-"""Limits of at least this many bytes count as no limit, because cgroup v1 states a huge number if there is none."""
+"""The number of bytes from which a limit counts as none, because cgroup v1 states a huge number if there is none."""
 
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
@@ -56,7 +56,7 @@ def _free_bytes() -> int:
 
 
 def _bytes_under_rlimits() -> int:
-    """Return the bytes that ulimit still permits: the smaller number of address space (-v) and private memory (-d)."""
+    """Return the bytes that ulimit still permits: the lesser of its address space (-v) and private memory (-d)."""
     try:
         fields = [int(field) * PAGE for field in (_PROC / "self/statm").read_text().split()]
     except OSError:  # not Linux: the peak of the resident set stands for both sizes, which may be larger
@@ -160,9 +160,9 @@ def limited_to(jobs: int | None) -> Iterator[None]:
 
 
 def spans(count: int, block: int, parts: int = 1) -> list[tuple[int, int]]:
-    """Return spans ``(a, b)``, from a to b - 1, of at most ``block`` elements that divide ``range(count)`` in order.
+    """Divide ``range(count)`` in order into spans ``(a, b)`` (from a to b - 1) of at most ``block`` elements.
 
-    The spans are small enough that there are about ``parts`` of them or more.
+    The spans are short enough that there are about ``parts`` of them or more.
 
     >>> spans(10, 4, 2)
     [(0, 4), (4, 8), (8, 10)]
@@ -175,13 +175,13 @@ def in_threads(function: Callable[[int, int], T], count: int, *, min_span: int =
     """Call a function on spans ``a, b`` of ``range(count)`` in threads, and return the results in order.
 
     Args:
-        function: A function of the two ends of a span, which should release the GIL. Spans must not depend on each
-            other.
+        function: A function that takes the two ends of a span. It should release the GIL, and spans must not depend on
+            each other.
         count: The length of the range. If it is 0, the function is not called.
         min_span: The shortest range that is divided. A shorter range is a single span in the caller's thread.
 
     Raises:
-        OutOfTime: The deadline of a scope has passed. Spans that have not started are cancelled.
+        OutOfTime: The deadline of a scope has passed. Spans that have not yet started are cancelled.
     """
     workers = allowed_threads()
     check()

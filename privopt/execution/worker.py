@@ -32,7 +32,7 @@ from privopt.execution.resources import VARIABLES
 T = TypeVar("T")
 
 _STACK: Final = re.compile(r"\[0x[0-9a-f]+\]$|Getting stack trace")
-"""Matches lines that CBC's signal handler writes after the message about what went wrong: a stack trace."""
+"""Matches the lines of a stack trace, which CBC's signal handler writes after the message about what went wrong."""
 
 
 class DeadWorkerError(Exception):
@@ -55,7 +55,7 @@ def settle(future: Future[T], function: Callable[..., T], *arguments: object) ->
 
 @cache
 def _start_queue(process: int) -> SimpleQueue[Callable[[], None]]:
-    """Return the queue of a thread that runs the calls in it, to start workers, and lives as long as this process.
+    """Return the queue of calls for a thread that starts workers and lives as long as this process.
 
     Linux kills a worker when the *thread* that started it ends (PR_SET_PDEATHSIG), so a short-lived thread must not
     start workers. The process id is the cache key, because a forked child does not have its parent's thread.
@@ -63,7 +63,7 @@ def _start_queue(process: int) -> SimpleQueue[Callable[[], None]]:
     start_calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def serve_calls() -> None:
-        """Run the calls in the queue one after another, forever."""
+        """Run the calls from the queue one after another, forever."""
         while True:
             start_calls.get()()
 
@@ -72,7 +72,7 @@ def _start_queue(process: int) -> SimpleQueue[Callable[[], None]]:
 
 
 def _worker_environ() -> dict[str, str]:
-    """Return the environment of a worker, in which it can import what this process can, and uses one thread.
+    """Return an environment in which a worker can import whatever this process can, and uses one thread.
 
     PYTHONSAFEPATH keeps the current folder out of ``sys.path``, unless it is in the ``sys.path`` of this process.
     """

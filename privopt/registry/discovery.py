@@ -1,4 +1,4 @@
-"""Discovery of plugins. pluggy calls the hooks of each plugin when the plugin is registered.
+"""Discovery of plugins. pluggy calls each plugin's hooks when the plugin is registered.
 
 A plugin that fails is reported with the reason, and the others still work. Only the module of a plugin's entry point is
 imported; its mechanisms are imported when they are needed.
@@ -54,7 +54,7 @@ class _PluginLoader:
 
     Attributes:
         manager: pluggy's manager.
-        specs_by_hook: The specs that the hooks of the last loaded plugin returned, by the name of the hook.
+        specs_by_hook: The specs that the hooks of the last loaded plugin returned, by hook name.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class _PluginLoader:
             name: A name for pluggy, which must be unique: the distribution and the name of the entry point.
 
         Raises:
-            _UnfitError, pluggy.PluginValidationError: An error of the plugin's author.
+            _UnfitError, pluggy.PluginValidationError: The plugin has a mistake that its author must correct.
             BaseException: Any error that the plugin's code raises.
         """
         if self.manager.has_plugin(name):
@@ -139,7 +139,7 @@ class _PluginLoader:
 
 
 def discover(points: Iterable[EntryPoint]) -> Registry:
-    """Load the plugins of the given entry points, and return a registry of what they register.
+    """Load the plugins that entry points name, and return a registry of what they register.
 
     The core's plugin comes first, then the project's, then others, each group sorted by name. Plugins that fail are
     listed in the registry as broken.
@@ -164,7 +164,7 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
 
 
 def _in_order(points: Iterable[EntryPoint], broken: list[Broken]) -> list[tuple[EntryPoint, str, str]]:
-    """Return entry points with name and version of their distributions, in the order of their precedence.
+    """Return entry points in order of precedence, each with its distribution's name and version.
 
     If two distributions register the same name, the first one keeps it, so that no plugin can replace a part of the
     project.
@@ -188,13 +188,13 @@ def _in_order(points: Iterable[EntryPoint], broken: list[Broken]) -> list[tuple[
 
 
 def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Registry:
-    """Return a registry of the valid entries, and add the others to ``broken``.
+    """Return a registry with the valid entries, and add the others to ``broken``.
 
-    An entry is invalid if an earlier entry has its category and name, if it is a kind of an unregistered role, or if it
-    is a mechanism with an unregistered notion.
+    An entry is invalid if an earlier entry has the same category and name, if it is a kind for an unregistered role, or
+    if it is a mechanism with an unregistered notion.
 
     Args:
-        entries: All entries, in the order of their precedence.
+        entries: All entries, in order of precedence.
         broken: The list to which invalid entries are added.
     """
     index: dict[tuple[str, str], Entry[Any]] = {}
@@ -227,7 +227,7 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
 
 
 def _add_decomposers(spec: MechanismSpec, decomposers: Iterable[KindSpec]) -> MechanismSpec:
-    """Return the spec of a mechanism, with a further method for each registered decomposer if it can be decomposed.
+    """Return a mechanism's spec, with a further method for each registered decomposer if it can be decomposed.
 
     Decomposers that share their name with one of the mechanism's own methods are left out.
     """
@@ -241,7 +241,7 @@ def _add_decomposers(spec: MechanismSpec, decomposers: Iterable[KindSpec]) -> Me
 
 
 _substitute: ContextVar[Registry | None] = ContextVar("registry", default=None)
-"""The registry that replaces the installed one in a block of :func:`using`; None outside."""
+"""The registry that replaces the installed one in a :func:`using` block; None outside such blocks."""
 
 
 def registry() -> Registry:

@@ -22,7 +22,7 @@ _FOLDER: Final = re.compile(r"(?P<name>[^-]+)(-.*)?\.(dist|egg)-info")
 """Matches the name of a metadata folder: the name of the distribution and usually its version."""
 
 ADVICE: Final = "install the distribution again or delete that folder"
-"""What to do about damaged metadata, for messages."""
+"""The advice that messages give about damaged metadata."""
 UNKNOWN: Final = "unknown"
 """The placeholder version of a distribution whose metadata state none."""
 
@@ -58,7 +58,7 @@ class InstalledEntryPoints:
 
 
 def normalize_name(distribution: str) -> str:
-    """Return the name of a distribution in the normal form of packaging (PEP 503), in which names are compared.
+    """Return the name of a distribution in the normal form of packaging (PEP 503), in which names can be compared.
 
     >>> normalize_name("Privopt_Metric.DP")
     'privopt-metric-dp'
@@ -74,7 +74,7 @@ def installed_entry_points() -> InstalledEntryPoints:
     visited: set[str] = set()
     for distribution in _distributions(damaged):
         name = _folder_name(distribution)
-        # As in importlib, the first distribution on the path hides later ones of the same name.
+        # As in importlib, the first distribution on the path hides later ones with the same name.
         key = normalize_name(name)
         if key in visited:
             continue
@@ -89,7 +89,7 @@ def installed_entry_points() -> InstalledEntryPoints:
 
 
 def owner_of(point: EntryPoint) -> tuple[str, str]:
-    """Return the name and version of the distribution that an entry point belongs to.
+    """Return the name and version of the distribution to which an entry point belongs.
 
     For an entry point without a distribution, such as one created by a test, the name is the point's value and the
     version is :data:`UNKNOWN`.
@@ -115,7 +115,7 @@ def owner_of(point: EntryPoint) -> tuple[str, str]:
 
 
 def folder_name_of(point: EntryPoint) -> str:
-    """Return a name for the distribution of an entry point whose metadata state none: that of the metadata folder."""
+    """Return the name of an entry point's distribution from its metadata folder, for metadata that state no name."""
     return point.value if point.dist is None else _folder_name(point.dist)
 
 
@@ -165,7 +165,7 @@ def _path_of(distribution: Distribution) -> str:
 
 
 def _folder_name(distribution: Distribution) -> str:
-    """Return the name of a distribution by its metadata folder, which is available even if files are damaged."""
+    """Return the name that a distribution's metadata folder gives, which is available even if files are damaged."""
     folder = PurePath(_path_of(distribution)).name
     match = _FOLDER.fullmatch(folder)
     return folder if match is None else match["name"].replace("_", "-")

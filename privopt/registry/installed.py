@@ -20,7 +20,7 @@ from privopt.specs import KindSpec, MechanismSpec, MethodSpec, RoleSpec, Spec, T
 S = TypeVar("S", bound=Spec)
 B = TypeVar("B")
 _MECHANISM = "privopt.interfaces:Mechanism"
-"""The base class of all mechanisms."""
+"""The import path of the base class for all mechanisms."""
 
 
 def _import_target(target: str) -> Any:
@@ -60,7 +60,7 @@ class Broken:
         reason: The reason for omitting the plugin, in one line.
         fatal: Whether the plugin's author made an error (a misspelt hook, a name that another plugin has), so that
             ``privopt list`` ends with exit code 2.
-        is_damaged: Whether the metadata of the distribution cannot be read.
+        is_damaged: Whether the distribution's metadata cannot be read.
         clash: The category and the name that two distributions claim; None for other reasons.
     """
 
@@ -117,7 +117,7 @@ class Entry(Generic[S]):
             raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
 
     def as_broken(self, reason: str, clash: tuple[str, str] | None = None) -> Broken:
-        """Return the record of omitting this entry because of an error of its author."""
+        """Return a record that this entry is omitted because its author made an error."""
         return Broken(plugin=self.plugin, version=self.version, reason=reason, fatal=True, clash=clash)
 
 
@@ -190,7 +190,7 @@ class Registered(Entry[MechanismSpec]):
 
 
 def make_entry(spec: Spec, plugin: str, version: str) -> Entry[Any]:
-    """Return the registry entry of a spec. Entries of mechanisms and kinds have a method ``load``."""
+    """Return the registry entry for a spec. Entries for mechanisms and kinds have a ``load`` method."""
     if isinstance(spec, MechanismSpec):
         return Registered(spec=spec, plugin=plugin, version=version)
     if isinstance(spec, KindSpec):
@@ -207,8 +207,8 @@ class Registry:
             kinds (``"notion"``, ``"solver"``, ...), ``"role"``, ``"command"``, ``"name"`` (of the package ``privopt``),
             ``"template"`` (of ``privopt new``), ``"trait"`` or ``"check"`` (of the kit), ``"check of each ROLE"``.
         broken: The plugins that could not be loaded, and the names that are omitted.
-        observers: The implementations of the hook ``privopt_released``.
-        handle_hook: The pluggy caller of the hook ``privopt_handle``; None if no plugins are loaded.
+        observers: The implementations of the ``privopt_released`` hook.
+        handle_hook: pluggy's caller for the ``privopt_handle`` hook; None if no plugins are loaded.
     """
 
     entries: Mapping[tuple[str, str], Entry[Any]] = field(factory=dict)
@@ -217,7 +217,7 @@ class Registry:
     handle_hook: pluggy.HookCaller | None = None
 
     def of(self, category: str) -> dict[str, Entry[Any]]:
-        """Return the entries of a category, by name."""
+        """Return the entries in a category, by name."""
         return {name: entry for (its_category, name), entry in self.entries.items() if its_category == category}
 
     @property
@@ -226,35 +226,35 @@ class Registry:
         return cast("dict[str, Registered]", dict(sorted(self.of(MechanismSpec.category).items())))
 
     def get(self, name: str) -> Registered:
-        """Return the mechanism called ``name``; if there is none, raise the errors of :meth:`find`."""
+        """Return the mechanism called ``name``; if there is none, raise an error as :meth:`find` does."""
         return cast("Registered", self.find(MechanismSpec.category, name))
 
     def names(self, role: str) -> tuple[str, ...]:
-        """Return the names of the kinds of a role, those of the core first."""
+        """Return the names of the kinds that can fill a role, the core's own first."""
         return tuple(self.of(role))
 
     def kind(self, role: str, name: str) -> Kind:
-        """Return the kind called ``name`` of a registered role, such as ``"solver"``. Its ``base`` is that of the role.
+        """Return the kind called ``name`` for a role, such as ``"solver"``, with the base class that the role requires.
 
         Raises:
-            UnknownNameError: There is no such role, or no such kind. The message names the registered ones.
+            UnknownNameError: There is no such role or no such kind. The message names similar or known ones.
             UsageError, RegistryError: See :meth:`find`.
         """
         base: str = self.find(RoleSpec.category, role).spec.base
         return evolve(cast("Kind", self.find(role, name)), base=base)
 
     def import_entry(self, category: str, name: str) -> object:
-        """Return the imported target of the entry ``name`` of a category: a command, a Python object or a check.
+        """Import and return what an entry in a category stands for: a command, a Python object or a check.
 
-        If there is no such entry, the errors of :meth:`find` are raised.
+        If there is no such entry, an error is raised as by :meth:`find`.
         """
         return self.find(category, name).import_target()
 
     def find(self, category: str, name: str) -> Entry[Any]:
-        """Return the entry of a category with a given name.
+        """Return the entry with a given category and name.
 
         Raises:
-            UnknownNameError: There is no such entry. The message names similar ones.
+            UnknownNameError: There is no such entry. The message names similar or known ones.
             UsageError: There is no such entry, and some plugins are broken or distributions of the project are missing.
                 The message names these as well.
             RegistryError: Two distributions claim the name.
@@ -279,12 +279,12 @@ class Registry:
     def replace(self, *entries: Entry[Any]) -> Registry:
         """Return a copy of this registry with some entries replaced or added, for :func:`using`.
 
-        The copy has no observers, so that runs of the conformance kit do not trigger the hook ``privopt_released``.
+        The copy has no observers, so that runs of the conformance kit do not trigger the ``privopt_released`` hook.
         """
         return evolve(self, entries={**self.entries, **{entry.key: entry for entry in entries}}, observers=())
 
     def find_handle_class(self, release: object, base: type[B]) -> type[B]:
-        """Return the class of the Python object (the handle) for a release, from the hook ``privopt_handle``.
+        """Return the class of the Python object (the handle) for a release, from the ``privopt_handle`` hook.
 
         Args:
             release: The release.
@@ -301,14 +301,14 @@ class Registry:
         return handle_class
 
     def notify_released(self, release: object, problem: object) -> list[str]:
-        """Call every plugin's hook ``privopt_released``, and return the errors of observers as warnings.
+        """Call every plugin's ``privopt_released`` hook (an observer), and return the errors that occur as warnings.
 
         Args:
             release: The certified release, whose files are written but not yet verified and moved into place.
-            problem: The problem of the release.
+            problem: The problem that the release solves.
         """
         complaints = []
-        # The observers are called here and not by pluggy, which would stop at the first error.
+        # The observers are called here rather than by pluggy, which would stop at the first error.
         arguments = {"release": release, "problem": problem}
         for observer in self.observers:
             try:

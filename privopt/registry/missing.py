@@ -37,7 +37,7 @@ def describe_missing_library(error: ModuleNotFoundError) -> str | None:
 
 @cache
 def _optional_requirements() -> tuple[tuple[str, str], ...]:
-    """Return a pair (distribution, extra) for each requirement of an extra of the core, such as (polars, tables)."""
+    """Return a pair (distribution, extra) for each requirement of the core's extras, such as (polars, tables)."""
     try:
         requirements = requires(CORE) or []
     except (PackageNotFoundError, ValueError, OSError):  # a copy of the sources without metadata, or damaged ones
