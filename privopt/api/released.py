@@ -1,6 +1,6 @@
 """A release in Python (:class:`OpenRelease`), solved in memory or opened from a folder.
 
-Plugins provide subclasses with more methods through the hook ``privopt_handle``.
+Plugins provide subclasses with more methods through the ``privopt_handle`` hook.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ class OpenRelease:
         Rows that cannot be reported get no report, and a :class:`PrivoptWarning` counts them by reason. Another warning
         is issued if the release guarantees less than privacy between all records. A position is first replaced by its
         nearest record, and the guarantee holds between records; if the scope is "everywhere", the exact position is
-        used. Metadata (of Arrow schemas, ``attrs`` of pandas) are omitted. Releases that draw reports themselves accept
-        only ids in a table.
+        used. Metadata (in Arrow schemas and in pandas' ``attrs``) are omitted. Releases that draw reports themselves
+        accept only ids in a table.
 
         Args:
             table: A pandas, polars or pyarrow table, a GeoDataFrame or a dict of columns; or an array of (B,) ids or of
@@ -154,17 +154,18 @@ class OpenRelease:
             seed: A seed for experiments. Reports that are drawn from it are not private and are marked accordingly.
             ledger: The ledger that is charged for each row with a subject, whatever its position. Charges are on disk
                 before any report is drawn; rows that would exceed the limit get no report.
-            subject: The column with the subject of each row, for a ledger or for a release that reports traces.
+            subject: The column with each row's subject, for a ledger or for a release that reports traces.
             time: The column of times. For releases that report traces: the order of a subject's rows (None if the rows
                 are in order). For a ledger with a calendar limit: the time that selects the period to charge; rows
                 without a usable time get no report.
             sticky: Whether to store and repeat the first report of each subject's place, which is charged once. Charges
                 and refusals then reveal which visits shared a place.
             prefix: The prefix of the added columns, for a table that already has reports: ``"end"`` gives
-                ``end_report``, ``end_report_lat`` and so on. Each report of a row spends epsilon.
-            positions: Several positions in each row, instead of ``id``, ``lat`` and so on: by the prefix of the added
-                columns, the columns of each position (two coordinates or one id). A row gets all of its reports or
-                none, and is charged epsilon for each column of reports, whatever can be used.
+                ``end_report``, ``end_report_lat`` and so on. Each report in a row spends epsilon.
+            positions: Several positions in each row, instead of ``id``, ``lat`` and so on: a mapping from the prefix of
+                each position's added columns to the columns of that position (two coordinates or one id). A row gets
+                all of its reports or none, and is charged epsilon for each column of reports, whether or not its
+                positions can be used.
             sticky_within: With ``sticky``, the distance in km from the centre of a cell up to which the cell's stored
                 report is repeated.
             time_format: The format of ``time``: ``DD/MM/YYYY HH:MM`` and the like, or ``unix``, ``unix-ms``,
@@ -173,12 +174,12 @@ class OpenRelease:
             text: The column of sentences, instead of ``id`` and so on, if records are words.
             keep: Columns to keep although their values state the row's own position or record. Other such columns are
                 dropped, and a :class:`PrivoptWarning` names them.
-            drop: Further columns to omit. The columns of subjects and times may be among them; they are read before.
+            drop: Further columns to omit. They may include the columns of subjects and times, which are read first.
             hash: Columns whose cells are replaced by keyed hashes (HMAC-SHA256). Equal ids have equal hashes, and the
                 ids can be recognised only with the key.
             hash_key: The file with the key for ``hash``, created if it does not exist. None for a key derived from the
                 key of ``ledger``, which must then be a :class:`Ledger` with ``key``.
-            unknown: "drop" or "mask", for words of sentences that the release does not know.
+            unknown: Whether to "drop" or "mask" words in sentences that the release does not know.
 
         Raises:
             UsageError: This kind of release has no report for a row, its records have no such positions, there is no
@@ -194,7 +195,7 @@ class OpenRelease:
         Args:
             connection: The connection to DuckDB.
             name: The name of the function.
-            ledger: The ledger that each row is charged to, or its path; None to charge nobody.
+            ledger: The ledger to which each row is charged, or its path; None to charge nobody.
 
         Raises:
             UsageError: This kind of release has no report for a row. Other kinds override this method.
@@ -301,8 +302,8 @@ class OpenRelease:
         Args:
             reports: A table of any kind or an array of output ids; for noisy counts, an array of numbers.
             column: The table's column of reports. Empty reports are skipped and counted.
-            subject: The column, in every table, with the subject of each report. Only the first report of each subject
-                over all releases counts, because several reports of one subject are not independent. By default every
+            subject: The column, in every table, with the subject of each report. Only each subject's first report over
+                all releases counts, because several reports about one subject are not independent. By default every
                 report is assumed to come from a different person.
             by: The group of each record. If given, the shares of groups are estimated.
             also: Further releases over the same records, each with its own reports.
@@ -348,21 +349,20 @@ class OpenRelease:
         gap: float = 1e-6,
         resolution: float | None = None,
     ) -> Flows:
-        """Estimate the share of trips from each group of records to each, from two reports of each trip.
+        """Estimate the share of trips from each group of records to each group, from two reports about each trip.
 
-        Both reports were drawn from this release, independently of one another: together they cost twice its epsilon
-        (:attr:`Flows.pair_guarantee`). Intervals are by a parametric bootstrap; a :class:`PrivoptWarning` says what
-        they assume.
+        Both reports must have been drawn from this release, independently of one another, so together they cost twice
+        its epsilon (:attr:`Flows.pair_guarantee`). Intervals come from a parametric bootstrap; a
+        :class:`PrivoptWarning` says what they assume.
 
         Args:
             reports: A table of any kind, with a row for each trip.
-            start: The column of the reports of starts.
-            end: The column of the reports of ends. Rows that lack a report are skipped and counted.
+            start: The column with the reports of starts.
+            end: The column with the reports of ends. Rows that lack a report are skipped and counted.
             by: The group of each record.
-            subject: The column with the subject of each trip. Only the first trip of each subject counts. By default
-                every trip is assumed to be of a different person.
-            confidence: The confidence that the intervals aim at, all at once. How often they hold is measured, not
-                proved.
+            subject: The column with the subject of each trip. Only each subject's first trip counts. By default every
+                trip is assumed to be a different person's.
+            confidence: The joint confidence at which the intervals aim. How often they hold is measured, not proved.
             gap: The gap to the maximum of the likelihood, per trip, at which the search ends early.
             resolution: The resolution of smooth flows, in the unit of distance; 0 for none. The default for more than
                 300 records is as fine as the starts and ends support.
@@ -388,7 +388,7 @@ class OpenRelease:
         """Return measures of what an attacker learns from the release; see ``privopt audit --json``.
 
         Args:
-            over_time: The largest number of reports of one place for attacks over time; None for no such attacks.
+            over_time: The largest number of reports about one place in attacks over time; None for no such attacks.
         """
         return auditing.audit(self.opened.folder, over_time=over_time)
 
@@ -485,7 +485,7 @@ def warn_all(lines: Iterable[str]) -> None:
 
 
 def handle_of(opened: OpenedFolder, meaning: Iterable[str] = ()) -> OpenRelease:
-    """Return the handle of an opened release, of the class that the hook ``privopt_handle`` selects.
+    """Return the handle for an opened release, of the class that the ``privopt_handle`` hook selects.
 
     Raises:
         RegistryError: The plugin's class is not a subclass of :class:`OpenRelease`.
@@ -521,7 +521,7 @@ def solve(
         gap: The relative gap between loss and proved bound at which the search ends, above 0 and below 1; None for the
             method's default.
         time_limit: The time in seconds after which the search ends; None for no limit. Certifying and writing follow.
-        memory: The gigabytes (10^9 bytes) that the process may use; None for all that is free and permitted.
+        memory: The gigabytes (10^9 bytes) that the process may use; None for all the memory that is free and permitted.
         jobs: The number of processes, and of threads in each. None for one process with a thread per processor, at most
             8.
         executor: The URL of a cluster (``"dask://host:port"``); None to use only this machine.

@@ -1,4 +1,4 @@
-"""The command ``privopt budget``, which shows, limits and checks the accounts of a ledger."""
+"""The ``privopt budget`` command, which shows, limits and checks the accounts in a ledger."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def budget(
     # ``subject``, ``forget`` and ``erase`` are ids of subjects. Amounts are texts, which are parsed exactly: ``limit``
     # is the new limit of each subject, ``window`` its length in hours, ``per`` and ``zone`` a calendar period and its
     # time zone instead, and ``unit`` the account ("epsilon", "rho" or both of "(epsilon, delta)"). ``key`` is the file
-    # with the key by which the ledger hashes subjects, and ``head`` an earlier "number:hash" of the last entry.
+    # with the key under which the ledger hashes subjects, and ``head`` an earlier "number:hash" of the last entry.
     if per is not None and limit is None:
         raise UsageError("--per must be used with --set AMOUNT, got it alone")
     if zone is not None and per is None:
@@ -141,16 +141,16 @@ def budget(
         if erase is not None:
             _erase_subject(book, erase, as_json=as_json)
             return
-        # With --set, --window is the window of the limit; alone, it selects the charges that are shown.
+        # With --set, --window is the limit's window; alone, it selects the charges that are shown.
         hours = window if new_limit is None else None
-        # A calendar limit renews at fixed times, so the amount of the last HOURS could not be compared with it.
+        # A calendar limit renews at fixed times, so the amount spent in the last HOURS could not be compared with it.
         for account_unit in book.units if hours is not None else ():
             current_limit = book.limit_of(account_unit)
             if current_limit is not None and current_limit.calendar is not None:
                 raise UsageError(
                     f"--window must be omitted: {ledger} counts {account_unit} by {current_limit.calendar}"
                 )
-        # The accounts of all subjects, or of one, by unit: epsilon, rho, or (epsilon, delta).
+        # The accounts of all subjects, or of one subject, by unit: epsilon, rho, or (epsilon, delta).
         units = {
             account_unit: book.accounts(hours=hours, unit=account_unit)
             if subject is None
@@ -177,9 +177,9 @@ def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> 
 
 
 def _forget_subject(book: Ledger, subject: str) -> None:
-    """Remove the stored reports of a subject (``--forget``), which ``apply --sticky`` would repeat.
+    """Remove a subject's stored reports (``--forget``), which ``apply --sticky`` would otherwise repeat.
 
-    Charges stay, because a report that was published once has used up its part of the budget.
+    Charges stay, because a report that has been published has used up its part of the budget.
     """
     from privopt.ledger.kept_reports import KeptReports
 
@@ -208,12 +208,12 @@ def _erase_subject(book: Ledger, subject: str, *, as_json: bool) -> None:
 
 
 def _say_rotation(book: Ledger, rotation: Rotation, *, as_json: bool) -> None:
-    """Print the outcome of ``--rotate``, which archived a period of the ledger: as text, or as JSON if ``as_json``.
+    """Print the outcome of ``--rotate``, which archived one of the ledger's periods.
 
     Args:
         book: The ledger, which now begins with the charges that still count.
-        rotation: The archived file, the number of its entries, and the number of charges that were carried over.
-        as_json: Whether to print a JSON document.
+        rotation: The archived file, the number of entries in it, and the number of charges that were carried over.
+        as_json: Whether to print a JSON document instead of text.
     """
     if as_json:
         say_json(

@@ -22,7 +22,7 @@ ADD_UP_WITH_DELTA: Final = frozenset({"", "pure-dp", "local-dp", "zcdp", "approx
 """The notions whose amounts convert to (epsilon, delta). "" stands for charges by hand, without a notion."""
 
 MAX_AMOUNT_DIGITS: Final = 40
-"""The largest number of digits of an amount before its decimal point, and after it (see ``cost.amount_of``)."""
+"""The largest number of digits that an amount can have before its decimal point, and after it (``cost.amount_of``)."""
 
 SPENT_AT_DELTA: Final = (
     "an epsilon at a delta always holds for limits; for what was spent, only if amounts were fixed beforehand, not "
@@ -33,7 +33,7 @@ SPENT_AT_DELTA: Final = (
 
 
 def parse_delta(text: str | None) -> Fraction | None:
-    """Return the option ``--delta`` as an exact rational; None if it is omitted.
+    """Return the value of ``--delta`` as an exact rational; None if the option is omitted.
 
     Raises:
         UsageError: The text is not a number above 0.
@@ -45,7 +45,7 @@ def parse_limit(amount: str, window: str | None) -> dict[str, Any]:
     """Parse ``--set`` (an amount, or epsilon and delta separated by a comma) and ``--window``.
 
     Returns:
-        Arguments of :meth:`privopt.ledger.ledger.Ledger.set_limit`.
+        The keyword arguments for :meth:`privopt.ledger.ledger.Ledger.set_limit`.
 
     Raises:
         UsageError: A text is not an amount.
@@ -63,7 +63,7 @@ def parse_limit(amount: str, window: str | None) -> dict[str, Any]:
 def _to_plain_decimal(text: str) -> str:
     """Convert a number with an exponent, as deltas are often written, to a plain decimal.
 
-    A number with more digits than an amount may have is returned unchanged, so that :func:`amount_of` refuses it.
+    A number with more digits than an amount can have is returned unchanged, so that :func:`amount_of` refuses it.
     """
     from decimal import Decimal, InvalidOperation
 
@@ -83,12 +83,12 @@ def show_accounts(
     Args:
         book: The ledger. Its head is the number and hash of the last entry.
         units: The accounts to print, by unit (:data:`privopt.interfaces.cost.UNITS`).
-        hours: The length of the window that the accounts are about, as text; None for the limit's own.
+        hours: The length of the window that the accounts cover, as text; None for the limit's own window.
         delta: The delta at which all accounts of a subject are converted to one epsilon; None not to convert.
         as_json: Whether to print a JSON document instead of text.
 
     Raises:
-        UsageError: ``delta`` is given, but some charges are of a notion that does not convert.
+        UsageError: ``delta`` is given, but some charges are under a notion whose amounts cannot be converted.
     """
     checked = "every entry holds"
     if book.checked_from != 1:
@@ -127,7 +127,7 @@ def show_accounts(
 def _by_distance(charge: Charge) -> str:
     """Return the notion and unit of a charge whose amount cannot be converted to (epsilon, delta); else an empty text.
 
-    These are amounts per unit of distance. Of the charges by hand, which name no notion, only the unit shows it.
+    Such amounts are per unit of distance. For charges made by hand, which name no notion, only the unit shows this.
     """
     notion, unit = charge.cost.notion, charge.cost.unit
     if notion in ADD_UP_WITH_DELTA and (notion or not unit.startswith(("per km", "per unit"))):
@@ -145,14 +145,14 @@ def _say_unit(
     *,
     is_only_unit: bool,
 ) -> None:
-    """Print the accounts of one unit as text: a line about the limit, then a line for each account.
+    """Print the accounts in one unit as text: a line about the limit, then a line for each account.
 
     Args:
         book: The ledger.
         unit: The unit of the accounts.
         accounts: The accounts.
-        hours: The length of the window that the accounts are about, as text; None for the limit's own.
-        totals: The epsilon at ``delta`` over all accounts of a subject, by subject.
+        hours: The length of the window that the accounts cover, as text; None for the limit's own window.
+        totals: The epsilon at ``delta`` over all of a subject's accounts, by subject.
         delta: The delta at which amounts are converted to an epsilon; None not to convert.
         is_only_unit: Whether the ledger has no other unit, so that the unit need not be named.
     """
@@ -186,7 +186,7 @@ def _in_json(
     *,
     is_only_unit: bool,
 ) -> dict[str, Any]:
-    """Return the JSON object of the accounts of one unit.
+    """Return the JSON object for the accounts in one unit.
 
     Amounts are exact text, because a JSON number would be read as a double.
 
@@ -194,7 +194,7 @@ def _in_json(
         book: The ledger.
         unit: The unit of the accounts, one of :data:`privopt.interfaces.cost.UNITS`.
         accounts: The accounts.
-        totals: The epsilon at ``delta`` over all accounts of a subject, by subject.
+        totals: The epsilon at ``delta`` over all of a subject's accounts, by subject.
         delta: The delta at which amounts are converted to an epsilon; None not to convert.
         is_only_unit: Whether the ledger has no other unit.
     """
@@ -219,7 +219,7 @@ def _in_json(
 def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dict[str, Any]:
     """Return the JSON members for all units' limits combined: one epsilon at ``delta``, and the period that they share.
 
-    The epsilon is null if a unit has no limit, or if the periods of the limits differ.
+    The epsilon is null if a unit has no limit, or if the limits have different periods.
     """
     limits = {unit: book.limit_of(unit) for unit in units}
     limits_by_unit = {unit: limit for unit, limit in limits.items() if limit is not None}
@@ -233,7 +233,7 @@ def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dic
 
 
 def _period_of(limit: Limit | None) -> dict[str, Any]:
-    """Return the members of the JSON document that state the period of a limit."""
+    """Return the JSON members that state the period to which a limit applies."""
     if limit is not None and limit.calendar is not None:
         return {"per": limit.calendar.per, "zone": limit.calendar.zone}
     hours = None if limit is None else limit.hours
@@ -244,12 +244,12 @@ def _period_of(limit: Limit | None) -> dict[str, Any]:
 
 
 def _add_up_totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fraction) -> dict[str, Fraction | None]:
-    """Return the total epsilon of each subject at a delta, over all accounts and periods that are shown.
+    """Return each subject's total epsilon at a delta, over all accounts and periods that are shown.
 
     Args:
         book: The ledger.
         units: The accounts, by unit.
-        delta: The delta.
+        delta: The delta at which amounts are converted to an epsilon.
 
     Returns:
         The epsilon by subject; None if the subject's charges use up all of the delta.
@@ -259,8 +259,8 @@ def _add_up_totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: 
         for account in accounts:
             sums_by_unit = sums.setdefault(account.subject, {})
             sums_by_unit[unit] = add_sums(sums_by_unit.get(unit, zero_sum(unit)), account.spent_sum)
-    # An epsilon-DP charge is also rho-zCDP with rho = epsilon^2 / 2, by which many small charges add up to less. So sum
-    # the squares of each subject's epsilons.
+    # An epsilon-DP charge is also rho-zCDP with rho = epsilon^2 / 2, and many small charges add up to less in rho. So
+    # sum the squares of each subject's epsilons.
     squares: dict[str, Fraction] = {}
     for charge in book.charges():
         if charge.cost.account == EPSILON and charge.cost.epsilon is not None:

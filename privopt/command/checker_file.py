@@ -1,6 +1,6 @@
-"""Build the file of ``privopt checker``: a zip that checks a release folder where privopt is not installed.
+"""Build the file that ``privopt checker`` writes: a zip that checks release folders where privopt is not installed.
 
-The archive contains the checker's sources and those of every installed part. A part is a plugin's code that checks one
+The archive contains the sources of the checker and of every installed part. A part is a plugin's code that checks one
 kind of guarantee (``privopt/checker/parts.py``). It is registered as ``package.module:Part``, and its whole package is
 copied. A module without a package is copied alone.
 """
@@ -24,10 +24,10 @@ from privopt.registry.distributions import normalize_name
 from privopt.registry.missing import CORE as CORE_PLUGIN
 
 CORE: Final = "privopt.checker"
-"""The package of the checker itself."""
+"""The checker's own package."""
 
 GROUP: Final = "privopt.checkers"
-"""The entry-point group of parts. ``privopt.checker.parts`` repeats it: neither core nor checker imports the other."""
+"""The entry-point group for parts. ``privopt.checker.parts`` repeats it: neither core nor checker imports the other."""
 
 TARGET: Final = re.compile(r"(?P<module>\w+(\.\w+)*)\s*:\s*(?P<attribute>\w+(\.\w+)*)\s*(\[.*\])?")
 """The pattern of an entry point's value: ``module:attribute``, and perhaps extras in brackets."""
@@ -59,8 +59,8 @@ def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
         The file's bytes, which are equal for equal sources, and the parts by the kind of guarantee that they check.
 
     Raises:
-        RegistryError: Two entry points claim one kind of guarantee, a part is for another distribution's mechanism or
-            notion, or a part has no readable source.
+        RegistryError: Two entry points claim the same kind of guarantee, a part is for another distribution's mechanism
+            or notion, or a part has no readable source.
     """
     points = choose_points(entry_points(group=GROUP))
     for point in points.values():
@@ -92,7 +92,7 @@ def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
 
 
 def choose_points(points: Iterable[EntryPoint]) -> dict[str, EntryPoint]:
-    """Return the entry point of each kind of guarantee, sorted by kind.
+    """Return the entry point for each kind of guarantee, sorted by kind.
 
     Raises:
         RegistryError: Two entry points claim the same kind, or the value of one is not of the form ``module:Part``.
@@ -113,7 +113,7 @@ def _check_owner(point: EntryPoint) -> None:
     """Refuse a part for a notion or a mechanism that another distribution registers.
 
     Raises:
-        RegistryError: The part is of another distribution. The message names both.
+        RegistryError: Another distribution registers the notion or the mechanism. The message names both distributions.
     """
     kind, _, mechanism = point.name.partition(".")
     entry: Entry[Any] | None = registry().mechanisms.get(mechanism) if mechanism else registry().of("notion").get(kind)
@@ -143,7 +143,7 @@ def _describe_point(point: EntryPoint) -> str:
 def _iter_sources(module: str) -> Iterator[tuple[str, bytes]]:
     """Yield the path in the archive and the source of each file that a module needs.
 
-    These are all files of the package that the module belongs to, or the module alone if it has no package.
+    These are all Python files in the module's package, or the module alone if it has no package.
 
     Raises:
         ImportError: The module does not exist, or has no Python source.
@@ -151,7 +151,7 @@ def _iter_sources(module: str) -> Iterator[tuple[str, bytes]]:
     spec = find_spec(module)
     if spec is None:
         raise ModuleNotFoundError(f"no module named {module}")
-    # A part may be a package itself, a module of one, or a module on its own.
+    # A part may be a package itself, a module in a package, or a module on its own.
     is_package = spec.submodule_search_locations is not None
     package = module if is_package else module.rpartition(".")[0]
     if package:

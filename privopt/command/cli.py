@@ -280,7 +280,7 @@ def solve(
 ) -> int:
     """Solve a problem, certify the release, write DIR."""
     # The docstring is the text of --help. ``mechanism`` is a name, ``problem`` the TOML file and ``out`` the folder DIR
-    # to write. ``key`` is the file with the key by which the ledger hashes subjects, ``signer`` the key of --sign.
+    # to write. ``key`` is the file with the key under which the ledger hashes subjects, ``signer`` the key for --sign.
     # ``options`` are those of privopt.run.task.Options that need no conversion.
     from privopt.files.release_folder import dump_json
     from privopt.ledger.charge import Charge

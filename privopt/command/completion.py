@@ -1,8 +1,8 @@
 """Arguments that the shell completes: names of mechanisms and methods, and folders.
 
 The shell asks for completions with ``_PRIVOPT_COMPLETE=bash_source privopt`` (or ``zsh_source``, ``fish_source``), as
-docs/reference/command-line.md says. Values are not checked here: an unknown name is refused where it is used, with the
-nearest names.
+docs/reference/command-line.md says. Values are not checked here: an unknown name is refused where it is used, with a
+message that suggests similar names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _MechanismName(click.ParamType[str]):
 
 
 class _MethodName(click.ParamType[str]):
-    """An argument that is the name of a method of the mechanism named earlier on the command line."""
+    """An argument that names a method of the mechanism given earlier on the command line."""
 
     name = "method"
 

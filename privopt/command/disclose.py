@@ -1,4 +1,4 @@
-"""The command ``privopt disclose``, which writes documents about a release for registries and regulators."""
+"""The ``privopt disclose`` command, which writes documents about a release for registries and regulators."""
 
 from __future__ import annotations
 

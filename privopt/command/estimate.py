@@ -1,4 +1,4 @@
-"""The command ``privopt estimate``."""
+"""The ``privopt estimate`` command, which estimates shares or flows from many reports."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def estimate(
 def _print_notes(folder: Path, reports: Path, result: Estimate | Flows, required: str, line: str | None) -> None:
     """Print the notes of an estimate, and a line on what was written, to standard error.
 
-    It is called after the table was written.
+    Call it after the table has been written.
 
     Args:
         folder: The release's folder.
@@ -181,11 +181,11 @@ def _check_flow_options(
     geo: Path | None,
     intervals: str | None,
 ) -> tuple[str, str, Path]:
-    """Return the columns of the reports of starts and ends, and the table of groups, after checking the flow options.
+    """Check the options for flows, and return the columns with reports of starts and ends and the table of groups.
 
     Args:
         start, end, groups: The options ``--from``, ``--to`` and ``--by``, which are required; None if omitted.
-        column, also, geo, intervals: The options of these names, which must be omitted.
+        column, also, geo, intervals: The options with these names, which must be omitted.
 
     Raises:
         UsageError: An option is missing, or another does not apply to flows.

@@ -80,7 +80,7 @@ QUIET: Final = click.option(
 
 
 def positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Return the value of an option unchanged, or refuse it if it is not a finite number above 0.
+    """Return an option's value unchanged, or refuse it if it is not a finite number above 0.
 
     This is a click callback, like the functions below with the same parameters. The value is None if the option is
     omitted.
@@ -92,7 +92,7 @@ def positive(context: click.Context, parameter: click.Parameter, value: float | 
 
 
 def check_fraction(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Return the value of an option unchanged, or refuse it if it is not between 0 and 1.
+    """Return an option's value unchanged, or refuse it if it is not between 0 and 1.
 
     This callback checks ``--gap``: with a gap of 1, every release would be optimal.
     """
@@ -121,7 +121,7 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
     """Decorate a command so that it ends the process with an exit code, and prints errors as lines on standard error.
 
     privopt's errors have their own codes. Interrupts and nearly all other exceptions have code 5, so that 1 always
-    means a claim that does not hold. Only text that the command prints by :mod:`privopt.command.terminal` reaches
+    means a claim that does not hold. Only text that the command prints through :mod:`privopt.command.terminal` reaches
     standard output.
     """
 
@@ -170,7 +170,7 @@ def _read_notes(error: BaseException) -> list[str]:
 
 
 def utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return an argument decoded as UTF-8 whatever the locale, because ids and names of columns in files are UTF-8.
+    """Return an argument decoded as UTF-8 whatever the locale, because ids and column names in files are UTF-8.
 
     Python decodes arguments by the locale. Bytes that it cannot decode become lone surrogates, which are recognised
     here because they cannot be encoded.
@@ -185,7 +185,7 @@ def utf8(context: click.Context, parameter: click.Parameter, value: str | None) 
 
 
 def pair(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, float] | None:
-    """Return the two numbers of an option such as ``--at 41.9,12.5``; None if it is omitted.
+    """Return the two numbers in an option such as ``--at 41.9,12.5``; None if the option is omitted.
 
     Raises:
         click.BadParameter: The text is not two numbers separated by a comma.

@@ -16,17 +16,17 @@ from privopt.errors import number_of
 __all__ = ["HELP", "JSON", "Program", "SecretCommand", "program", "run_program", "say_result"]
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
-"""The click settings by which commands have ``-h`` in addition to ``--help``."""
+"""The click settings that give commands ``-h`` in addition to ``--help``."""
 
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-"""An option of commands that have a result; see :func:`say_result`."""
+"""An option for commands that have a result; see :func:`say_result`."""
 
 
 class SecretCommand(click.Command):
     """A command whose arguments are secrets, so its error messages never repeat an argument.
 
-    Messages stay in the logs of terminals and jobs. A secret that follows a wrong option, or contains a blank, is
-    parsed as a further argument, so unknown arguments may be secrets too.
+    Arguments are not repeated because messages stay in the logs of terminals and jobs. A secret that follows a wrong
+    option, or contains a blank, is parsed as a further argument, so unknown arguments may be secrets too.
     """
 
     allow_extra_args = True  # parse_args() refuses them itself, because click would quote them
@@ -64,8 +64,8 @@ def _describe_type(kind: click.ParamType[Any]) -> str:
 class Program(click.Group):
     """The commands of a plugin's own program, whose errors are handled like those of ``privopt``.
 
-    A command returns its exit code, or None for 0. Errors of privopt become lines and exit codes (2 for faults of the
-    input, 3 for infeasible problems, 5 if the run stopped without a result). An interrupt gives 5, and so does any
+    A command returns its exit code, or None for 0. privopt's own errors become lines and exit codes (2 for faults in
+    the input, 3 for infeasible problems, 5 if the run stopped without a result). An interrupt gives 5, and so does any
     other exception, with its traceback. The code 1 always means that a claim does not hold.
     """
 
@@ -80,7 +80,7 @@ class Program(click.Group):
 
 
 def program(name: str, about: str) -> Program:
-    """Create the program of a plugin.
+    """Create a program to which a plugin can add its own commands.
 
     ::
 

@@ -66,8 +66,8 @@ def sample(
 ) -> None:
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
     # The docstring is the text of --help. The secret is the id of a record, a position ``at`` in degrees, or ``xy`` in
-    # km; ``key`` is the file with the key by which the ledger hashes subjects. The secret must not show in any message,
-    # and nothing may be drawn before it is charged.
+    # km; ``key`` is the file with the key under which the ledger hashes subjects. The secret must not show in any
+    # message, and nothing may be drawn before it is charged.
     from privopt.api.draws import draw_of, in_blocks
     from privopt.api.released import handle_of
     from privopt.ledger.charge import Charge
@@ -108,7 +108,7 @@ def _charge_draws(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) 
 
     Args:
         draw: Draws the given number of reports.
-        count: The number of draws that the user asked for.
+        count: The number of draws for which the user asked.
         charge: The ledger and the subject to charge.
         opened: The verified release, whose guarantee says what a draw costs.
     """
@@ -124,7 +124,7 @@ def _charge_draws(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) 
             relation=opened.relation,
             progress=progress,
         )
-    # A sentence on the joint guarantee of all reports of the subject.
+    # A sentence on the joint guarantee for all of the subject's reports.
     remark(f"note: {charged_draws.sequence}")
     if charged_draws.refused is not None:
         complain(f"{charge.path}: {charged_draws.refused}")
@@ -146,7 +146,7 @@ def _charge_draws(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) 
 @handle_errors
 def audit(folder: Path, over_time: int | None, as_json: bool, quiet: bool) -> None:
     """Measure what an attacker learns from a release."""
-    # The docstring is the text of --help. Up to ``over_time`` reports of one place are attacked together.
+    # The docstring is the text of --help. Up to ``over_time`` reports about one place are attacked together.
     from privopt.run.audit import audit as run
     from privopt.run.audit import table
 

@@ -56,10 +56,10 @@ SECONDS_BEFORE_PROGRESS: Final = 2.0
 """Seconds of work before any progress is shown."""
 
 MOST_NAMED_FILES: Final = 6
-"""The number of published files that a summary names."""
+"""The largest number of published files that a summary names."""
 
 MIN_BYTES_NAMED: Final = 20_000_000
-"""The smallest size, in bytes, of the files whose size a summary states."""
+"""The size, in bytes, from which a summary states how large a file is."""
 
 ATOMIC_PIPE_BYTES: Final = 4_096
 """The largest number of bytes that Linux writes to a pipe without dividing them (PIPE_BUF)."""
@@ -71,7 +71,7 @@ MIN_TEXT_COLUMNS: Final = 24
 """The smallest width, in characters, to which the last column of a table is wrapped."""
 
 QUIET_KEY: Final = "privopt.quiet"
-"""The key in the ``meta`` of a command's click context under which it is stored whether ``--quiet`` was given."""
+"""The key in the ``meta`` of a command's click context whose value says whether ``--quiet`` was given."""
 
 
 def reserve_standard_output() -> None:
@@ -99,7 +99,7 @@ _result_streams: Final[list[IO[str]]] = []
 
 @contextmanager
 def divert_prints() -> Iterator[None]:
-    """Open a block in which ``print`` of plugins and libraries goes to standard error.
+    """Open a block in which everything that plugins and libraries print goes to standard error.
 
     Only :func:`print_result`, :func:`say_json` and :func:`say_ids` write to standard output, in every thread.
     """
@@ -118,7 +118,7 @@ def divert_prints() -> Iterator[None]:
 
 
 def _result_stream() -> IO[str]:
-    """Return the stream for results: the real standard output, even inside a block of :func:`divert_prints`."""
+    """Return the stream for results: the real standard output, even inside a :func:`divert_prints` block."""
     return _result_streams[-1] if _result_streams else sys.stdout
 
 
@@ -159,13 +159,13 @@ def line_width() -> int | None:
 
 
 def align_columns(rows: Sequence[Sequence[str]], *, indent: int = 0) -> str:
-    """Return rows as a text of aligned columns.
+    """Return rows as text in aligned columns.
 
     On a terminal the last column is wrapped between words, and its lines are aligned.
 
     Args:
-        rows: The cells of each row; all rows have the same number.
-        indent: Blanks before each line.
+        rows: The cells of each row. All rows must have the same number of cells.
+        indent: The number of blanks before each line.
     """
     # All columns but the last are as wide as their widest cell, with two blanks between columns.
     widths = [max((len(row[number]) for row in rows), default=0) for number in range(len(rows[0]) - 1)] if rows else []
@@ -241,7 +241,7 @@ def _describe_step(report: Report, seconds: float, limit: float | None) -> str:
 
 
 def _describe_best(report: Report) -> str:
-    """Return the second part of the displayed text, on the best release so far; empty if nothing is known of it."""
+    """Return the second part of the displayed text, on the best release so far; empty if nothing is known about it."""
     _, _, lower, upper = report
     parts = []
     if upper is not None:
@@ -340,14 +340,14 @@ class _Display:
         return _describe_step(report, seconds, self.limit)
 
     def _text(self) -> str:
-        """Return the line to print now where standard error is not a terminal."""
+        """Return the line to print now if standard error is not a terminal."""
         report, seconds = self.last, time.monotonic() - self.start
         best = "" if asked_to_end() else _describe_best(report)
         return "  ".join(filter(None, [self._step(report, seconds), best]))
 
 
 def show_step(progress: Progress | None, step: str) -> None:
-    """Show what a command does now, in words, unless ``progress`` is None."""
+    """Show which step a command has begun, unless ``progress`` is None."""
     if progress is not None:
         progress(step, 0, None, None)
 
@@ -374,7 +374,7 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
 
 
 def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tuple[str, str]:
-    """Return a row of the summary, its label and text, on which of the problem's files are published with the release.
+    """Return the summary's row (label and text) on which of the problem's files are published with the release.
 
     Args:
         solved: The outcome of the solve.
@@ -401,7 +401,7 @@ def summary(solved: SolveOutcome) -> None:
     from privopt.files.release_folder import PROBLEM
 
     def escape(text: str) -> str:
-        """Escape control characters, and square brackets (of ids, for example), which rich would take for markup."""
+        """Escape control characters, and square brackets (in ids, for example), which rich would take for markup."""
         return markup.escape(printable(text))
 
     result = solved.result
