@@ -1,4 +1,4 @@
-"""Functions that convert table columns to text and to subject names, and names of columns that ``apply`` writes.
+"""Functions that convert table columns to text and to subjects' names, and the names of columns that ``apply`` writes.
 
 A subject is the person (or device) that a row is about.
 """
@@ -20,24 +20,24 @@ from privopt.declare.tables import plain_texts
 from privopt.errors import Fault, InputError
 
 STICKY: Final = "sticky"
-"""The column that marks a table in which a subject's report is repeated for later rows instead of drawn again."""
+"""The name of the column that marks a table in which later rows repeat a subject's report instead of a new one."""
 
 
 REPORT: Final = "report"
-"""The column of reports, and the first part of the names of the columns with the reports' coordinates."""
+"""The name of the column of reports, with which the names of the columns for their coordinates begin."""
 
 
 KEPT: Final = "kept"
-"""The column that says whether a report repeats the subject's previous report."""
+"""The name of the column that says whether a report repeats the subject's previous report."""
 
 
 FIRST: Final = "report_first"
-"""The column that marks the earliest report of each subject. Estimates use only these reports: the earliest one is
-always drawn, whereas the reports before a later one decide whether it is drawn or repeated."""
+"""The name of the column that marks each subject's earliest report. Estimates use only these reports: the earliest one
+is always drawn, whereas earlier reports decide whether a later one is drawn or repeated."""
 
 
 TABLE: Final = "table"
-"""The name in faults of a table in memory, or of a table whose file is unknown."""
+"""The name that faults give to a table in memory, or to a table whose file is unknown."""
 
 
 def prefix_name(prefix: str | None, name: str) -> str:
@@ -60,12 +60,12 @@ def naming(file: str) -> Iterator[None]:
 
 
 def texts_of(column: nw.Series[Any]) -> Series:
-    """Return a column as text in normal form, without surrounding blanks. Missing and blank cells are null.
+    """Return a column as text in normal form, without surrounding blanks. Missing and blank cells become null.
 
     Whole numbers have no decimal point.
 
     Raises:
-        InputError: The column has values that are no names, such as lists or bytes.
+        InputError: The column has values that cannot be names, such as lists or bytes.
 
     >>> texts_of(nw.new_series("id", [7.0, None, 3.5], backend="polars")).to_list()
     ['7', None, '3.5']
@@ -94,9 +94,9 @@ def texts_of(column: nw.Series[Any]) -> Series:
 
 
 def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
-    """Return the number of each id in a column of B texts, shape (B,); -1 for texts that are not ids.
+    """Return the index of each id in a column of B texts, shape (B,), with -1 for texts that are not ids.
 
-    ``numbers`` maps each id to its number.
+    ``numbers`` maps each id to its index.
 
     pandas writes whole numbers as 132.0 if cells of the column are missing. Such a text is read as the id 132, unless
     ``numbers`` contains the id 132.0.

@@ -31,7 +31,7 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
 
 
 def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
-    """Read a CSV table that :func:`write_columns` wrote, and check the order of its columns and all cells.
+    """Read a CSV table that :func:`write_columns` wrote, and check all cells and the order of the columns.
 
     Args:
         path: A regular file, not a link.

@@ -18,7 +18,7 @@ from privopt.registry import registry
 
 @frozen(kw_only=True)
 class KeyRow:
-    """One line of ``privopt describe``, all as texts.
+    """One line of ``privopt describe``, as texts.
 
     Attributes:
         key: The key with its tables, such as ``privacy.epsilon``.
@@ -59,7 +59,7 @@ def _tables_in(type_: Any) -> list[type]:
 
 
 Takes = Callable[[str, str], bool]
-"""The method ``takes(role, name)`` of a mechanism (:class:`privopt.interfaces.abilities.TakesKinds`)."""
+"""A mechanism's ``takes(role, name)`` method (:class:`privopt.interfaces.abilities.TakesKinds`)."""
 
 
 def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, name: True) -> list[KeyRow]:
@@ -107,7 +107,7 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
 
 
 def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
-    """Return the rows of a table whose key ``kind`` chooses its class: ``kind`` first, then the keys of all kinds.
+    """Return the rows for a table whose ``kind`` key selects its class: ``kind`` first, then the keys of all kinds.
 
     If only some kinds have a key, the key's help names these kinds.
 

@@ -25,7 +25,7 @@ PARQUET: Final = b"PAR1"
 """The first bytes of a Parquet file."""
 
 MAX_NAME: Final = 100
-"""A header with a longer column name (in characters) is not quoted in messages, because it may be data."""
+"""The longest column name, in characters, that messages quote. A header with a longer one may be a row of data."""
 
 MAX_HEADER: Final = 1 << 20
 """The number of bytes at the start of a file that are searched for the end of the header."""
@@ -34,12 +34,12 @@ NO_HEADER: Final = "a first row that looks like data, not like a header"
 """The text that replaces, in messages, column names that may be secret data."""
 
 MAX_DAYS: Final = 70_000_000
-"""Dates up to this many days before or after 1970 (about 190,000 years) can be written."""
+"""The largest number of days (about 190,000 years) before or after 1970 for which dates can be written."""
 FAR_DATE: Final = "a date beyond all calendars"
-"""The text of a date that polars cannot write."""
+"""The text that replaces a date that polars cannot write."""
 
 MAX_DECIMAL_DIGITS: Final = 38
-"""The largest number of digits of a polars decimal."""
+"""The largest number of digits in a polars decimal."""
 
 MAX_KEPT: Final = 1 << 16
 """The largest size, in bytes, of a public CSV table whose parsed cells are cached. Solving, publishing and verifying a
@@ -61,14 +61,14 @@ _BINARY_FORMATS: Final = {
     b"%PDF": "a PDF file",
     PARQUET: "a Parquet file",
 }
-"""Formats of files that users take for text tables, by their first bytes. The first match counts, so a longer beginning
-comes before a shorter one that it starts with."""
+"""Formats of files that users mistake for text tables, by their first bytes. The first match counts, so a longer prefix
+comes before a shorter one with which it begins."""
 
 _OTHER_TEXT: Final = re.compile(rb"\s*(\{\s*\"|\[\s*[\[{]|<[!?a-zA-Z])")
-"""The start of JSON, XML and HTML texts, with which no table header begins."""
+"""Matches the start of JSON, XML and HTML texts, with which no table header begins."""
 
 _QUOTED: Final = re.compile(rb'"[^"]*"')
-"""A name in quotes."""
+"""Matches a name in quotes."""
 
 _DATA: Final = re.compile(r'\d[.,]\d{2}|\d{6}|^\s*[\[{<#]|"')
 """Matches what is rare in column names but common in data rows: decimals, long numbers, brackets and quotes."""
@@ -109,7 +109,7 @@ def find_header_fault(head: bytes, file: str) -> Fault | None:
 
 
 def type_name(dtype: object) -> str:
-    """Return the name of a column's type without parameters, because fields and categories are data of the table."""
+    """Return the name of a column's type without parameters, because fields and categories are part of the data."""
     return dtype.__name__ if isinstance(dtype, type) else type(dtype).__name__
 
 
@@ -234,7 +234,7 @@ def find_repeated_names(file: File) -> frozenset[str]:
 
 
 def read_parquet(file: File, expectation: str = "a table") -> DataFrame:
-    """Read a Parquet file without the columns of unreadable types, whose names are recorded in ``file.seen``.
+    """Read a Parquet file, except columns of unreadable types, whose names are recorded in ``file.seen``.
 
     Args:
         file: The file.
@@ -255,7 +255,7 @@ def read_parquet(file: File, expectation: str = "a table") -> DataFrame:
 
 
 def find_unreadable_columns(lazy: LazyFrame) -> tuple[str, ...]:
-    """Return the columns of a Parquet file whose type polars cannot read, such as decimals of 76 digits.
+    """Return the columns in a Parquet file whose type polars cannot read, such as decimals of 76 digits.
 
     Raises:
         pl.exceptions.PolarsError: No column can be read, so the file itself is invalid.
@@ -263,7 +263,7 @@ def find_unreadable_columns(lazy: LazyFrame) -> tuple[str, ...]:
     import polars as pl
 
     schema = lazy.collect_schema()
-    # Wide decimals are known by their type. If there are none and a whole row can be read, all columns can.
+    # Wide decimals are recognised by their type. If there are none and a whole row can be read, all columns can.
     wide_columns = {name for name, dtype in schema.items() if _has_wide_decimal(dtype)}
     other_columns = [name for name in schema if name not in wide_columns]
     if not wide_columns and (not other_columns or _is_readable(lazy)):
@@ -359,7 +359,7 @@ def without_far_dates(series: Series) -> Series:
 
     if series.dtype not in (pl.Date, pl.Datetime):
         return series
-    # The number of units in a second, by polars' name of the unit. A Date counts days from 1970 on, a Datetime units.
+    # The number of units in a second, by polars' name for the unit. A Date counts days from 1970 on, a Datetime units.
     units_by_name = {"ms": 10**3, "us": 10**6, "ns": 10**9}
     day = 86_400 * units_by_name[series.dtype.time_unit] if isinstance(series.dtype, pl.Datetime) else 1
     limit = min(MAX_DAYS * day, 2**63 - 1)
@@ -395,7 +395,7 @@ def find_ragged_row(file: File) -> Fault:
 
 
 def list_columns(names: Sequence[str]) -> str:
-    """Return the first names of a header for use in a message, unless one of the names looks like data.
+    """Return the first names in a header for use in a message, unless one of the names looks like data.
 
     A file without a header begins with a row of data, which may be secret; in that case :data:`NO_HEADER` is returned.
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from privopt.errors import number_of
 
 MAX_TEXT_CHARACTERS: Final = 1_000
-"""The largest number of characters of a subject's name, or of a text such as a unit."""
+"""The largest number of characters in a subject's name, or in a text such as a unit."""
 
 _UNSEEN: Final = frozenset(
     map(
@@ -33,9 +33,9 @@ MAX_WARNINGS: Final = 5
 """The largest number of groups of names that warnings quote."""
 
 _NUMBER: Final = re.compile(r"([+-]?\d+)(?:\.(\d*))?")
-"""A subject name that is a number, with or without decimals."""
+"""Matches a subject's name that is a number, with or without decimals."""
 _REFUSED: Final = {"Cc": "a control character", "Cs": "half a character", "Co": "private use", "Cn": "unassigned"}
-"""The Unicode categories of characters that are forbidden in subject names, with their names in messages."""
+"""The Unicode categories of characters that are forbidden in subjects' names, with their names in messages."""
 
 
 def normal_form(text: str) -> str:
@@ -82,7 +82,7 @@ def fold_subject_name(name: str) -> str:
 def fault_of(name: str) -> str | None:
     """Return why a name is not allowed as a subject's name; None if it is allowed.
 
-    ``name`` is in the form that :func:`fold_subject_name` returns.
+    ``name`` must be in the form that :func:`fold_subject_name` returns.
     """
     if len(name) > MAX_TEXT_CHARACTERS:
         return f"a name of {len(name):,} characters"
@@ -93,7 +93,8 @@ def fault_of(name: str) -> str | None:
 def find_look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
     r"""Return groups of names that differ only in invisible characters or blanks, each in the order of ``names``.
 
-    A reader cannot see zero-width characters, direction marks and soft hyphens, or the kind and number of blanks.
+    Such names look alike, because a reader cannot see zero-width characters, direction marks or soft hyphens, nor the
+    kind and number of blanks.
 
     >>> find_look_alikes(["Bern", "Zug\u200b", "Zug", "St Gallen", "St\u00a0Gallen"])
     [('Zug\u200b', 'Zug'), ('St Gallen', 'St\xa0Gallen')]

@@ -37,15 +37,15 @@ __all__ = [
 ]
 
 NAME: Final = "problem.toml"
-"""The name of the problem file of a problem in memory, and of any problem that is written to a folder."""
+"""The name of the problem file for a problem in memory, and for any problem that is written to a folder."""
 
 
 @frozen(kw_only=True, eq=False)
 class Part:
-    """A table of a problem file, together with the files that the table names.
+    """A table in a problem file, together with the files that the table names.
 
     Attributes:
-        values: The values by key. The value of a key for a file is the file's name.
+        values: The values by key. If a key stands for a file, its value is the file's name.
         files: The bytes of the files, by name.
     """
 
@@ -89,7 +89,7 @@ class Problem:
                 f"{', '.join(outer_names)}"
             )
         contents = {NAME: self.source.contents, **self.source.in_memory}
-        # Nothing is written if one file exists, so that no half of a problem is left.
+        # Nothing is written if one of the files exists, so that no half-written problem is left.
         existing = [name for name in contents if (folder / name).exists()]
         if existing:
             raise UsageError(f"{folder} must be a folder without {', '.join(existing)}, which would be overwritten")
@@ -177,9 +177,10 @@ def problem(*, title: str | None = None, purpose: str | None = None, **tables: o
         po.problem(hierarchy={"counts": counts, "sizes": 12}, privacy={"epsilon": 0.1})
         po.problem(answers=["yes", "no"], privacy={"epsilon": 1.0})  # a key outside any table
 
-    Underscores in table names become hyphens. A mapping is a table of the problem file; any other value is a top-level
-    key. Values can be TOML values, rationals, tables of any library (pandas, polars, pyarrow; a dict of columns as
-    ``po.table(columns)``), arrays, which become .npy files, and bytes, the contents of any other kind of file.
+    Underscores in table names become hyphens. A mapping becomes a table in the problem file, and any other value a
+    top-level key. Values can be TOML values, rationals, tables from any library (pandas, polars or pyarrow; pass a dict
+    of columns as ``po.table(columns)``), arrays, which become .npy files, or bytes, which are the contents of any other
+    kind of file.
 
     Raises:
         UsageError: A value cannot be stored in a problem file.
@@ -211,7 +212,7 @@ def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
 
     Args:
         where: The name of the key with its tables, from which file names are derived.
-        value: The value.
+        value: The value to store.
         files: Receives the files' contents by name.
     """
     if isinstance(value, Mapping):
@@ -241,7 +242,7 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
     """Return any kind of table, or a dict of columns, as a narwhals frame.
 
     Args:
-        data: A table of pandas, polars, pyarrow or narwhals, or a dict from names to lists or arrays.
+        data: A table from pandas, polars, pyarrow or narwhals, or a dict from names to lists or arrays.
         what: The name of the table in messages.
 
     Raises:
@@ -296,7 +297,7 @@ def table(data: object) -> DataFrame:
     """Return a dict of columns, or any other kind of table, as a table for :func:`problem`.
 
     Args:
-        data: A dict of columns, or a table of pandas, polars, pyarrow or GeoPandas.
+        data: A dict of columns, or a table from pandas, polars, pyarrow or GeoPandas.
     """
     return text_frame(frame_of(data, "table"))
 
@@ -314,7 +315,7 @@ def text_frame(frame: nw.DataFrame[Any]) -> DataFrame:
 
 
 def _to_series(name: str, column: nw.Series[Any]) -> Series:
-    """Return a column of any library as a polars series. Missing values, including NaN in pandas, become null."""
+    """Return a column from any library as a polars series. Missing values, including NaN in pandas, become null."""
     missing = column.is_null().to_list()
     return _make_column(
         name, [None if is_missing else value for value, is_missing in zip(column.to_list(), missing, strict=True)]

@@ -1,6 +1,6 @@
 """Tools to declare problem classes with attrs, from which parsing, faults and ``describe`` are derived.
 
-A problem is a frozen attrs class whose fields are declared with :func:`key`. A table of the file is a field whose type
+A problem is a frozen attrs class whose fields are declared with :func:`key`. A table in the file is a field whose type
 is another such class::
 
     @frozen(kw_only=True)
@@ -31,7 +31,7 @@ from privopt.errors import Fault, InputError
 from privopt.files.regular import Unreadable, read_bytes
 
 Check = Callable[[Any], str | None]
-"""A function that returns None if a value is valid, and otherwise a text on what was expected."""
+"""A function that returns None if a value is valid, and otherwise a text that says what was expected."""
 
 T = TypeVar("T")
 KEY: Final = "privopt.key"
@@ -55,7 +55,7 @@ class RefusedValueError(ValueError):
 
 @frozen(kw_only=True)
 class Key:
-    """The declaration of one key of a problem class. Its attributes are the arguments of :func:`key` of these names."""
+    """The declaration of one key in a problem class. Its attributes are the arguments that :func:`key` received."""
 
     help: str
     unit: str
@@ -75,9 +75,9 @@ class FileUse:
 
     Attributes:
         columns: The columns that were read from a table, as named in its header; empty for files of other kinds.
-        instead: The contents to publish in place of a file that contains more than was read, or in another form; None
-            to publish the file itself, or the columns of a table that were read.
-        unreadable: The columns of a Parquet file whose types cannot be read, such as decimals of 76 digits.
+        instead: The contents to publish in place of the file, if it contains more than was read or has another form;
+            None to publish the file itself or, for a table, the columns that were read.
+        unreadable: The columns in a Parquet file whose types cannot be read, such as decimals of 76 digits.
     """
 
     columns: set[str] = field(factory=set)
@@ -182,7 +182,7 @@ def key(
     infinite: bool = False,
     omit: bool = False,
 ) -> Any:
-    """Declare a key of a problem file.
+    """Declare a key in a problem file.
 
     Args:
         default: The value if the key is omitted. A key without a default is required.
@@ -192,10 +192,10 @@ def key(
         name: The key in files, if it is not a valid Python name (``"lr-geo"``).
         check: A further condition; see :func:`positive` and the functions after it.
         factory: A function that creates the default, called anew each time.
-        kinds: For a table whose key ``kind`` selects a registered kind, and thereby the table's other keys: the role of
-            the kinds (:class:`privopt.specs.RoleSpec`).
-        kind: The default of the key ``kind``. If it is None, the key ``kind`` is required.
-        rest: Whether the field collects, as a mapping, all keys of its table that belong to no other field.
+        kinds: For a table whose ``kind`` key selects a registered kind, and thereby the table's other keys: the role
+            that the kinds fill (:class:`privopt.specs.RoleSpec`).
+        kind: The default for the ``kind`` key, which is required if this is None.
+        rest: Whether the field collects, as a mapping, all keys in its table that belong to no other field.
         infinite: Whether the texts ``"inf"`` and ``"-inf"``, which JSON uses, are accepted as numbers.
         omit: Whether :func:`document` leaves the key out if its value is the default.
     """
@@ -236,17 +236,17 @@ def non_negative(value: float | Fraction) -> str | None:
 
 
 def at_least(minimum: float | Fraction) -> Check:
-    """Return the check that a number is at least ``minimum``."""
+    """Return a check that a number is at least ``minimum``."""
     return lambda value: None if value >= minimum else f"a number of at least {float(minimum):g}"
 
 
 def between(lower: float, upper: float) -> Check:
-    """Return the check that a number is above ``lower`` and below ``upper``."""
+    """Return a check that a number is above ``lower`` and below ``upper``."""
     return lambda value: None if lower < value < upper else f"a number above {lower:g} and below {upper:g}"
 
 
 def one_of(values: Collection[object]) -> Check:
-    """Return the check that a value is one of ``values``."""
+    """Return a check that a value is one of ``values``."""
     return lambda value: None if value in values else f"one of {', '.join(map(str, values))}"
 
 
@@ -255,7 +255,7 @@ share: Final = between(0, 1)
 
 
 MAX_LINE: Final = 200
-"""The largest number of characters of a title, purpose or unit."""
+"""The largest number of characters in a title, purpose or unit."""
 
 
 def one_line(value: str) -> str | None:
@@ -289,7 +289,7 @@ def show(value: object) -> str:
 
 
 def document(value: AttrsInstance) -> dict[str, Any]:
-    """Return the keys of an instance and their values, in order and in a form that :func:`structure` reads."""
+    """Return an instance's keys and values, in order and in a form that :func:`structure` can read back."""
     values: dict[str, Any] = {}
     for attribute in attrs.fields(type(value)):
         declared: Key | None = attribute.metadata.get(KEY)

@@ -34,10 +34,10 @@ BATCH_BYTES: Final = 64 * 2**20
 """The approximate size of a batch in memory, in bytes."""
 
 BATCH_ROWS: Final = 500_000
-"""The largest number of rows of a batch."""
+"""The largest number of rows in a batch."""
 
 WHOLE: Final = 4 * 2**20
-"""CSV files of up to this many bytes are read at once, larger ones in batches."""
+"""The largest size, in bytes, of a CSV file that is read at once. Larger files are read in batches."""
 
 HEADER: Final = 1 << 20
 """The largest size of a header, in bytes."""
@@ -54,7 +54,7 @@ def ending_of(path: Path, option: str) -> str:
         option: The option or argument that names the file, for the message.
 
     Raises:
-        UsageError: The file has another extension.
+        UsageError: The file's extension is neither of these.
     """
     ending = path.suffix.lower()
     if ending not in ENDINGS:
@@ -70,7 +70,7 @@ class TableSource:
         name: The name of the table in faults: a file name, or a name for a table in memory.
         columns: The names of the columns, in order.
         batches: A function that returns an iterator over the rows in batches. Each call starts again at the first row.
-        unreadable: The columns of a Parquet file whose types cannot be read. They are not in ``columns``.
+        unreadable: The columns in a Parquet file whose types cannot be read. They are not in ``columns``.
     """
 
     name: str
@@ -91,10 +91,10 @@ class TableSource:
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Return a source for a table in a file, of which only the header is read now.
+        """Return a source for a table in a file. Only the header is read now.
 
         Raises:
-            UsageError: The file's name has another extension.
+            UsageError: The file's extension is neither ``.csv`` nor ``.parquet``.
             InputError: The file cannot be read, or is not a table. Invalid rows or bytes raise the same error later,
                 during iteration.
         """
@@ -133,10 +133,10 @@ def _iter_batches(
         path: The path of the file.
         ending: ``".csv"`` or ``".parquet"``.
         columns: The names of the columns to read.
-        unreadable: The columns of a Parquet file to leave out.
+        unreadable: The columns in a Parquet file to leave out.
 
     Raises:
-        InputError: A row is invalid. The fault gives its number.
+        InputError: A row is invalid. The fault gives the row's number.
     """
     try:
         lazy = _scan_file(path, ending, columns, unreadable)
@@ -173,7 +173,7 @@ def _scan_file(path: Path, ending: str, columns: tuple[str, ...], unreadable: tu
         path: The path of the file.
         ending: ``".csv"`` or ``".parquet"``.
         columns: The names of the columns to read.
-        unreadable: The columns of a Parquet file to leave out.
+        unreadable: The columns in a Parquet file to leave out.
     """
     if ending == ".parquet":
         lazy = _scan_parquet(path).drop(unreadable)

@@ -64,7 +64,7 @@ POINT: Final = ", with a point before its decimals"
 """Words that are added to the expectation in a fault about a number with a decimal comma."""
 
 _COMMA: Final = re.compile(r"[+-]?\d*,\d+")
-"""A number with a decimal comma."""
+"""Matches a number with a decimal comma."""
 
 
 def _to_tuple(values: Iterable[str | float]) -> tuple[str | float, ...]:
@@ -86,8 +86,9 @@ class Column:
         one_of: The allowed texts or numbers, if they can be listed.
         whole: Whether numbers must be whole. If so, they are returned as int64, like kind ``"count"``.
         unit: The unit, shown in faults.
-        rests: Whether two further columns are returned, for numbers only. ``NAME written`` (rows,) has the decimals as
-            texts, and ``NAME rest`` (rows,) has each decimal minus the nearest double, itself rounded to a double.
+        rests: Whether two further columns of shape (rows,) are returned, for numbers only. ``NAME written`` has the
+            decimals as texts, and ``NAME rest`` has each decimal minus the nearest double, with the difference rounded
+            to a double.
         label: The name in the header, if it differs from ``name``.
         blank: The value of an empty cell; None if an empty cell is a fault.
     """
@@ -137,17 +138,17 @@ def read_table(
 
     Args:
         file: The file, as the problem names it.
-        columns: The columns to read. Other columns of the file are ignored and not published by ``solve``.
+        columns: The columns to read. Other columns in the file are ignored and not published by ``solve``.
         any_of: Alternative sets of optional columns, exactly one of which must be complete (``[("lat", "lon"), ("x",
             "y")]``).
-        min_rows: The smallest number of rows. It is 0 for secret tables, since refusing an empty table would reveal
-            that nobody is in it.
+        min_rows: The smallest number of rows. Use 0 for secret tables, since refusing an empty table would reveal that
+            nobody is in it.
 
     Returns:
         The columns by name, each of shape (rows,).
 
     Raises:
-        InputError: All faults of the file, up to twenty.
+        InputError: The file has faults. The error lists up to twenty of them.
     """
     frame = table_of(file)
     header = frame.columns
@@ -187,7 +188,7 @@ def read_table(
     cell_faults = Faults()
     for column in columns:
         if column.label in header:
-            # Of public files, only the columns that were read are published, so these are recorded.
+            # Only the columns that were read are published from public files, so these are recorded.
             file.seen.columns.update([] if file.secret else [column.label])
             table[column.name] = _to_array(check_column(file.name, frame[column.label], column, cell_faults))
             # The texts of invalid cells are not decimals, so nothing is computed from them.
@@ -199,7 +200,7 @@ def read_table(
 
 
 def _check_faults(file: File, faults: Faults) -> None:
-    """Raise the collected faults of a file, if any. Values of a secret file are left out."""
+    """Raise the faults collected for a file, if any. Values from a secret file are left out."""
     (Faults(conceal(faults.listed), faults.count) if file.secret else faults).check()
 
 
@@ -220,7 +221,7 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
         faults: The list that receives the faults. The caller checks it once all columns are read.
 
     Returns:
-        The values (rows,). Those of invalid cells are meaningless.
+        The values, (rows,). Values for invalid cells are meaningless.
     """
     import polars as pl
 
@@ -279,7 +280,7 @@ def _cell_fault(name: str, column: Column, row: int, text: str, expectation: str
 
 
 def _decimal_texts(series: Series) -> NDArray[np.str_]:
-    """Return the texts of numbers as they are written, without surrounding blanks, shape (rows,)."""
+    """Return numbers as the texts in which they were written, without surrounding blanks, shape (rows,)."""
     return np.asarray(plain_texts(series).str.strip_chars().to_list(), dtype=np.str_)
 
 
@@ -310,7 +311,7 @@ def point_hint(text: str) -> str:
 
 
 def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id", *, is_secret: bool = False) -> list[Fault]:
-    """Return a fault for each id that repeats an earlier row. Ids of secret files are not quoted.
+    """Return a fault for each id that also occurs in an earlier row. Ids from secret files are not quoted.
 
     Args:
         file: The name of the file, for faults.
@@ -358,7 +359,7 @@ def check_ids(
 
 
 def read_lines(file: File, *, min_rows: int = 1) -> NDArray[Any]:
-    """Return the ids of a text file with one id per line, as an array (ids,). No line may be empty.
+    """Return the ids in a text file with one id per line, as an array (ids,). No line may be empty.
 
     Args:
         file: The file.
@@ -491,9 +492,10 @@ MAX_ROAD_KM: Final = 1e150
 
 
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns from, to and km of a CSV file of roads. Lengths are rounded down to doubles.
+    """Return the columns from, to and km from a CSV file of roads. Lengths are rounded down to doubles.
 
-    Edges as written by OSMnx (u, v, length in metres) are accepted too. A column "km nearest" has the nearest doubles.
+    Edges as written by OSMnx (u, v, length in metres) are accepted too. A further column, "km nearest", has the doubles
+    nearest to the lengths.
 
     Args:
         edges: The file of roads.

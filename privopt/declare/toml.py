@@ -32,7 +32,7 @@ from privopt.registry import registry
 T = TypeVar("T")
 
 UNKNOWN_KEY: Final = "an unknown key"
-"""The words with which the fault of an unknown key begins."""
+"""The words with which a fault about an unknown key begins."""
 
 
 @frozen
@@ -265,7 +265,7 @@ def _read_table(value: Any, cls: Any) -> Any:
 
     Raises:
         RefusedValueError: The value is not a table.
-        InputError: Keys of the table are invalid or unknown. The error has the faults of all keys.
+        InputError: Keys in the table are invalid or unknown. The error contains the faults of all keys.
     """
     if not isinstance(value, Mapping):
         raise RefusedValueError(value, "a table")
@@ -306,7 +306,7 @@ def _suggest(name: str, key_names: Sequence[str]) -> str:
 
 
 def _add_line(fault: Fault, text: str) -> Fault:
-    """Return a fault of a problem file with the line number added if the fault is about an unknown key.
+    """Return a fault in a problem file, with the line number added if the fault is about an unknown key.
 
     ``text`` is the text of the problem file. The fault is unchanged if the line cannot be determined.
     """
@@ -318,7 +318,7 @@ def _add_line(fault: Fault, text: str) -> Fault:
 
 @contextmanager
 def _gather_faults(faults: list[Fault], name: str) -> Iterator[None]:
-    """Add the errors of a block to ``faults``, as faults of the key ``name`` and of the keys inside its value."""
+    """Add errors raised in a block to ``faults``, as faults in the key ``name`` or in keys inside its value."""
     try:
         yield
     except RefusedValueError as error:
@@ -340,7 +340,7 @@ def _read_key(value: object, type_: Any, declared: Key) -> Any:
 
     Raises:
         RefusedValueError: The value has the wrong type, or fails the check.
-        InputError: Keys of a table inside the value are invalid.
+        InputError: Keys in a table inside the value are invalid.
     """
     if declared.kinds:
         return _read_kind(declared, value)
@@ -385,10 +385,10 @@ def _read_mapping(value: object, member: Any) -> Mapping[str, Any]:
 
 
 def find_kind_class(declared: Key, name: str) -> type | None:
-    """Return the class of a table whose key ``kind`` is ``name``; None if there is no such kind.
+    """Return the class for a table whose ``kind`` key is ``name``; None if there is no such kind.
 
-    A kind is a registered way to fill a role, such as "distance", which is ``declared.kinds``. Only the plugin of the
-    named kind is loaded.
+    A kind is a registered way to fill a role, such as "distance". Here, the role is ``declared.kinds``. Only the plugin
+    that registers the named kind is loaded.
     """
     kinds = registry()
     is_known = declared.kinds and name in kinds.names(declared.kinds)
@@ -396,7 +396,7 @@ def find_kind_class(declared: Key, name: str) -> type | None:
 
 
 def list_kind_classes(declared: Key) -> dict[str, type | None]:
-    """Return the classes that a table with a key ``kind`` can have, by kind; None for kinds that cannot be loaded."""
+    """Return the classes that a table with a ``kind`` key can have, by kind; None for kinds that cannot be loaded."""
     classes: dict[str, type | None] = {}
     for name in registry().names(declared.kinds) if declared.kinds else ():
         try:
@@ -410,7 +410,7 @@ def list_kind_classes(declared: Key) -> dict[str, type | None]:
 
 
 def _read_kind(declared: Key, value: Any) -> Any:
-    """Return a table as an instance of the class that its key ``kind`` selects. The class declares the other keys.
+    """Return a table as an instance of the class that its ``kind`` key selects. The class declares the other keys.
 
     Raises:
         RefusedValueError: The value is not a table.
@@ -460,7 +460,7 @@ def load_problem(
         public: Whether the problem is a published copy, in which secret files may be absent and all files must lie in
             the folder of the problem file.
         closed: Whether secret files must not be opened, even if they exist.
-        ignore: The tables of other mechanisms that the file may contain.
+        ignore: The names of tables that belong to other mechanisms and are skipped.
 
     Raises:
         InputError: The problem file or a file that it names has faults. The error contains all of them.
@@ -488,7 +488,7 @@ def read_heading(cls: type, source: File) -> ProblemHeading:
 def _split_heading(cls: type, source: File) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split the tables of a problem file into its heading (title and purpose) and all others.
 
-    If the problem class itself declares a key title or purpose, the key does not belong to the heading.
+    If the problem class itself declares a key called title or purpose, that key does not belong to the heading.
     """
     tables = read_toml(source)
     heading = {
@@ -508,10 +508,10 @@ def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
     Args:
         cls: The class.
         data: The values by key.
-        file: The name of the file that the data come from, for faults.
+        file: The name of the file from which the data come, for faults.
 
     Raises:
-        InputError: Keys are invalid. The error has all faults, each with its key in the file.
+        InputError: Keys are invalid. The error contains all faults, each with its key in the file.
     """
     faults: list[Fault] = []
     with _gather_faults(faults, ""):

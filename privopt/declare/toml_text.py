@@ -19,7 +19,7 @@ from privopt.errors import Fault, InputError, UsageError, reason_of
 
 
 class StatedFraction(Fraction):
-    """A rational with its decimal text from a problem file. Arithmetic returns plain fractions without text.
+    """A rational that keeps its decimal text from a problem file. Arithmetic returns plain fractions without text.
 
     >>> stated = StatedFraction("0.10")
     >>> stated == Fraction(1, 10), stated.text, type(stated + 1).__name__
@@ -68,7 +68,7 @@ def exact_text(value: Fraction) -> str:
 LARGEST_TOML: Final = 16 * 2**20
 """The largest size of a problem file, in bytes. Large tables belong in separate files."""
 MOST_DIGITS: Final = 2_000
-"""The largest number of digits of a number.
+"""The largest number of digits in a number.
 
 Exact doubles need at most 1,077 digits, and Python prints integers of up to 4,300 digits."""
 
@@ -126,11 +126,11 @@ _ASSIGNMENT: Final = re.compile(r"^\s*([^=#\s\[][^=#]*?)\s*=")
 
 
 def find_line(text: str, key: str) -> int | None:
-    """Return the number of the line of a TOML text that assigns a key or opens a table; None if it is uncertain.
+    """Return the number of the line in a TOML text that assigns a key or opens a table; None if it is uncertain.
 
     ``tomllib`` keeps no positions, so this function searches the lines of the text. A key inside a multi-line string
-    could be mistaken for the key, so a line is returned only if it is the only match. A key of an inline table is
-    located by the line of the table.
+    could be mistaken for the key, so a line is returned only if it is the only match. A key in an inline table is
+    located by the table's line.
 
     >>> find_line("[privacy]\\nepsilom = 1", "privacy.epsilom")
     2
@@ -148,7 +148,7 @@ def find_line(text: str, key: str) -> int | None:
         elif assignment := _ASSIGNMENT.match(line):
             name = _plain_key(assignment[1])
             lines_by_key.setdefault(f"{table}.{name}" if table else name, []).append(number)
-    # A key of an inline table has no line of its own, so the line of the innermost table that has one is returned.
+    # A key in an inline table has no line of its own, so the line of the innermost table that has one is returned.
     parts = key.split(".")
     for end in range(len(parts), 0, -1):
         if lines := lines_by_key.get(".".join(parts[:end])):
