@@ -83,7 +83,7 @@ _HOMES = {
     "solve": "api.released:solve",
     "table": "declare.problems_in_memory:table",
 }
-"""For each public name of the core, ``module:name`` in this package. Plugins add names by the hook privopt_names."""
+"""For each public name of the core, ``module:name`` in this package. Plugins add names through ``privopt_names``."""
 
 
 def __getattr__(name: str) -> object:

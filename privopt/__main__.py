@@ -1,4 +1,4 @@
-"""The entry point of the program ``privopt`` and of ``python -m privopt``."""
+"""The entry point for the ``privopt`` program and for ``python -m privopt``."""
 
 # ``_signal`` is the C module below ``signal``, which would first import enum, functools and collections. That import
 # would take most of the time until main() handles interrupts.
@@ -11,21 +11,21 @@ import sys
 def _end_at_once(_signal_number: int, _frame: object) -> None:
     """Handle SIGINT before and after the work, by ending the process with exit code 5 and no traceback.
 
-    There is nothing to clean up then.
+    At those times, there is nothing to clean up.
     """
     os.write(2, b"interrupted\n")
     os._exit(5)
 
 
 def main() -> None:
-    """Run the program ``privopt`` with the arguments of the command line, and end the process.
+    """Run the ``privopt`` program with the arguments from the command line, and end the process.
 
-    An interrupt while modules are imported has the same message and exit code as a later one. A program that wants to
+    An interrupt while modules are imported has the same message and exit code as a later one. A program that has to
     continue afterwards should call :func:`privopt.command.cli.main` instead.
     """
-    # By default a garbage collection starts after 700 new objects. Collections took a tenth of the CPU time of a solve
-    # of the example city, looking through imported modules, which are never freed (2.34 s, with these thresholds
-    # 2.13 s; medians of eight alternating runs, 2026-11-27).
+    # By default a garbage collection starts after 700 new objects. Collections, which look through imported modules
+    # that are never freed, took a tenth of the CPU time for solving the example city (2.34 s, against 2.13 s with these
+    # thresholds; medians of eight alternating runs, 2026-11-27).
     gc.set_threshold(20_000, 20, 20)
     # Compiled modules turn an interrupt while they are imported into errors of their own, with a traceback. A caller
     # who ignores interrupts (nohup) goes on ignoring them.

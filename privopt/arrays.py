@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 A = TypeVar("A", bound=NDArray[Any])
-"""Any type of arrays."""
+"""Any array type."""
 
 Floats: TypeAlias = NDArray[np.float64]
 """Doubles."""
@@ -101,7 +101,8 @@ def no_doubles(numbers: NDArray[Any]) -> Bools:
 def sum_products(left: Floats, right: Floats) -> float:
     """Return the inner product of two vectors, with a rounding error that grows with the logarithm of their length.
 
-    For vectors of tens of thousands of numbers, ``left @ right`` starts BLAS threads, which cost more than the product.
+    This is preferred to ``left @ right``, which starts BLAS threads for vectors of tens of thousands of numbers, at a
+    higher cost than that of the product itself.
     """
     return float((left * right).sum())
 
@@ -117,7 +118,7 @@ def slices(rows: int, width: int, max_entries: int) -> Iterator[slice]:
     Args:
         rows: The number of rows.
         width: The number of entries in a row.
-        max_entries: The largest number of entries of a slice that has more than one row.
+        max_entries: The largest number of entries in a slice that has more than one row.
     """
     step = max(1, max_entries // max(1, width))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))

@@ -7,7 +7,7 @@ from privopt.specs import COMMAND_GROUPS, CheckSpec, CommandSpec, KindSpec, Name
 
 @hookimpl
 def privopt_roles() -> Sequence[RoleSpec]:
-    """Return the roles notion, solver and decomposer, for which any plugin may register kinds."""
+    """Return the notion, solver and decomposer roles, for which any plugin can register kinds."""
     return [
         RoleSpec(name="notion", base="privopt.interfaces:PrivacyConstraint", summary="a notion of privacy"),
         RoleSpec(name="solver", base="privopt.backends.base:Backend", summary="a solver of compiled models"),
@@ -18,7 +18,7 @@ def privopt_roles() -> Sequence[RoleSpec]:
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:
     """Return the core's own notions of privacy, solvers and decomposer."""
-    # Role, name, target and summary of each; --solver and [privacy] kind take the names.
+    # The role, name, target and summary of each kind. Users write the names after --solver and in the file's kind keys.
     rows = [
         ("notion", "pure-dp", "privopt.interfaces.notions:PureDP", "epsilon-DP between neighbouring inputs"),
         ("notion", "local-dp", "privopt.interfaces.notions:LocalDP", "epsilon-DP of each sender's own report"),
@@ -39,11 +39,11 @@ def privopt_kinds() -> Sequence[KindSpec]:
 
 @hookimpl
 def privopt_checks() -> Sequence[CheckSpec]:
-    """Return the kit's checks of every registered solver and decomposer, and the check ``reach`` of added noise.
+    """Return the kit's checks for registered solvers and decomposers, and its ``reach`` check for added noise.
 
-    The other checks of mechanisms need no registration, because the kit lists them itself.
+    The other checks for mechanisms need no registration, because the kit lists them itself.
     """
-    # By role: the module that has the checks, and their names, which are also those of the functions.
+    # For each role, the module that contains the checks, and their names, which are also the names of their functions.
     modules = {
         "solver": ("privopt.testing.backends", ("optimum", "integers", "infeasible")),
         "decomposer": ("privopt.testing.decomposers", ("whole", "infeasible")),
@@ -58,7 +58,7 @@ def privopt_checks() -> Sequence[CheckSpec]:
 
 @hookimpl
 def privopt_names() -> Sequence[NameSpec]:
-    """Return the core's names of the package ``privopt``, so that a plugin that registers one of them is refused."""
+    """Return the core's names in the ``privopt`` package, so that a plugin that registers one of them is refused."""
     import privopt
 
     homes = {name: f"privopt.{home}" for name, home in privopt._HOMES.items()}
@@ -71,7 +71,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
     make, check, use, publish, author = COMMAND_GROUPS
     city = "docs/examples/city/problem.toml"
     reference = "docs/reference/command-line.md"
-    # Name, group, summary, example and page of the documentation of each command.
+    # The name, group, summary, example and documentation page of each command.
     rows = [
         ("list", make, "List the installed mechanisms.", "list", reference),
         ("describe", make, "Describe the problem file of a mechanism.", "describe MECHANISM", reference),
@@ -162,7 +162,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
 
 @hookimpl
 def privopt_templates() -> Sequence[TemplateSpec]:
-    """Return the project templates of ``privopt new`` that need no other plugin."""
+    """Return the project templates for ``privopt new`` that need no other plugin."""
     common_files = ("example.toml", "mechanism.py", "kit.py")
     return [
         TemplateSpec(

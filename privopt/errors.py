@@ -1,4 +1,4 @@
-"""The errors that privopt raises, and the exit code of each.
+"""The errors that privopt raises, with their exit codes.
 
 ::
 
@@ -79,7 +79,7 @@ _PLURAL_ENDINGS: Final = (
     (r"([^aeiou])y", r"\1ies"),  # facility, entry
     ("(s|x|ch|sh)", r"\1es"),  # class, box, batch
 )
-"""Patterns of endings of nouns whose plural needs more than an s, each with its replacement. The first match counts."""
+"""Patterns for the endings of nouns whose plural needs more than an s, with replacements. The first match counts."""
 
 NO_SUCH_FILE: Final = "no such file"
 """The value of ``Fault.actual`` for a missing file."""
@@ -115,7 +115,7 @@ class Fault:
 
 
 def conceal(faults: Iterable[Fault]) -> list[Fault]:
-    """Return the faults of a secret file without the values that they quote, because messages may end up in logs.
+    """Return faults in a secret file without the values that they quote, because messages may end up in logs.
 
     The owner can find each value by its row and column.
 
@@ -148,7 +148,7 @@ def number_of(count: int, thing: str) -> str:
 
 
 def _plural_of(noun: str) -> str:
-    """Return the plural of an English noun by the rules for what privopt counts."""
+    """Return the plural of an English noun, by rules that cover the nouns in privopt's own messages."""
     for ending, plural_ending in _PLURAL_ENDINGS:
         if re.search(f"{ending}$", noun):
             return re.sub(f"{ending}$", plural_ending, noun)
@@ -172,7 +172,7 @@ def printable(text: str) -> str:
 
 
 _ADDRESS = re.compile(r"\s*<[^<>]* at 0x[0-9a-fA-F]+>")
-"""The representation of an object by its address, such as ``<_io.BytesIO object at 0x7f2389810b30>``."""
+"""Matches the text that Python shows for an object by its address, ``<_io.BytesIO object at 0x7f2389810b30>``."""
 
 
 def reason_of(error: BaseException) -> str:
@@ -201,7 +201,7 @@ class InputError(PrivoptError):
     """Invalid input. The message has one line for every fault.
 
     Attributes:
-        faults: The faults.
+        faults: The faults, in the order of the message's lines.
     """
 
     exit_code = 2
@@ -217,11 +217,11 @@ class InputError(PrivoptError):
 
 
 MOST_FAULTS: Final = 20
-"""The largest number of faults of a file that are listed; the rest are counted."""
+"""The largest number of faults in a file that are listed; the rest are counted."""
 
 
 class Faults:
-    """A collection of the faults of a file, of which the first :data:`MOST_FAULTS` are listed and the others counted.
+    """A collection of faults in a file, of which the first :data:`MOST_FAULTS` are listed and the others counted.
 
     >>> faults = Faults()
     >>> faults.add_rows("a.csv", "clients", [0, 3], "-1 7 7 -2".split().__getitem__, "a whole number of at least 0")
@@ -257,7 +257,7 @@ class Faults:
         Args:
             file: The name of the file.
             column: The name of the column.
-            rows: The numbers of the faulty rows.
+            rows: The indices of the faulty rows.
             actual_of: A function that returns the value of a row. It is called only for listed rows.
             expectation: The expected value, in words.
         """
@@ -342,14 +342,14 @@ def check_number(name: str, value: object, expectation: str, *, minimum: float =
 
 
 class BudgetSpentError(UsageError):
-    """A ledger's limit does not allow a report. Nothing was charged, and nothing may be drawn."""
+    """A ledger's limit does not allow a report. Nothing was charged, so nothing may be drawn."""
 
 
 class UnknownNameError(UsageError):
     """A name is unknown. The message suggests similar names or lists the known ones.
 
     Attributes:
-        kind, name, known, is_secret: The arguments, with the known names sorted.
+        kind, name, known, is_secret: The constructor's arguments, with the known names sorted.
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, is_secret: bool = False) -> None:
@@ -390,7 +390,7 @@ class RegistryError(PrivoptError):
 
 
 class ModelError(PrivoptError):
-    """The DSL cannot accept a model. The message names the family, index and term."""
+    """The DSL cannot accept a model. The message names the constraint family, index and term."""
 
     exit_code = 2
 
@@ -412,7 +412,7 @@ class StoppedError(PrivoptError):
 
 
 class SolverError(PrivoptError):
-    """A solver died, refused its input, or returned a solution that violates the rows."""
+    """A solver died, refused its input, or returned a solution that violates the model's rows."""
 
 
 class SolverDiedError(SolverError):

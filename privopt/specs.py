@@ -51,19 +51,19 @@ GROUP: Final = "privopt"
 """The name of the entry-point group and of the pluggy project."""
 
 NOTHING: Final = "none"
-"""The notion of methods without a guarantee, which need ``--allow-unsafe``."""
+"""The name of the notion for methods without a guarantee, which need ``--allow-unsafe``."""
 
 hookspec = pluggy.HookspecMarker(GROUP)
-"""The decorator of the hooks that privopt calls (:class:`Hooks`)."""
+"""The decorator for the hooks that privopt calls (:class:`Hooks`)."""
 
 hookimpl = pluggy.HookimplMarker(GROUP)
-"""The decorator of the functions by which a plugin implements hooks."""
+"""The decorator for the functions with which a plugin implements hooks."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-"""The pattern of names: lower-case words and digits, joined by hyphens."""
+"""The pattern for names: lower-case words and digits, joined by hyphens."""
 
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""The pattern of import paths such as ``package.module:Class``."""
+"""The pattern for import paths such as ``package.module:Class``."""
 
 
 def _name(instance: object, attribute: Attribute[str], value: str) -> None:
@@ -86,7 +86,7 @@ def _target(instance: object, attribute: Attribute[str], value: str) -> None:
 
 @frozen(kw_only=True)
 class MethodSpec:
-    """A method of solving a mechanism's problems.
+    """A method for solving a mechanism's problems.
 
     >>> MethodSpec(name="benders", summary="Benders decomposition").guarantee is None
     True
@@ -123,7 +123,7 @@ class MechanismSpec:
         guarantee: The name of a registered notion of privacy, or ``"none"``.
         summary: One line for ``privopt list``.
         source: The paper that describes the mechanism.
-        methods: The methods of solving the mechanism's problems, at least one. The first is the default.
+        methods: The methods for solving the mechanism's problems, at least one. The first is the default.
         decomposes: Whether the mechanism can be solved by decomposition. If so, the name of each registered decomposer
             is a method too.
     """
@@ -190,7 +190,7 @@ class KindSpec:
 
 @frozen(kw_only=True)
 class RoleSpec:
-    """The spec of a role of registered kinds: distance, loss, notion of privacy, solver, decomposer or the like.
+    """The spec of a role that kinds can fill: distance, loss, notion of privacy, solver, decomposer or the like.
 
     >>> RoleSpec(name="sketch", base="acme.sketches:Sketch", summary="a sketch of a stream").name
     'sketch'
@@ -227,7 +227,7 @@ class CommandSpec:
         summary: A complete sentence for ``privopt --help``.
         group: The heading for the command in ``privopt --help``: one of :data:`COMMAND_GROUPS` or a plugin's own.
         example: A complete example call, for ``privopt NAME --help``.
-        page: The documentation page of the command, such as ``docs/how-to/tables.md``; a URL for plugins.
+        page: The command's documentation page, such as ``docs/how-to/tables.md``; a URL for plugins.
     """
 
     category: ClassVar[str] = "command"
@@ -272,14 +272,14 @@ class TraitSpec:
 
 @frozen(kw_only=True)
 class CheckSpec:
-    """The spec of a check in the conformance kit, either of mechanisms or of the registered kinds of a role.
+    """The spec of a check in the conformance kit, either for mechanisms or for the kinds registered for a role.
 
     Attributes:
         name: The check's name.
-        target: ``"package.module:function"``. A check of mechanisms is a function decorated with
-            :func:`privopt.testing.check`. A check of kinds takes the kind's name, an effort and a seed, and returns a
+        target: ``"package.module:function"``. A check for mechanisms is a function decorated with
+            :func:`privopt.testing.check`. A check for kinds takes the kind's name, an effort and a seed, and returns a
             :class:`privopt.testing.CheckResult`.
-        role: The role of the kinds to check; None for a check of mechanisms.
+        role: The role of the kinds to check; None for a check for mechanisms.
     """
 
     name: str = field(validator=_name)
@@ -288,19 +288,19 @@ class CheckSpec:
 
     @property
     def category(self) -> str:
-        """The category in which the check's name must be unique: checks of mechanisms, or of the role's kinds."""
+        """The category in which the check's name must be unique: checks for mechanisms, or for the role's kinds."""
         return "check" if self.role is None else f"check of each {self.role}"
 
 
 @frozen(kw_only=True)
 class TemplateSpec:
-    """The spec of a project template of ``privopt new``.
+    """The spec of a project template for ``privopt new``.
 
     Attributes:
         name: The template's name, as used with ``--kind``.
-        package: The importable package whose folder ``templates/NAME`` contains the files, with ``.txt`` appended to
+        package: The importable package whose ``templates/NAME`` folder contains the files, with ``.txt`` appended to
             their names.
-        files: The names of the files. Those that end in ``.py`` go into the project's package, the others to the top
+        files: The names of the files. Those that end in ``.py`` go into the project's package, the others into its top
             folder.
         notion: The notion of privacy that the template's mechanism claims.
         method: The name of the mechanism's only method.
@@ -323,7 +323,7 @@ Spec = MechanismSpec | KindSpec | RoleSpec | CommandSpec | NameSpec | TraitSpec 
 
 
 class Hooks:
-    """The hooks that a plugin can implement, each by a function of the same name marked with :data:`hookimpl`."""
+    """The hooks that a plugin can implement, each as a function with the same name marked with :data:`hookimpl`."""
 
     @staticmethod
     @hookspec(historic=True)
@@ -338,7 +338,7 @@ class Hooks:
     @staticmethod
     @hookspec(historic=True)
     def privopt_roles() -> Sequence[RoleSpec]:  # type: ignore[empty-body]
-        """Return the roles of kinds that this plugin registers."""
+        """Return the roles, which kinds can fill, that this plugin registers."""
 
     @staticmethod
     @hookspec(historic=True)
@@ -368,4 +368,4 @@ class Hooks:
     @staticmethod
     @hookspec
     def privopt_released(release: object, problem: object) -> None:
-        """Observe a certified release, written but not yet verified or published."""
+        """Observe a certified release that has been written but not yet verified or published."""
