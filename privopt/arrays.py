@@ -101,8 +101,8 @@ def no_doubles(numbers: NDArray[Any]) -> Bools:
 def sum_products(left: Floats, right: Floats) -> float:
     """Return the inner product of two vectors, with a rounding error that grows with the logarithm of their length.
 
-    This is preferred to ``left @ right``, which starts BLAS threads for vectors of tens of thousands of numbers, at a
-    higher cost than that of the product itself.
+    For vectors of tens of thousands of numbers, this is faster than ``left @ right``, which starts BLAS threads that
+    cost more than the product.
     """
     return float((left * right).sum())
 

@@ -3,7 +3,7 @@
 ::
 
     PrivoptError
-    ├── DoesNotHoldError      1   a checksum or claim of a folder does not hold
+    ├── DoesNotHoldError      1   a checksum or claim in a folder does not hold
     ├── InputError            2   the user's input has faults: one line each, reported together
     ├── UsageError            2   the arguments of a command or call are invalid
     │   ├── BudgetSpentError  2   a ledger's limit would be exceeded: nothing is charged or drawn
@@ -402,7 +402,7 @@ class InfeasibleError(PrivoptError):
 
 
 class UnboundedError(PrivoptError):
-    """The objective has no bound."""
+    """The objective is unbounded."""
 
     exit_code = 3
 

@@ -241,7 +241,7 @@ class CommandSpec:
 
 @frozen(kw_only=True)
 class NameSpec:
-    """The spec of a name that a plugin adds to the Python package ``privopt``.
+    """The spec of a name that a plugin adds to the ``privopt`` Python package.
 
     Attributes:
         name: The name, available as ``privopt.NAME``.
@@ -348,7 +348,7 @@ class Hooks:
     @staticmethod
     @hookspec(historic=True)
     def privopt_names() -> Sequence[NameSpec]:  # type: ignore[empty-body]
-        """Return the names that this plugin adds to the Python package ``privopt``."""
+        """Return the names that this plugin adds to the ``privopt`` Python package."""
 
     @staticmethod
     @hookspec(historic=True)

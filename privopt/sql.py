@@ -35,7 +35,7 @@ def register(
 
     A report is drawn separately for each row that a query selects, because the function is registered as having side
     effects. A view draws again at each query; a table that was created from reports does not. Only the owner of the
-    data should be able to call the function: anyone who can write queries can average many reports of the same row.
+    data should be able to call the function: anyone who can write queries can average many reports for the same row.
 
     Args:
         connection: The connection to DuckDB.

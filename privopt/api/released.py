@@ -311,7 +311,7 @@ class OpenRelease:
             gap: The gap to the maximum of the objective, per report, at which the search ends; see :class:`Estimate`.
             intervals: ``"finite-sample"`` intervals hold simultaneously and for any number of reports; ``"asymptotic"``
                 intervals hold separately and for many reports; ``"smooth"`` intervals hold simultaneously and for many
-                reports if shares are smooth over the map, which a :class:`PrivoptWarning` says.
+                reports if shares are smooth over the map, a condition that a :class:`PrivoptWarning` states.
             resolution: The resolution of smooth shares, in the unit of distance; 0 for the maximum over all
                 distributions. The default for more than 300 records, and for smooth intervals, is as fine as the
                 reports support.

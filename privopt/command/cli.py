@@ -1,4 +1,4 @@
-"""The command line. Commands, options and exit codes are those of docs/reference/command-line.md.
+"""The command line. docs/reference/command-line.md describes its commands, options and exit codes.
 
 Nothing heavy is imported here: each command imports what it needs, so ``privopt list`` stays fast.
 """

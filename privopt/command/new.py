@@ -1,4 +1,4 @@
-"""``privopt new``: write a plugin project whose tests pass as generated, from templates that plugins can add."""
+"""The ``privopt new`` command, which writes a plugin project, whose tests pass as generated, from a template."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         The project's folder.
 
     Raises:
-        UsageError: The kind or the folder ``into`` does not exist, ``into``/``name`` exists already, or the name is
+        UsageError: The kind or the ``into`` folder does not exist, ``into``/``name`` exists already, or the name is
             invalid for a distribution, a mechanism or a package, or in use, for example by an installed package.
     """
     templates = registry().of("template")

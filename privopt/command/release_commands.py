@@ -64,7 +64,7 @@ def sample(
     subject: str | None,
     key: Path | None,
 ) -> None:
-    """Draw outputs for one secret, one a line, from the operating system's entropy."""
+    """Draw outputs for one secret, one per line, from the operating system's entropy."""
     # The docstring is the text of --help. The secret is the id of a record, a position ``at`` in degrees, or ``xy`` in
     # km; ``key`` is the file with the key under which the ledger hashes subjects. The secret must not show in any
     # message, and nothing may be drawn before it is charged.
@@ -165,7 +165,7 @@ def audit(folder: Path, over_time: int | None, as_json: bool, quiet: bool) -> No
 @QUIET
 @handle_errors
 def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool, as_json: bool, quiet: bool) -> None:
-    """Write DIR/report.html: one file, works offline."""
+    """Write DIR/report.html, one file that works offline."""
     # The docstring is the text of --help. ``figures`` is a folder and ``geo`` a file, both to be written.
     from privopt.report.write_report import write_figures, write_geo, write_report
 
@@ -187,7 +187,7 @@ def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool, as
 @QUIET
 @handle_errors
 def sign(folder: Path, key: Path, force: bool, quiet: bool) -> None:
-    """Sign a verified folder with an OpenSSH key: DIR/SHA256SUMS.sig, by ssh-keygen -Y sign."""
+    """Sign a verified folder with an OpenSSH key, writing the signature to DIR/SHA256SUMS.sig."""
     # The docstring is the text of --help. ``key`` is the file of the private key, or of a public one in the agent.
     from privopt.run.signatures import sign as run
 

@@ -24,7 +24,7 @@ STICKY: Final = "sticky"
 
 
 REPORT: Final = "report"
-"""The name of the column of reports, with which the names of the columns for their coordinates begin."""
+"""The name of the column with the reports, which is also the prefix of the names of their coordinate columns."""
 
 
 KEPT: Final = "kept"

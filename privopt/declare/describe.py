@@ -1,4 +1,4 @@
-"""The rows that ``privopt describe`` shows, one for each key of a problem class."""
+"""The rows that ``privopt describe`` shows, one for each key in a problem class."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Takes = Callable[[str, str], bool]
 
 
 def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, name: True) -> list[KeyRow]:
-    """Return one row for each key of a problem class, in order. A table has a row of its own, followed by its keys.
+    """Return one row for each key in a problem class, in order. A table has its own row, followed by its keys.
 
     Args:
         cls: The problem class.

@@ -28,7 +28,7 @@ MAX_NAME: Final = 100
 """The longest column name, in characters, that messages quote. A header with a longer one may be a row of data."""
 
 MAX_HEADER: Final = 1 << 20
-"""The number of bytes at the start of a file that are searched for the end of the header."""
+"""The largest number of bytes, from the start of a file, that are searched for the end of the header."""
 
 NO_HEADER: Final = "a first row that looks like data, not like a header"
 """The text that replaces, in messages, column names that may be secret data."""

@@ -315,7 +315,7 @@ def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id", *, is_sec
 
     Args:
         file: The name of the file, for faults.
-        ids: (rows,) the ids.
+        ids: The ids, (rows,).
         column: The name of the id column, for faults.
         is_secret: Whether the file is secret.
     """
@@ -336,7 +336,7 @@ def check_ids(
 
     Args:
         file: The file that contains the ids, for faults.
-        ids: (rows,) the ids to find.
+        ids: The ids to find, (rows,).
         known_ids: The known ids, without repetitions.
         column: The name of the id column, for faults.
         expectation: The expected id in words, for faults.
@@ -447,7 +447,7 @@ def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
 
     Args:
         file: The file, for faults.
-        table_ids: (rows,) the ids of the table.
+        table_ids: The ids in the table, (rows,).
         ids: The ids of all records.
 
     Raises:

@@ -37,7 +37,7 @@ UNKNOWN_KEY: Final = "an unknown key"
 
 @frozen
 class _Scope:
-    """The rules by which the file names of one problem are resolved and its files opened.
+    """The rules for resolving the file names in one problem and for opening its files.
 
     Attributes:
         base: The folder of the problem file.
@@ -184,7 +184,7 @@ def _read_folder(value: Any) -> Folder:
 
 
 def _is_within(base: Path, name: str) -> bool:
-    """Return whether a name leads to a path inside the folder ``base`` once links are resolved."""
+    """Return whether a name leads to a path inside the ``base`` folder once links are resolved."""
     # Absolute names and ".." are refused even if they would lead back into the folder.
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
@@ -261,7 +261,7 @@ def _read_table(value: Any, cls: Any) -> Any:
 
     Args:
         value: The table.
-        cls: The class.
+        cls: The class to create an instance of.
 
     Raises:
         RefusedValueError: The value is not a table.
@@ -506,7 +506,7 @@ def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
     """Return an instance of a class declared with :func:`key`, created from TOML or JSON data.
 
     Args:
-        cls: The class.
+        cls: The class to create an instance of.
         data: The values by key.
         file: The name of the file from which the data come, for faults.
 

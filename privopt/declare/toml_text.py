@@ -126,7 +126,7 @@ _ASSIGNMENT: Final = re.compile(r"^\s*([^=#\s\[][^=#]*?)\s*=")
 
 
 def find_line(text: str, key: str) -> int | None:
-    """Return the number of the line in a TOML text that assigns a key or opens a table; None if it is uncertain.
+    """Return the line number at which a TOML text assigns a key or opens a table; None if it is uncertain.
 
     ``tomllib`` keeps no positions, so this function searches the lines of the text. A key inside a multi-line string
     could be mistaken for the key, so a line is returned only if it is the only match. A key in an inline table is

@@ -1,6 +1,6 @@
 """Deadlines as time scopes in a context variable, shared by all threads and worker processes inside a scope.
 
-A time scope is a block of code with a deadline of its own, opened by ``with limit(seconds)``. Functions inside, at any
+A time scope is a block of code with its own deadline, opened by ``with limit(seconds)``. Functions inside, at any
 depth, ask :func:`clock` how much time is left, or call :meth:`~Clock.check`, so that no function takes a deadline as an
 argument. The pattern is that of cancel scopes in trio and anyio (``move_on_after``), without tasks: a scope swallows
 the error raised at its own deadline and passes on that of an outer scope.

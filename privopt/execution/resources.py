@@ -56,7 +56,7 @@ def _free_bytes() -> int:
 
 
 def _bytes_under_rlimits() -> int:
-    """Return the bytes that ulimit still permits: the lesser of its address space (-v) and private memory (-d)."""
+    """Return the bytes that ulimit still permits, the lesser of what is left of address space and private memory."""
     try:
         fields = [int(field) * PAGE for field in (_PROC / "self/statm").read_text().split()]
     except OSError:  # not Linux: the peak of the resident set stands for both sizes, which may be larger

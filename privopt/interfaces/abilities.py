@@ -199,13 +199,13 @@ class CopiesFiles(Protocol):
 
 @runtime_checkable
 class Reopens(Protocol[D]):
-    """Reads the problem and the release of a folder in one step.
+    """Reads the problem and the release in a folder in one step.
 
     Without this ability, the problem is loaded first and the release is read afterwards.
     """
 
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[Any, Any]:
-        """Return the problem and the release of a folder, read from the files in the folder alone.
+        """Return the problem and the release in a folder, read from the folder's own files alone.
 
         Args:
             declared: The declared problem, as passed to :meth:`Mechanism.load`. Its secret files are absent.
@@ -264,7 +264,7 @@ class BoundsChosen(Protocol[P]):
     """
 
     def bound_over(self, problem: P, folder: Path) -> str | None:
-        """Return ``objective.bound_over``, read from the files of DIR; None if no outputs were chosen."""
+        """Return ``objective.bound_over``, read from the files in DIR; None if no outputs were chosen."""
 
 
 @runtime_checkable
@@ -550,7 +550,7 @@ def solves_program(mechanism: object) -> bool:
 
 
 def reopen(mechanism: Mechanism[Any, Any], declared: object, file: str, folder: Path) -> tuple[Any, Release]:
-    """Return the problem and the release of a folder, read from the files in the folder alone.
+    """Return the problem and the release in a folder, read from the folder's own files alone.
 
     If the mechanism lacks the :class:`Reopens` ability, the problem is loaded first and the release is read afterwards.
 

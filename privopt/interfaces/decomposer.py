@@ -1,4 +1,4 @@
-"""The interface of decomposers, which solve a compiled model by splitting it into a master problem and blocks.
+"""The interface for decomposers, which solve a compiled model by splitting it into a master problem and blocks.
 
 :mod:`privopt.decompose` implements one (Benders decomposition).
 """
@@ -46,7 +46,7 @@ class Decomposed:
 class Decomposer(ABC):
     """Solves a compiled model by splitting it into a master problem and blocks.
 
-    A decomposer is registered as a kind of role ``"decomposer"`` and created without arguments. Its name becomes a
+    A decomposer is registered as a kind for the ``"decomposer"`` role and created without arguments. Its name becomes a
     method of every mechanism that can be decomposed (:attr:`privopt.specs.MechanismSpec.decomposes`).
     """
 

@@ -19,7 +19,7 @@ Errors = Mapping[Fraction, tuple[float, ...]]
 
 @frozen(kw_only=True)
 class Plan:
-    """The expected errors of a method, for several budgets and each part of the release.
+    """The errors to expect from a method, for several budgets and each part of the release.
 
     >>> plan = Plan(
     ...     method="noisy", budget="epsilon", unit="people", basis="the noise's own spread", parts=("all places",),

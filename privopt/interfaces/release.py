@@ -1,4 +1,4 @@
-"""The abstract classes of releases, of privacy constraints that certify them, and of utility losses.
+"""The abstract classes for releases, for the privacy constraints that certify them, and for utility losses.
 
 A plugin subclasses :class:`Release`, :class:`PrivacyConstraint` and :class:`UtilityLoss`, and its
 :class:`~privopt.interfaces.mechanism.Mechanism` returns them.
@@ -28,7 +28,7 @@ class Release(ABC):
     """The published result of a mechanism, which can be written, read back and perhaps sampled."""
 
     artefact: ClassVar[str] = ""
-    """The name of the archive (.npz) with the array ``weights``; empty for releases without weights."""
+    """The name of the archive (.npz) that contains the ``weights`` array; empty for releases without weights."""
 
     private_folder: ClassVar[bool] = False
     """Whether the whole folder DIR is readable by its owner only (mode 0700)."""
@@ -88,7 +88,7 @@ class Shift:
 class PrivacyConstraint(ABC, Generic[R_contra]):
     """A notion of privacy, which adds its rows to a model, certifies releases and states its promise in words.
 
-    A notion is registered as a kind of role ``"notion"`` (:class:`privopt.specs.KindSpec`) under the name that
+    A notion is registered as a kind for the ``"notion"`` role (:class:`privopt.specs.KindSpec`) under the name that
     :attr:`Guarantee.kind` states.
 
     Attributes:

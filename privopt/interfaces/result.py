@@ -1,6 +1,6 @@
 """The content of result.json as classes: guarantee (the claim), certificate (the check), objective and provenance.
 
-Attribute names are keys of the file and therefore part of its format (docs/reference/files.md).
+Attribute names are keys in the file and therefore part of its format (docs/reference/files.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from privopt.declare.toml_text import exact_text
 from privopt.errors import number_of
 
 AGAIN: Final = "A second release of the same secret: it spends epsilon again."
-"""A limitation of every notion, as a line in a report."""
+"""A line in reports that states a limitation of every notion."""
 
 SEEDED: Final = "seeded, not private"
 """The mark for releases whose noise came from a seed."""
@@ -208,7 +208,7 @@ class Plugin:
 
 @frozen(kw_only=True)
 class ProblemFile:
-    """The problem file in ``problem/``."""
+    """The name and checksum of the problem file in ``problem/``."""
 
     file: str = key(help="its name")
     sha256: str = key(help="its SHA-256")
@@ -216,7 +216,7 @@ class ProblemFile:
 
 @frozen(kw_only=True)
 class RunOptions:
-    """The options of the run."""
+    """The options with which the run was started."""
 
     method: str = key(help="name of a method")
     gap: float = key(help="a number above 0 and below 1", check=share)

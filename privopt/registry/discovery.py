@@ -101,7 +101,7 @@ class _PluginLoader:
         return [spec for specs in self.specs_by_hook.values() for spec in specs]
 
     def _check_hooks(self, plugin: object) -> None:
-        """Raise _UnfitError if one of the plugin's hooks returned None, or lacks the mark ``@hookimpl``.
+        """Raise _UnfitError if one of the plugin's hooks returned None, or lacks the ``@hookimpl`` mark.
 
         pluggy would ignore such a hook silently, and its author would not learn why it has no effect.
         """

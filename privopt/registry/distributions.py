@@ -135,7 +135,7 @@ def skip_damaged_distributions() -> None:
 
 
 def _read_damaged_as_empty(distribution_class: type) -> None:
-    """Replace the property ``entry_points`` of a class with one that returns no entry points if reading fails."""
+    """Replace a class's ``entry_points`` property with one that returns no entry points if reading fails."""
     read = vars(distribution_class)["entry_points"].fget
 
     def entry_points(self: Distribution) -> EntryPoints:

@@ -102,7 +102,7 @@ class Entry(Generic[S]):
         return f"{self.plugin} {self.version} ({target})"
 
     def import_target(self, base: str | None = None) -> object:
-        """Import the target of the spec.
+        """Import the spec's target and return it.
 
         Args:
             base: ``"package.module:Class"`` of the required base class; None for any object.
@@ -203,9 +203,10 @@ class Registry:
     """The installed mechanisms, kinds, commands and other entries.
 
     Attributes:
-        entries: The entries by category and name, those of the core first. Categories are ``"mechanism"``, the roles of
-            kinds (``"notion"``, ``"solver"``, ...), ``"role"``, ``"command"``, ``"name"`` (of the package ``privopt``),
-            ``"template"`` (of ``privopt new``), ``"trait"`` or ``"check"`` (of the kit), ``"check of each ROLE"``.
+        entries: The entries by category and name, the core's first. Categories are ``"mechanism"``, the roles that
+            kinds fill (``"notion"``, ``"solver"``, ...), ``"role"``, ``"command"``, ``"name"`` (in the ``privopt``
+            package), ``"template"`` (for ``privopt new``), ``"trait"`` or ``"check"`` (for the kit), and ``"check of
+            each ROLE"``.
         broken: The plugins that could not be loaded, and the names that are omitted.
         observers: The implementations of the ``privopt_released`` hook.
         handle_hook: pluggy's caller for the ``privopt_handle`` hook; None if no plugins are loaded.

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, distribution, requires
 from typing import Final
 
 CORE: Final = "privopt-core"
-"""The distribution that contains the package ``privopt``."""
+"""The distribution that contains the ``privopt`` package."""
 INSTALL_ALL: Final = "pip install privopt"
 """The command that installs the core and all distributions of the project."""
 EXTRA: Final = "all"

@@ -102,7 +102,7 @@ def _distances_from(channel: Channel, row: int, *, per_distance: bool) -> Floats
 
     Args:
         channel: The channel, with distances if ``per_distance``.
-        row: The row of the secret.
+        row: The secret's row index.
         per_distance: Whether the claim is per unit of distance; otherwise every distance counts as 1.
     """
     if not per_distance or channel.distances is None:
@@ -149,7 +149,7 @@ def _attack_by_sampling(
     Args:
         channel: The channel, for the names of secrets and reports.
         release: The release, which draws the reports.
-        pair: The rows of the two secrets.
+        pair: The row indices of the two secrets.
         per_distance: Whether the claim is per unit of distance.
     """
     # A release that does not override the method of the base class cannot be sampled.

@@ -30,7 +30,7 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
 
     Args:
         folder: The release folder.
-        over_time: The largest number of reports about one place in attacks over time. If None, the key ``over_time`` is
+        over_time: The largest number of reports about one place in attacks over time. If None, the ``over_time`` key is
             omitted.
         progress: A function that is called with the name of each step.
 
@@ -77,7 +77,7 @@ _TITLES: Final = {
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the figures of an audit as text, with a last line that names the figures that do not apply."""
+    """Return the figures from an audit as text, with a last line that names the figures that do not apply."""
     titles = {name: _TITLES.get(name, name.replace("_", " ")) for name in figures}
     lines = [
         f"{titles[name]:<30}{line}"
@@ -98,7 +98,7 @@ def _format_lines(value: object, *, split: bool = False) -> list[str]:
 
     Args:
         value: The figure.
-        split: Whether inner mappings get lines of their own in any case, as they do inside a figure that is split.
+        split: Whether inner mappings get their own lines in any case, as they do inside a figure that is split.
     """
     inner = value if isinstance(value, Mapping) else {}
     tables = {name: item for name, item in inner.items() if isinstance(item, Mapping)}

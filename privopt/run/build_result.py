@@ -304,7 +304,7 @@ def _is_close(claimed_value: object, expected_value: object, tolerance: float) -
     """Return whether two values of a JSON document agree.
 
     If either value is a float, two numbers agree within the relative tolerance. Otherwise the values must be equal and
-    of the same type.
+    have the same type.
 
     Args:
         claimed_value, expected_value: The two values, which must not both be mappings or lists of equal length.

@@ -126,7 +126,7 @@ def remembering() -> Iterator[None]:
 
 
 def facts() -> dict[bytes, Any] | None:
-    """Return the cache of measured results, by :func:`content_key`; None outside a :func:`remembering` block."""
+    """Return the cache, which maps content keys to measured results; None outside a :func:`remembering` block."""
     return _FACTS.get()
 
 

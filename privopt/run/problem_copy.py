@@ -45,7 +45,7 @@ class ProblemCopy:
     A file outside the problem's folder is copied to ``external/``, and its path in the copied problem file is changed
     accordingly.
 
-    All mappings have the same keys: the paths of the copied files in ``problem/``, with slashes.
+    All mappings are keyed by the path of a copied file in ``problem/``, with slashes.
 
     Attributes:
         name: The name of the problem file.
@@ -223,7 +223,7 @@ def _tables_as_csv(declared: AttrsInstance) -> dict[str, bytes]:
 
 
 def _file_identity(file: File) -> tuple[int, int] | str:
-    """Return a key that is equal for two names of the same file, even if one is a link.
+    """Return a key that is equal for two names that refer to the same file, even if one is a link.
 
     Comparing names would not be enough: a file that one key declares secret could be published under another key's
     public name. The returned key consists of device and inode; for a file in memory, it is the name.

@@ -32,7 +32,7 @@ def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | N
     """Verify and sign a release folder (DIR): write SHA256SUMS.sig next to SHA256SUMS, and return its path.
 
     Args:
-        folder: DIR.
+        folder: The release folder, DIR.
         key: An OpenSSH private key, or a public key if an agent holds the private one.
         force: Whether to replace an existing signature.
         progress: A function that is called with the name of each step.
@@ -62,11 +62,11 @@ def check_key(key: Path) -> None:
 
 
 def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
-    """Check the signature of a folder against a list of allowed signers, and return the updated verdict.
+    """Check the signature on a folder against a list of allowed signers, and return the updated verdict.
 
     Args:
         verdict: The verdict of ``verify`` on the folder.
-        folder: DIR.
+        folder: The release folder, DIR.
         allowed: The file of allowed signers in ``ssh-keygen``'s format, which has lines of the form ``NAME KEYTYPE
             KEY``.
 

@@ -37,7 +37,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         options: Method, limits, seed and other options; None for the defaults.
 
     Raises:
-        PrivoptError: The run failed and nothing was written. The error's ``exit_code`` is that of the command.
+        PrivoptError: The run failed and nothing was written. The error's ``exit_code`` is the command's exit code.
     """
     with _open_run(name, out, options or Options()) as run:
         expectation = "a problem file in TOML"

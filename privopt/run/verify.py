@@ -4,9 +4,9 @@
 the outcome with the claims leaf by leaf, so that no figure is accepted merely because result.json states it.
 
 Verdicts are cached, so that a folder is not verified again on every use. Each verdict is a small file in the user's
-cache folder. The name of the file is the SHA-256 of everything that the verdict depends on: the checksum files of DIR,
-which the caller has compared with the other files, and the versions of privopt and its plugins. A changed folder or an
-update therefore leads to a new verification. No file inside DIR can claim a verdict.
+cache folder. The file's name is the SHA-256 of everything that the verdict depends on: the checksum files of DIR, which
+the caller has compared with the other files, and the versions of privopt and its plugins. A changed folder or an update
+therefore leads to a new verification. No file inside DIR can claim a verdict.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether all checksums and claims of DIR hold. This can be true of a folder that claims no guarantee."""
+        """Whether all checksums and claims in DIR hold. They can also hold in a folder that claims no guarantee."""
         return self.verdict is not None
 
     def __repr__(self) -> str:

@@ -146,14 +146,14 @@ class Offers(Generic[C, P]):
         """Offer a candidate, a bound, or both, from any thread.
 
         Args:
-            origin: Name of the method. The best offer of each method is stored, so a wrong offer does not displace
+            origin: Name of the method. The best offer from each method is stored, so a wrong offer does not displace
                 another method's.
             candidate: A candidate that is not changed afterwards, or a :class:`Later` that computes one.
             value: The candidate's value as the method knows it. It only decides which candidate is certified next.
             bound: A bound as the method knows it. ``proof`` is evaluated before any bound is stated.
             proof: The data that prove the bound, or a :class:`Later` that computes them.
             firm: False for a candidate from a relaxation, whose value rises when it is repaired. Such an offer does not
-                count towards the gap, and any firm offer of the same origin replaces it.
+                count towards the gap, and any firm offer from the same origin replaces it.
 
         Raises:
             OutOfTime: The time is over. The offer was stored nevertheless.
@@ -194,7 +194,7 @@ class Offers(Generic[C, P]):
         """Return a view of this search for a smaller problem.
 
         Args:
-            name: Origin of all offers of the view; ``""`` keeps the origin of each.
+            name: Origin of all offers made to the view; ``""`` keeps each offer's own origin.
             candidate: Lifts a candidate of the smaller problem to the whole problem; None if the whole problem needs
                 none.
             proof: Lifts the data that prove a bound; None if the bounds do not hold for the whole problem.
@@ -227,7 +227,7 @@ class View(Offers[C, P]):
 
         Args:
             outer: The search for the whole problem, which receives the offers.
-            name: Origin of all offers of the view; ``""`` keeps the origin of each.
+            name: Origin of all offers made to the view; ``""`` keeps each offer's own origin.
             candidate: Converts a candidate of the smaller problem to one of the whole problem; None to pass none on.
             proof: Converts the data that prove a bound; None if the bounds do not hold for the whole problem.
             firm: Whether a converted candidate keeps its promised value.

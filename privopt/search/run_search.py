@@ -32,7 +32,8 @@ MAX_CERTIFY_SHARE: Final = 0.1
 MIN_CLOSING_SECONDS: Final = 2.0
 """Seconds that proofs and further candidates may take after the search, even if its time is over."""
 MIN_GAP_GAIN: Final = 0.1
-"""A bound is proved during the search, and a candidate certified after it, if it closes this fraction of the gap."""
+"""The fraction of the gap that a bound must close to be proved during the search, or a candidate to be certified
+later."""
 
 
 def run_search(
@@ -120,8 +121,8 @@ def _certify_during(
         incumbent: The incumbent to which the search makes its offers.
         search_time: The time scope of the search, whose end must leave time for the incumbent's closing steps.
         has_limit: Whether ``search_time`` ends; without a limit the function only waits.
-        earlier_holds: The number of holds of ``search_time`` that had begun before the search, if the search must be
-            waited for until it begins one too. None if it need not be.
+        earlier_holds: If the caller must wait until the search begins a hold of its own, the number of holds on
+            ``search_time`` that had begun before the search; otherwise None.
     """
     last_time = start = search_time.now()
     cpu_start, granted_seconds = process_time(), search_time.granted_seconds
