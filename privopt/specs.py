@@ -173,7 +173,7 @@ class KindSpec:
         role: The name of a registered :class:`RoleSpec`, which states the base class of the target.
         name: The kind's name in problem files (``distance.kind``, ``utility.kind``, ``privacy.kind``) and in options
             (``--solver``, ``--method``).
-        target: ``"package.module:Class"``.
+        target: ``"package.module:Class"`` of the class that implements the kind.
         summary: One line for ``describe``.
     """
 

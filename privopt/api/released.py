@@ -55,7 +55,7 @@ FOLDER: Final = "release"
 
 
 class PrivoptWarning(UserWarning):
-    """A warning about a limitation of a valid release or protected table that users must know about."""
+    """A warning to users about a limitation of a valid release or of a protected table."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)

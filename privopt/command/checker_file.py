@@ -65,7 +65,7 @@ def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
     points = choose_points(entry_points(group=GROUP))
     for point in points.values():
         _check_owner(point)
-    # ``module:attribute`` of each part, by kind of guarantee, without extras and blanks.
+    # ``module:attribute`` for each part, by kind of guarantee, without extras and blanks.
     targets = {
         kind: f"{_match_target(point)['module']}:{_match_target(point)['attribute']}" for kind, point in points.items()
     }

@@ -198,7 +198,7 @@ def describe(mechanism: str, as_json: bool) -> None:
     loaded: Mechanism[Any, Any] = entry.load()
     # Kinds of distances, losses and so on that the mechanism does not take are left out of the keys.
     takes: dict[str, Any] = {"takes": loaded.takes} if isinstance(loaded, TakesKinds) else {}
-    # The keys of every problem file, title and purpose, come before those of the mechanism.
+    # The keys that every problem file can have (title and purpose) come before the mechanism's own.
     rows = [*describe_keys(ProblemHeading), *describe_keys(loaded.problem_class, **takes)]
     methods = []
     for method in spec.methods:
@@ -432,7 +432,7 @@ def check(
 ) -> int:
     """Run the conformance kit on an installed mechanism."""
     # The docstring is the text of --help. ``mechanism``, ``method`` (None for all) and ``only`` (none for all checks)
-    # are names, and ``seed`` is that of the problems drawn. Each result is reported on standard error at once.
+    # are names, and ``seed`` is the seed for drawing problems. Each result is reported on standard error at once.
     from privopt.registry import registry
     from privopt.testing.command import check as run
     from privopt.testing.command import judge_skips, table
@@ -489,7 +489,7 @@ def checker(out: Path, quiet: bool, force: bool) -> None:
 @handle_errors
 def new(name: str, into: Path, kind: str) -> None:
     """Write a new plugin project, whose tests pass as generated."""
-    # The docstring is the text of --help. ``name`` is that of the mechanism, and ``kind`` that of a template.
+    # The docstring is the text of --help. ``name`` is the mechanism's name, and ``kind`` the name of a template.
     from privopt.command.new import new_plugin
 
     folder = new_plugin(name, into, kind)

@@ -101,7 +101,7 @@ def estimate(
     # people whose secret it is. ``reports`` is a table, in which ``column``, ``start``, ``end`` and ``subject`` name
     # columns; ``also`` has further folders with their tables. ``groups``, ``page`` and ``geo`` are files: a group for
     # each record to read, and a report page and a map to write. ``resolution`` is in the unit of distance, and ``gap``
-    # that of the log-likelihood per report to its maximum.
+    # is the gap between the log-likelihood per report and its maximum.
     from privopt.estimate.estimate_tables import write_estimate
     from privopt.estimate.shares import EstimateOptions
 

@@ -62,7 +62,7 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         "does": template_spec.does,
         "needs": "".join(f', "{name}"' for name in template_spec.needs),
     }
-    # The template of each file, by the file's path in the project: those of every project, then those of this kind.
+    # The template of each file, by the file's path in the project: those for every project, then those for this kind.
     code, folder = f"src/{package}/", resources(template_spec.package) / "templates" / kind
     files = {
         "pyproject.toml": COMMON / "pyproject.toml.txt",

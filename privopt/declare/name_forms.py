@@ -35,7 +35,8 @@ MAX_WARNINGS: Final = 5
 _NUMBER: Final = re.compile(r"([+-]?\d+)(?:\.(\d*))?")
 """Matches a subject's name that is a number, with or without decimals."""
 _REFUSED: Final = {"Cc": "a control character", "Cs": "half a character", "Co": "private use", "Cn": "unassigned"}
-"""The Unicode categories of characters that are forbidden in subjects' names, with their names in messages."""
+"""The Unicode categories of characters that are forbidden in subjects' names, with the words that messages use for
+them."""
 
 
 def normal_form(text: str) -> str:

@@ -269,7 +269,7 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
                 f"{what} must have the same number of rows in each column, got {lengths[0]} to {lengths[-1]} rows"
             )
         return nw.from_native(pl.DataFrame(columns), eager_only=True)
-    # pandas allows column names that are not texts, and several columns of the same name.
+    # pandas allows column names that are not texts, and several columns with the same name.
     if nw.dependencies.is_pandas_dataframe(data):
         invalid_name = next((name for name in data.columns if not isinstance(name, str)), None)
         if invalid_name is not None:

@@ -173,7 +173,7 @@ def read_table(
         complete_sets = [names for names in any_of if all(name in header for name in names)]
         if len(complete_sets) != 1:
             choices = " or ".join(",".join(names) for names in any_of)
-            # In a file without a header, the first row of data is read as the header. So that of a secret file is not
+            # In a file without a header, the first row of data is read as the header, so a secret file's header is not
             # quoted.
             header_text = f"columns {list_columns(header)}" if header else "no columns"
             actual = "other columns" if file.secret else header_text
@@ -479,7 +479,7 @@ def _osmnx_roads(edges: File) -> File:
     check_column(edges.name, frame["length"], number, cell_faults)
     cell_faults.check()
     metres = plain_texts(frame["length"]).str.strip_chars().to_list()
-    # Metres are divided by 1,000 as decimals, so that the only rounding is that of the reader.
+    # Metres are divided by 1,000 as decimals, so that the only rounding is the reader's.
     km = [format(Decimal(text).scaleb(-3, Context(prec=60)), "f") for text in metres]
     text = csv_bytes(frame.select("u", "v").rename({"u": "from", "v": "to"}).with_columns(PolarsSeries("km", km)))
     if not edges.secret:

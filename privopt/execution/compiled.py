@@ -83,7 +83,7 @@ class LazyJit(Generic[P, R]):
         self._interpreted += 1  # limited, see MAX_INTERPRETED_CALLS
         _THREAD_STATE.interpreting = True  # functions that this one calls are interpreted too
         try:
-            with np.errstate(all="ignore"):  # compiled code gives no warnings of NumPy either
+            with np.errstate(all="ignore"):  # compiled code gives none of NumPy's warnings either
                 return self.py_func(*args, **kwargs)
         finally:
             _THREAD_STATE.interpreting = False
@@ -169,7 +169,7 @@ def when_compiling(notify: Callable[[str], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        # A later command of the same process may not want the sentence.
+        # A later command in the same process may not want the sentence.
         _listeners.clear()
 
 

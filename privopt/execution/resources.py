@@ -187,7 +187,7 @@ def in_threads(function: Callable[[int, int], T], count: int, *, min_span: int =
     check()
     if count < min_span or workers == 1:
         return [function(0, count)] if count else []
-    # Four spans for each thread, because spans of equal length may take different times.
+    # Four spans for each thread, because spans of equal length can take different amounts of time.
     with ThreadPoolExecutor(workers) as pool:
         futures = [
             pool.submit(copy_context().run, _call_in_time, function, start, end)

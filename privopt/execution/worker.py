@@ -99,7 +99,7 @@ class Worker:
 
         Args:
             quiet: Whether to discard the child's standard output and keep its standard error for :meth:`death`. If
-                False, both Python streams go to this process's standard error. Output of native libraries on standard
+                False, both Python streams go to this process's standard error. What native libraries print to standard
                 output is always discarded.
             module: A module that the child imports while it waits for its first task; empty for none.
 

@@ -29,7 +29,7 @@ DRAWN: Final = "that the noise was drawn, freshly and at those scales"
 _NOTIONS: Final[Mapping[str, type[PrivacyConstraint[Any]]]] = {
     notion.kind: notion for notion in (PureDP, LocalDP, ZCDP, ApproxDP)
 }
-# For each law of noise, the formula of the budget that one call spends, in words for the certificate.
+# For each law of noise, the formula for the budget that one call spends, in words for the certificate.
 _SUMS: Final = {
     "laplace": "sensitivity / scale",
     "gaussian": "squared L2 sensitivity / (2 variance)",

@@ -45,7 +45,7 @@ class Feature:
 
 @frozen(kw_only=True)
 class Layer:
-    """The map layer of a release.
+    """The map layer for a release.
 
     Attributes:
         kind: ``"geographic"`` (degrees, WGS 84) or ``"planar"``.

@@ -256,10 +256,10 @@ class Details:
 
 @frozen(kw_only=True)
 class Result:
-    """The claims of a release folder about its release: the content of ``result.json``.
+    """The claims that a release folder makes about its release, which are the content of ``result.json``.
 
-    :meth:`to_json` writes it, :func:`privopt.run.build_result.read_result` reads it back. ``verify`` recomputes every
-    figure except :attr:`time`, :attr:`solver` and ``details.told``.
+    :meth:`to_json` writes it, and :func:`privopt.run.build_result.read_result` reads it back. ``verify`` recomputes
+    every figure except :attr:`time`, :attr:`solver` and ``details.told``.
 
     Attributes:
         mechanism, method: The names of the mechanism and of its method.
@@ -268,7 +268,7 @@ class Result:
         problem: The problem file.
         seed: The seed of the run, even if no noise was drawn from it; None if no seed was given.
         asked: The options of the run.
-        guarantee, objective, certificate: The claim, the loss and the check of the release.
+        guarantee, objective, certificate: The release's claim, its loss and the record of its check.
         time: The seconds that each phase took.
         solver: The name and version of the solver, and the path that the search took.
         details: Additional figures from the mechanism.
@@ -324,6 +324,6 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document, with keys in the order in which they are written."""
-        # ``status`` is derived and not a field; it is inserted after ``seed``.
+        # ``status`` is derived rather than a field; it is inserted after ``seed``.
         leading_keys = dict.fromkeys(("mechanism", "method", "plugin", "privopt", "problem", "seed", "status"))
         return leading_keys | document(self) | {"status": self.status, "guarantee": self.guarantee.to_json()}

@@ -235,7 +235,7 @@ def _add_decomposers(spec: MechanismSpec, decomposers: Iterable[KindSpec]) -> Me
         return spec
     method_names = {method.name for method in spec.methods}
     added = [kind for kind in decomposers if kind.name not in method_names]
-    # A decomposer has no gap of its own, so a run stops at the gap of the default method.
+    # A decomposer has no default gap, so a run stops at the default method's gap.
     methods = (MethodSpec(name=kind.name, summary=kind.summary, gap=spec.default.gap) for kind in added)
     return evolve(spec, methods=(*spec.methods, *methods))
 

@@ -260,7 +260,7 @@ def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
     """
     if not fault.actual.startswith(UNKNOWN_KEY):
         return fault
-    # Only mechanisms of the same package are loaded: importing every plugin to explain one key would take seconds.
+    # Only mechanisms from the same package are loaded: importing every plugin to explain one key would take seconds.
     package = type(mechanism).__module__.partition(".")[0]
     takers = [
         name

@@ -181,7 +181,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         self._tried_values: dict[str, float] = {}
         self._offer_counts: dict[str, int] = {}
         self._start_time = self.scope.now()
-        # What the progress display shows: method and number of its offers, and the closing step that is running.
+        # What the progress display shows: a method, how many offers it has made, and the closing step that is running.
         self._last_offer, self._running_step = ("", 0), ""
         self._trajectory: list[tuple[float, float, float]] = []
 

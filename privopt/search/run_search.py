@@ -26,7 +26,8 @@ MAX_HELD_FACTOR: Final = 2.0
 """The CPU time since the search began after which held work is abandoned, as a multiple of the granted time.
 """
 HELD_PROOF_FACTOR: Final = 5.0
-"""Multiple of the granted time that the last proof may take if the search began with work that is known to be short."""
+"""How long the last proof may take if the search began with work known to be short, as a multiple of the granted
+time."""
 MAX_CERTIFY_SHARE: Final = 0.1
 """Largest fraction of the time that is spent on certifying and proving during the search."""
 MIN_CLOSING_SECONDS: Final = 2.0
@@ -74,7 +75,7 @@ def run_search(
         # These offers are certified even if the search finds nothing, so that there is a release to publish.
         for make_offer in first_offers:
             make_offer()
-        # Work may have been held before the search, such as the building of its data.
+        # Work may have been held before the search, such as building its data.
         earlier_holds = search_time.begun_holds if begins_held else None
         # A search may return quietly when its time is over, so the call returns whether there was time left.
         call = DaemonCall(lambda: (search(), clock().left > 0.0)[1], within=scope)
