@@ -1,7 +1,7 @@
 """The modelling language: models are written as sympy formulas and compiled to arrays.
 
-Names are imported when they are first used, so that the solvers' processes, which need only the compiled forms and the
-row scaling, do not load sympy.
+Names are imported on first use. Solver processes, which need only the compiled forms and the row scaling, therefore do
+not load sympy.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 _WITHOUT_SYMPY = ("privopt.dsl.form", "privopt.dsl.model_files", "privopt.dsl.sets", "privopt.dsl.solution")
-"""The modules that need only arrays."""
+"""The modules that work on arrays alone and can be imported without sympy."""
 _HOMES = {
     "privopt.dsl.extrema": ("maximum", "minimum"),
     "privopt.dsl.form": ("FamilyBlock", "StandardForm", "VariableBlock"),
@@ -61,12 +61,12 @@ _HOMES = {
     "privopt.dsl.symbols": ("Index", "Param"),
     "privopt.dsl.variables": ("Variable",),
 }
-"""The names of ``__all__``, by the module that defines them."""
+"""The names in ``__all__``, keyed by the module that defines them."""
 
 
 # not lazy-loader: docs/adr/0008
 def __getattr__(name: str) -> Any:
-    """Import a name of ``__all__`` from its module when it is first used."""
+    """Import a name in ``__all__`` from the module that defines it, on first use."""
     for home, names in _HOMES.items():
         if name in names:
             if home not in _WITHOUT_SYMPY:

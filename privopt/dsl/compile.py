@@ -1,7 +1,7 @@
-"""Compile families of constraints to sparse rows of a ``StandardForm``.
+"""Compile constraint families to the sparse rows of a ``StandardForm``.
 
-Each family becomes one CSR block. Its index tuples are expanded to arrays of positions (by repeat and tile, like a join
-of tables), and NumPy evaluates the coefficients on these arrays. No Python loop runs over rows.
+Each family becomes one CSR block. Its index tuples are expanded to arrays of positions (with repeat and tile, like a
+table join), and NumPy evaluates the coefficients on these arrays. No Python loop runs over rows.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
 RowsKey = tuple[object, ...]
-"""The number of columns and the revisions of the parameters that the rows of a family depend on. If the formula and the
-bounds are unchanged, equal keys mean equal rows."""
+"""What a family's rows depend on apart from its formula and the bounds: the number of columns, where its variables
+start, and its parameters with their revisions. If formula and bounds are unchanged, equal keys mean equal rows."""
 
 
 @define(eq=False)
 class CompiledParts:
-    """The results of a model's last compilation, from which the next one takes unchanged rows.
+    """The results of a model's last compilation, from which the next one reuses unchanged rows.
 
     Attributes:
         coefficients: The NumPy functions that the model's symbolic coefficients were converted to.
         form: The last compiled form; None before the first compilation.
-        objective: The terms of the objective that was compiled.
-        keys: For each family name, the family that was compiled and its key; None if it must be compiled every time.
+        objective: The terms of the compiled objective.
+        keys: For each family name, the compiled family and its key. The key is None if the family must be compiled
+            every time.
     """
 
     coefficients: Coefficients = field(factory=Coefficients)
@@ -46,11 +47,11 @@ class CompiledParts:
     keys: dict[str, tuple[Family | Block, RowsKey | None]] = field(factory=dict)
 
     def drop_old_coefficients(self, families: Sequence[Family | Block], objective: Sequence[Term]) -> None:
-        """Drop the functions of families and objectives that the model no longer has, to free their memory.
+        """Drop the functions that belong to families and objectives no longer in the model, to free their memory.
 
         Args:
-            families: All families of the model as it is now.
-            objective: The terms of its objective.
+            families: All current families of the model.
+            objective: The terms of its current objective.
         """
         current = {id(family) for family in families}
         for family, _ in self.keys.values():
@@ -73,16 +74,16 @@ def compile_model(
 
     Args:
         variables: All variables, in the order of their columns.
-        families: Families of constraints, and blocks of ready rows; their rows follow one another in this order.
-        objective: Terms of the objective; their sum is optimised.
+        families: Constraint families, and blocks of ready-made rows, in the order in which their rows are stacked.
+        objective: The terms whose sum is optimised.
         sense: Whether the objective is minimised or maximised.
-        parts: The results of the model's last compilation; they are updated. Only families whose formula, parameters or
-            bounds have changed since are compiled again. None to compile all families.
-        quadratic: Quadratic terms of the objective.
+        parts: The results of the model's last compilation, which are updated in place. Only families whose formula,
+            parameters or bounds have changed since are compiled again. None to compile all families.
+        quadratic: Quadratic terms in the objective, if any.
 
     Raises:
-        ModelError: A number is not finite, a privacy row or a big-M cannot be stated, or a quadratic objective has the
-            wrong curvature.
+        ModelError: A coefficient is not finite, bounds cross, a privacy row or a big-M row cannot be stated, or a
+            quadratic objective has the wrong curvature.
     """
     parts = CompiledParts() if parts is None else parts
     n = sum(v.size for v in variables)
@@ -121,7 +122,7 @@ def compile_model(
             lowest = np.where(integrality == SEMICONTINUOUS, 0.0, col_lower)
             rows = _compile_family(family, n, lowest, col_upper, parts.coefficients)
         count = rows.matrix.shape[0]
-        # Each family numbers its rows from 0. Here they get their numbers among all rows.
+        # Each family counts its rows from 0. Here they get their positions among all rows.
         rows_of_families.append(evolve(rows, block=evolve(rows.block, start=start, stop=start + count)))
         start += count
         keys[family.name] = (family, key)
@@ -151,12 +152,12 @@ def compile_model(
 
 
 def _domain_code(variable: Variable) -> int:
-    """Return the code of a variable's columns in ``StandardForm.integrality``."""
+    """Return the code that a variable's columns get in ``StandardForm.integrality``."""
     return SEMICONTINUOUS if variable.kind == "semicontinuous" else int(variable.integer)
 
 
 def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
-    """Return the key of a family in a model of ``n`` columns, or None if its rows must be compiled every time."""
+    """Return a family's key in a model with ``n`` columns, or None if its rows must be compiled every time."""
     if isinstance(family, Block):
         return None  # it is placed in less time than its arrays could be compared
     params: set[Param] = set().union(*(t.coefficient.atoms(Param) for t in family.all_terms))
@@ -168,19 +169,19 @@ def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
 
 
 def _depends_on_bounds(family: Family | Block) -> bool:
-    """Return whether the rows of a family depend on bounds of variables, as implications and privacy rows do."""
+    """Return whether a family's rows depend on variable bounds, as those of implications and privacy families do."""
     return isinstance(family, Family) and (family.kind == "indicator" or privacy_terms(family) is not None)
 
 
 def _old_rows(form: StandardForm, name: str) -> Rows:
-    """Return the rows of the family ``name`` in an earlier form."""
+    """Return the rows that the family ``name`` has in an earlier form."""
     block = form.family(name)
     rows = slice(block.start, block.stop)
     return Rows(form.A[rows], form.row_lower[rows], form.row_upper[rows], block)
 
 
 def _compile_objective(terms: Sequence[Term], n: int, coefficients: Coefficients) -> tuple[Floats, float]:
-    """Return the coefficients (n,) of the model's columns in the sum of an objective's terms, and its constant."""
+    """Add up an objective's terms to one coefficient for each of the ``n`` columns, shape (n,), and a constant."""
     cost, constant = np.zeros(n), 0.0
     for term in terms:
         # No index is free in an objective, so each term is evaluated as if for a single row.
@@ -188,13 +189,13 @@ def _compile_objective(terms: Sequence[Term], n: int, coefficients: Coefficients
         if columns is None:
             constant += float(values.sum())
         else:
-            # A column may occur in several entries of a term: indexed addition would count only one of them.
+            # A column can occur in several entries of a term, of which indexed addition would count only one.
             cost += np.bincount(columns, weights=values, minlength=n)
     return cost, constant
 
 
 def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coefficients) -> QuadraticPart:
-    """Return the matrix, the linear part and the constant of the quadratic terms of an objective over ``n`` columns.
+    """Compile an objective's quadratic terms over ``n`` columns to a matrix, a linear part and a constant.
 
     Raises:
         ModelError: A coefficient is not finite.
@@ -230,12 +231,12 @@ def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coe
 
 
 def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
-    """Expand a family to its rows: one row for each tuple of index values.
+    """Expand a family to its rows, with one row for each tuple of index values.
 
     Indices restricted by ``where`` take the given tuples; the others run over their whole sets.
 
     Returns:
-        The positions (from 0) of the values of each index, shape (rows,), and the number of rows.
+        For each index, the positions (from 0) of its values, shape (rows,); and the number of rows.
     """
     places = dict(zip(family.restricted, family.tuples, strict=True))
     size = len(family.tuples[0]) if family.tuples else 1
@@ -253,17 +254,17 @@ def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
 def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats, coefficients: Coefficients) -> Rows:
     """Compile one symbolic family to its rows.
 
-    Privacy rows and indicator rows are built by functions of their own, because their coefficients are not simply those
-    of the formula.
+    Privacy rows and indicator rows are built by separate functions, because their coefficients are not simply those in
+    the formula.
 
     Args:
         family: The family.
-        n: Number of columns of the model.
-        col_lower, col_upper: Bounds of the columns, shape (n,).
-        coefficients: The NumPy functions of the model's coefficients; missing ones are added.
+        n: Number of columns in the model.
+        col_lower, col_upper: Column bounds, shape (n,).
+        coefficients: The NumPy functions for the model's coefficients; missing ones are added.
 
     Raises:
-        ModelError: The lower side of a row is above its upper side, or a coefficient cannot be used.
+        ModelError: A row's lower side is above its upper side, or a coefficient cannot be used.
     """
     places, size = _row_positions(family)
     block = FamilyBlock(
@@ -307,8 +308,8 @@ def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats
 
 
 def _place_block(block: Block, n: int) -> Rows:
-    """Return the rows of a block, whose columns are some of the model's, as rows over all ``n`` columns."""
-    # Columns of the block may repeat columns of the model; building a CSR matrix adds such entries up.
+    """Extend a block's rows, which cover some of the model's columns, to all ``n`` columns."""
+    # Several columns of the block can stand for one column of the model; building a CSR matrix adds up their entries.
     source = block.matrix.tocoo()
     matrix = sparse.csr_matrix((source.data, (source.row, block.columns[source.col])), shape=(source.shape[0], n))
     family_block = FamilyBlock(name=block.name, start=0, stop=source.shape[0], kind="block")

@@ -1,14 +1,14 @@
 """Scale a model's rows for a solver. Privacy rows are only ever tightened, and the cost of this is bounded.
 
 The coefficients of privacy rows ``z_i <= exp(L) z_j`` (z_j >= 0) are computed here from L itself. Such a row may be
-tightened, but never loosened or dropped: the factor is rounded down, and an L beyond the solver's range is cut at a
-cap, since a smaller factor is stricter. Cutting ``L = eps d`` at a cap is the same as replacing the metric d by
-``min(d, cap / eps)``, so a point that is feasible for the cut rows is private for d too.
+tightened, but must never be loosened or dropped: the factor is rounded down, and an L beyond the solver's range is
+capped, since a smaller factor is stricter. Capping ``L = eps d`` amounts to replacing the metric d by
+``min(d, cap / eps)``, so a point that is feasible for the capped rows is also private for d.
 
-Measured on unit grids (3 x 3 to 8 x 8) where the optimum is known: HiGHS drops coefficients below 1e-9 and refuses
-those from 1e15 on. With plain rows ``z_i - e^L z_j`` it is exact up to L = 24 and calls 900 times the optimum optimal
-at L = 28; with rows scaled symmetrically, ``e^(-L/2) z_i - e^(L/2) z_j``, it is within 2e-9 up to L = 34. CBC with
-symmetric rows and tolerance 1e-12 is within 1e-8 up to L = 22.
+Measured on unit grids (3 x 3 to 8 x 8) with a known optimum: HiGHS drops coefficients below 1e-9 and refuses those of
+1e15 or more. With plain rows ``z_i - e^L z_j`` it is exact up to L = 24, but at L = 28 it calls a value of 900 times
+the optimum optimal; with rows scaled symmetrically, ``e^(-L/2) z_i - e^(L/2) z_j``, it is within 2e-9 up to L = 34. CBC
+with symmetric rows and tolerance 1e-12 is within 1e-8 up to L = 22.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 
-# The end of the error about a row whose coefficients differ too much.
+# The end of the error message about a row whose coefficients differ too much in size.
 WIDE_ROW_ADVICE = (
     "rescale the row; replace a big-M by implies(binary, relation), which takes the smallest M that the bounds of the "
     "variables allow; or declare a privacy row with its exponent (exp, log_ratio)"
 )
 EXPONENT_ROUNDING = 2.0**-50
-"""Exponents L of privacy rows are rounded down by this times 4 + |L|: it is eight units of rounding (2**-53)."""
+"""The exponent L of a privacy row is lowered by this times 4 + |L|. It is eight units of rounding (2**-53)."""
 MIP_COST = 2.0**13
-"""The largest cost of an integer program is scaled up to this if it is smaller, because searches over integers stop at
-an absolute difference of about 1e-6 (see ``_cost_scale``)."""
+"""An integer program whose largest cost is smaller is scaled up until this is its largest cost, because searches over
+integers stop at an absolute difference of about 1e-6 (see ``_cost_scale``)."""
 
 
 @frozen(kw_only=True)
@@ -41,8 +41,8 @@ class CoefficientRange:
     """The range of coefficients that a solver can work with.
 
     Attributes:
-        smallest: The solver drops smaller coefficients.
-        largest: The solver refuses coefficients of this size or larger, or crashes on them.
+        smallest: Size at and below which the solver drops coefficients.
+        largest: Size at and above which the solver refuses coefficients, or crashes on them.
         log_cap: The largest exponent L of a privacy row ``z_i <= exp(L) z_j``. Rows with a larger exponent are
             tightened to the cap.
     """
@@ -58,7 +58,7 @@ class TightenedRows:
 
     Attributes:
         rows: Number of tightened rows.
-        log_cap: The cap at which their exponents were cut.
+        log_cap: The cap to which their exponents were reduced.
         largest_log: The largest absolute exponent among the tightened rows.
         families: Names of the families with tightened rows.
         cost: Upper bound on the amount by which tightening worsens the objective, in its units; None before a solve,
@@ -72,7 +72,7 @@ class TightenedRows:
     cost: float | None = None
 
     def __str__(self) -> str:
-        """Return a text that says how many rows were tightened, and the bound on the cost."""
+        """Return a text that says how many rows were tightened and gives the bound on the cost."""
         cost = "not bounded" if self.cost is None else f"at most {self.cost:.3g}"
         return (
             f"{self.rows} privacy rows of {', '.join(self.families)} tightened from exponents up to "
@@ -82,18 +82,18 @@ class TightenedRows:
 
 @frozen(eq=False, kw_only=True)
 class ScaledForm:
-    """A form as a solver receives it (minimise ``c x`` over scaled rows), and conversions of the solver's results.
+    """A form as a solver receives it (minimise ``c x`` over scaled rows), and conversions for the solver's results.
 
     Attributes:
         form: The form before scaling.
         c: The scaled costs, which are to be minimised, shape (n,).
-        A, row_lower, row_upper: The scaled rows: CSR (m, n), and their sides, shape (m,).
+        A, row_lower, row_upper: The scaled rows as a CSR matrix (m, n), and their sides, shape (m,).
         row_scale: Factor by which each row was multiplied, shape (m,). A multiplier y of a scaled row is the multiplier
             ``y * row_scale`` of the row itself, apart from the scale of the costs.
         cost_scale: Factor by which the costs were multiplied, negative if the form maximises.
-        tightened: Numbers of the tightened rows.
+        tightened: Indices of the tightened rows.
         tightening: The report on the tightened rows; None if there are none.
-        wide_rows: Numbers of the rows, other than privacy rows, whose coefficients differ by a factor above 1e7.
+        wide_rows: Indices of the rows, other than privacy rows, whose coefficients differ by a factor above 1e7.
     """
 
     form: StandardForm
@@ -108,7 +108,7 @@ class ScaledForm:
     wide_rows: Ints
 
     def with_cost_scale(self, scale: float) -> ScaledForm:
-        """Return this form with its costs scaled by another factor.
+        """Return this form with its costs scaled by a different factor.
 
         Args:
             scale: The positive factor. It is negated if the form maximises, because solvers minimise.
@@ -117,9 +117,9 @@ class ScaledForm:
         return evolve(self, c=self.form.c * signed_scale, cost_scale=signed_scale)
 
     def duals(self, scaled: Floats) -> Floats:
-        """Return the multipliers of the form's own rows for given multipliers of the scaled rows, shape (m,).
+        """Convert multipliers of the scaled rows, shape (m,), to multipliers of the form's own rows.
 
-        A multiplier of a row is the change of the form's objective per unit by which the row's side is moved.
+        A row's multiplier is the change in the form's objective per unit by which the row's side is moved.
         """
         return scaled * self.row_scale / self.cost_scale
 
@@ -128,7 +128,7 @@ class ScaledForm:
         return scaled / self.cost_scale
 
     def objective(self, point: Floats) -> float:
-        """Return the objective of a point, in the form's own sense and units."""
+        """Return the objective value at a point, in the form's own sense and units."""
         return self.form.objective_at(point)
 
     def bound(self, scaled: float) -> float:
@@ -141,10 +141,10 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
 
     Args:
         form: The form as it was compiled.
-        bearing: The coefficients that the solver can work with, and its cap on the exponents of privacy rows.
+        bearing: The range of coefficients that the solver can work with, and its cap on the exponents of privacy rows.
 
     Raises:
-        SolverError: The coefficients of a row other than a privacy row differ by more than the solver can handle; the
+        SolverError: The coefficients in a row other than a privacy row differ by more than the solver can handle; the
             message names the row and the terms.
     """
     m, n = form.shape
@@ -202,10 +202,10 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
 
 
 def _cost_scale(form: StandardForm) -> float:
-    """Return the factor for scaling the costs: a power of two, negative if the form maximises.
+    """Return the factor by which to scale the costs: a power of two, negative if the form maximises.
 
-    A solver's tolerances on costs are absolute, so a solver ignores costs that scaling makes small. With all costs
-    divided by a penalty of 1e5, both solvers call wrong points optimal.
+    Scaling must not make costs small, because a solver's tolerances on costs are absolute, so it would ignore them.
+    With all costs divided by a penalty of 1e5, for example, both solvers call wrong points optimal.
     """
     sizes = np.abs(form.c[form.c != 0])
     largest, smallest = float(sizes.max(initial=0.0)), float(sizes.min(initial=np.inf))
@@ -228,10 +228,10 @@ def _cost_scale(form: StandardForm) -> float:
 def _privacy_coefficients(log_ratio: Floats, bearing: CoefficientRange) -> tuple[Floats, Floats, Floats, Bools]:
     """Return the coefficients of rows ``a z_i - b z_j <= 0`` with ``b / a <= e^L`` even after rounding.
 
-    ``log_ratio`` has the exponent L of each row, shape (rows,).
+    ``log_ratio`` contains the exponent L of each row, shape (rows,).
 
     Returns:
-        The coefficients a and b, the scale of each row, and whether its exponent was cut at the cap.
+        For each row, the coefficients a and b, the scale, and whether the exponent was capped; shape (rows,) each.
     """
     cap = bearing.log_cap
     is_above_cap, is_below_cap = log_ratio > cap, log_ratio < -cap
@@ -249,13 +249,13 @@ def _privacy_coefficients(log_ratio: Floats, bearing: CoefficientRange) -> tuple
 
 
 def _replace_privacy_rows(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any:
-    """Return the matrix with its privacy rows replaced by ones computed from their exponents.
+    """Return the matrix with its privacy rows replaced by rows computed from their exponents.
 
     Args:
-        matrix: CSR (m, n), all rows scaled.
-        is_privacy_entry: For each stored entry whether it belongs to a privacy row, shape (nnz,).
-        parts: For each privacy family its row numbers, left columns, right columns, and coefficients a and b, of rows
-            ``a x[left] - b x[right] <= 0``.
+        matrix: CSR (m, n), in which all other rows are scaled.
+        is_privacy_entry: Whether each stored entry belongs to a privacy row, shape (nnz,).
+        parts: For each privacy family, its row indices, left columns, right columns, and the coefficients a and b in
+            its rows ``a x[left] - b x[right] <= 0``.
     """
     rows = np.concatenate([p[0] for p in parts])
     data = matrix.data.copy()
@@ -281,12 +281,12 @@ def _scale_general_rows(
     Entries that are too small to matter are dropped.
 
     Args:
-        form: The form, whose column bounds tell which entries can matter.
-        bearing: The coefficients that the solver can work with.
+        form: The form, whose column bounds decide which entries can matter.
+        bearing: The range of coefficients that the solver can work with.
         data: The matrix entries, shape (nnz,); dropped ones are set to 0 in place.
-        scale: Factor of each row, shape (m,); set in place.
-        is_privacy: Whether a row is a privacy row, shape (m,); these are left alone.
-        row_of: The row of each entry, shape (nnz,).
+        scale: Factor for each row, shape (m,); set in place.
+        is_privacy: Whether each row is a privacy row, shape (m,); privacy rows are left alone.
+        row_of: The row that each entry is in, shape (nnz,).
 
     Returns:
         Whether the coefficients of each row differ by a factor above 1e7, shape (m,). All are False for a linear
@@ -323,15 +323,16 @@ def _scale_general_rows(
 def _drop_harmless_entries(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_live: Bools, row_of: Ints
 ) -> None:
-    """Set entries that a solver would ignore to 0 if they cannot matter, and otherwise refuse their row.
+    """Set entries that the solver would ignore anyway to 0 if they cannot matter, and otherwise refuse their row.
 
     Args:
         form: The form, for its column bounds and for names in messages.
-        bearing: Scaled coefficients up to ``bearing.smallest`` are ignored by the solver.
+        bearing: The range of coefficients that the solver can work with; it ignores scaled ones up to
+            ``bearing.smallest``.
         data: The matrix entries before scaling, shape (nnz,); changed in place.
-        scale: Factor of each row, shape (m,).
-        is_live: Whether an entry is to be examined, shape (nnz,).
-        row_of: The row of each entry, shape (nnz,).
+        scale: Factor for each row, shape (m,).
+        is_live: Whether each entry is to be examined, shape (nnz,).
+        row_of: The row that each entry is in, shape (nnz,).
 
     Raises:
         SolverError: An entry is too small for the solver, and could move its row by more than 1e-10.
@@ -361,13 +362,13 @@ def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) ->
     """Return an upper bound on how much tightening privacy rows worsened the objective; None if no bound is proved.
 
     The result is the difference between the objective and a dual bound on the optimum of the untightened problem. Two
-    sets of multipliers are tried for that bound: the multipliers of the tightened rows are set to 0 in one, and divided
-    by the factor by which ``exp(L)`` was reduced in the other. The better bound is used.
+    sets of multipliers are tried for that bound: in one, the multipliers of the tightened rows are set to 0; in the
+    other, they are divided by the factor by which ``exp(L)`` was reduced. The better bound is used.
 
     Args:
-        conditioned: The scaled form, with the numbers of the tightened rows.
+        conditioned: The scaled form, which lists the tightened rows.
         duals: Multipliers of the form's own rows, in its sense, shape (m,).
-        objective: The objective that was reached, in the form's units.
+        objective: The objective value that was reached, in the form's units.
     """
     form, rows = conditioned.form, conditioned.tightened
     logs = np.concatenate([b.log_ratio for b in form.families if b.log_ratio is not None])

@@ -1,7 +1,7 @@
 """Check that a model pushes the variables of convex and concave terms onto their lines.
 
-The lines of a convex (concave) term are the linear functions of which it is the maximum (minimum). Rows of the model
-keep its variable above (below) them.
+A convex (concave) term is the maximum (minimum) of linear functions, which are called its lines. The model has rows
+that keep the term's variable above (below) them.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ def check_curvature(
 ) -> None:
     """Check that the objective and all other families push a variable onto its lines.
 
-    The variable of a convex term lies above its lines, so the objective and all other families must push it down. That
-    of a concave term must be pushed up.
+    The variable of a convex term lies above its lines, so the objective and all other families must push it down. The
+    variable of a concave term must be pushed up.
 
     Args:
         form: The compiled model.
         variable: The variable of the term.
-        is_convex: Whether the term is convex, and not concave.
-        lines: Names of the families of its lines.
-        advice: The beginning of the message: how the term may be used.
+        is_convex: Whether the term is convex rather than concave.
+        lines: Names of the families that state its lines.
+        advice: The beginning of the error message, which says how the term may be used.
 
     Raises:
-        ModelError: The objective or a family pushes the variable away from its lines, or the objective has it in a
-            quadratic term.
+        ModelError: The objective or a family pushes the variable away from its lines, or the variable occurs in a
+            quadratic term of the objective.
     """
     # A concave term is treated as its negative, which is convex.
     sign = 1.0 if is_convex else -1.0

@@ -1,7 +1,7 @@
-"""Bounds by weak duality, in doubles, from any multipliers of a linear form's rows.
+"""Weak-duality bounds, in double precision, from arbitrary multipliers of a linear form's rows.
 
-For multipliers y with reduced costs ``r = c - A'y``, the smallest value of ``y (A x) + r x`` over the rows' sides and
-the columns' bounds is a lower bound on ``c x``.
+For multipliers y with reduced costs ``r = c - A'y``, ``c x`` equals ``y (A x) + r x``. The smallest value of this sum
+within the row sides and column bounds is therefore a lower bound on ``c x``.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ def weak_duality(
 ) -> tuple[float, Floats]:
     """Return the lower bound that multipliers of a form's rows prove, for columns between ``lower`` and ``upper``.
 
-    Reduced costs ``cost - A'y`` need not vanish: each counts with the bound of its column. Multipliers of the wrong
+    Reduced costs ``cost - A'y`` need not vanish: each is multiplied by a bound of its column. Multipliers of the wrong
     sign count as 0.
 
     Args:
-        form: The form. Only its rows count, not its costs or bounds.
+        form: The form, of which only the rows are used, not the costs or bounds.
         cost: Costs to be minimised, shape (n,).
         duals: Multipliers of the rows, of any sign and size, shape (m,).
-        lower, upper: Bounds of the columns, shape (n,).
-        slack: Tolerance on the reduced costs of columns that lack the bound which their sign calls for. Up to this size
-            (times the largest multiplier, if that is above 1) they are regarded as rounding errors and count as 0.
+        lower, upper: Column bounds, shape (n,).
+        slack: Tolerance for reduced costs whose sign calls for a bound that their column lacks. Up to this size (times
+            the largest multiplier, if that is above 1) they are regarded as rounding errors and count as 0.
 
     Returns:
-        The lower bound, -inf if the multipliers prove none; and the multipliers, with 0 for those of the wrong sign.
+        The lower bound, or -inf if the multipliers prove none; and the multipliers, with those of the wrong sign set to
+        0.
     """
     y = _drop_wrong_signs(form, duals)
     active = np.flatnonzero(y)
@@ -52,7 +53,7 @@ def weak_duality(
 
 
 def _drop_wrong_signs(form: StandardForm, duals: Floats) -> Floats:
-    """Return multipliers of a minimised form's rows, shape (m,), with 0 for those of the wrong sign.
+    """Return multipliers of a minimised form's rows, shape (m,), with those of the wrong sign set to 0.
 
     A positive multiplier needs a lower side of its row, and a negative one an upper side.
     """
@@ -61,10 +62,10 @@ def _drop_wrong_signs(form: StandardForm, duals: Floats) -> Floats:
 
 
 def dual_bound(form: StandardForm, duals: Floats) -> float:
-    """Return the bound on the optimum that the given multipliers prove, in the form's sense; infinite for no bound.
+    """Return the bound on the optimum that given multipliers prove, in the form's sense; infinite if they prove none.
 
-    ``duals`` are multipliers of the rows, shape (m,). If a column has no upper bound, one is derived from rows with
-    non-negative entries (such as "the probabilities of a record sum to 1") where possible.
+    ``duals`` contains a multiplier for each row, shape (m,). If a column has no upper bound, one is derived, where
+    possible, from rows with non-negative entries (such as "each record's probabilities sum to 1").
 
     Raises:
         ModelError: The objective is quadratic.
@@ -79,7 +80,7 @@ def dual_bound(form: StandardForm, duals: Floats) -> float:
 def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, tolerance: float) -> float:
     """Return the bound on a linear program's optimum that a solver's multipliers prove, up to rounding.
 
-    Unlike :func:`dual_bound`, it tolerates a reduced cost of an unbounded column if rounding and the solver's tolerance
+    Unlike :func:`dual_bound`, it tolerates a reduced cost on an unbounded column if rounding and the solver's tolerance
     explain its size. The bound is weakened by the most that such reduced costs can contribute if these columns stay
     within ten times the solver's point.
 
@@ -119,23 +120,22 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
 
 
 ULP: Final = 2.0**-52
-"""Relative distance of two neighbouring doubles near 1; each rounded operation is off by at most half of it."""
+"""Relative distance between neighbouring doubles near 1; each rounded operation is off by at most half of it."""
 
 MAX_LOG_RATIO: Final = 700.0
 """The largest exponent L of a privacy row ``z_i <= exp(L) z_j`` that the matrix represents.
 
-Beyond it, the matrix has a smaller factor, because exp overflows above 709.8. ``FamilyBlock.log_ratio`` has the uncut
-L."""
+For larger exponents, the matrix contains exp of this value, which is a smaller factor, because exp overflows above
+709.8. ``FamilyBlock.log_ratio`` contains the original L."""
 
 
 def rigorous_bound(form: StandardForm, duals: Floats) -> float:
-    """Return a bound on a linear program's optimum that holds despite all rounding errors; infinite for no bound.
+    """Return a bound on a linear program's optimum that holds despite all rounding errors; infinite if there is none.
 
     The result is the bound of :func:`dual_bound`, lowered (raised for a maximum) by bounds on the rounding errors of
-    each step.
-    Costs may differ from their true values by a few units in the last place, and so may entries of privacy rows, which
-    are doubles near ``exp(eps d)``. Sides of rows and bounds of columns are taken as exact. The multipliers may be any
-    numbers.
+    each step. Costs are allowed to differ from their true values by a few units in the last place, and so are entries
+    of privacy rows, which are doubles near ``exp(eps d)``. Row sides and column bounds are taken as exact. The
+    multipliers can be any numbers.
 
     Args:
         form: The linear program. The bound also holds if some of its columns must be integers.
@@ -190,9 +190,9 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
 
 
 def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
-    """Return bounds of the columns, shape (n,) each, with missing upper bounds derived from rows where possible.
+    """Return the column bounds, shape (n,) each, with missing upper bounds derived from rows where possible.
 
-    A row ``sum a x <= b`` of non-negative coefficients and columns implies ``x <= b / a`` for each of its columns.
+    A row ``sum a x <= b`` with non-negative coefficients and columns implies ``x <= b / a`` for each of its columns.
     """
     lower, upper = form.col_lower, form.col_upper.copy()
     matrix = form.A

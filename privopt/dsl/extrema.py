@@ -1,4 +1,4 @@
-"""Absolute values, maxima and minima of linear expressions, stated by variables and linear rows.
+"""Absolute values, maxima and minima of linear expressions, modelled by variables and linear rows.
 
 ``abs(e)`` and ``maximum(...)`` are convex: rows keep the variable that stands for the function above each of its lines
 (the expressions whose maximum it is). The variable equals the function if the other parts of the model push it down.
@@ -25,7 +25,7 @@ MAX_COLUMNS = 10_000_000
 
 
 class Extremum(Operators, sympy.Expr):  # type: ignore[misc]
-    """The largest or smallest of several expressions, or of expressions for all values of indices.
+    """The largest or smallest of several expressions, or of the values that expressions take over some indices.
 
     Created by :func:`maximum` and :func:`minimum`.
     """
@@ -36,22 +36,22 @@ class Extremum(Operators, sympy.Expr):  # type: ignore[misc]
 
     @property
     def is_maximum(self) -> bool:
-        """Whether it is the largest value, and not the smallest."""
+        """Whether the extremum is a maximum rather than a minimum."""
         return bool(self.args[0])
 
     @property
     def bodies(self) -> tuple[sympy.Expr, ...]:
-        """The expressions."""
+        """The expressions whose extremum this is."""
         return tuple(self.args[1])
 
     @property
     def over(self) -> tuple[Index, ...]:
-        """The indices whose values it runs over; none for an extremum of the expressions alone."""
+        """The indices that the extremum runs over; empty for an extremum of the expressions alone."""
         return tuple(self.args[2])
 
     @property
     def restriction(self) -> Restriction | None:
-        """The index tuples that it is restricted to; None for all."""
+        """The index tuples that the extremum is restricted to; None for all tuples."""
         return self.args[3] if len(self.args) > 3 else None
 
     def _sympystr(self, printer: Any) -> str:
@@ -72,7 +72,7 @@ class Extremum(Operators, sympy.Expr):  # type: ignore[misc]
 def maximum(
     *expressions: Expression, over: Index | Sequence[Index] | None = None, where: Where | None = None
 ) -> sympy.Expr:
-    """Return the largest of some expressions, or the largest value for all values of indices.
+    """Return the largest of some expressions, or the largest value that they take over some indices.
 
     >>> from privopt.dsl import Index, IndexSet, Model
     >>> m, X = Model("minimax"), IndexSet("X", 3)
@@ -81,15 +81,16 @@ def maximum(
     >>> maximum(x[i], over=i)
     max(x[i] for i in X)
 
-    It may be minimised or bounded from above, where a model states it with rows. Compiling refuses any other use.
+    The result may be minimised or bounded from above, which a model can state with rows. Compiling refuses any other
+    use.
 
     Args:
         expressions: One or more linear expressions.
-        over: Indices whose values the extremum runs over.
-        where: The tuples of their values that count, in any form that :func:`total` accepts; None for all.
+        over: Indices that the extremum runs over.
+        where: The tuples of index values that count, in any form that :func:`total` accepts; None for all.
 
     Raises:
-        ModelError: An argument has another form, or there are indices although no expression has a variable.
+        ModelError: An argument cannot be used, or ``over`` is given although no expression contains a variable.
     """
     return _extremum(True, expressions, over, where)
 
@@ -97,17 +98,18 @@ def maximum(
 def minimum(
     *expressions: Expression, over: Index | Sequence[Index] | None = None, where: Where | None = None
 ) -> sympy.Expr:
-    """Return the smallest of some expressions, or the smallest value for all values of indices.
+    """Return the smallest of some expressions, or the smallest value that they take over some indices.
 
-    It may be maximised or bounded from below, where a model states it with rows. Compiling refuses any other use.
+    The result may be maximised or bounded from below, which a model can state with rows. Compiling refuses any other
+    use.
 
     Args:
         expressions: One or more linear expressions.
-        over: Indices whose values the extremum runs over.
-        where: The tuples of their values that count, in any form that :func:`total` accepts; None for all.
+        over: Indices that the extremum runs over.
+        where: The tuples of index values that count, in any form that :func:`total` accepts; None for all.
 
     Raises:
-        ModelError: An argument has another form, or there are indices although no expression has a variable.
+        ModelError: An argument cannot be used, or ``over`` is given although no expression contains a variable.
     """
     return _extremum(False, expressions, over, where)
 
@@ -118,15 +120,15 @@ def _extremum(
     over: Index | Sequence[Index] | None,
     where: Where | None,
 ) -> sympy.Expr:
-    """Return a maximum or minimum as part of a formula; without variables, it is sympy's own maximum or minimum.
+    """Return a maximum or minimum for use in formulas; without variables, it is sympy's own maximum or minimum.
 
     Args:
-        is_maximum: Whether it is a maximum, not a minimum.
+        is_maximum: Whether to return a maximum rather than a minimum.
         expressions, over, where: The arguments of :func:`maximum` or :func:`minimum`.
 
     Raises:
-        ModelError: There is no expression, ``where`` is given without ``over``, or there are indices although no
-            expression has a variable.
+        ModelError: There is no expression, ``where`` is given without ``over``, or ``over`` is given although no
+            expression contains a variable.
     """
     name = "maximum" if is_maximum else "minimum"
     if not expressions:
@@ -151,12 +153,12 @@ def _extremum(
 
 @frozen(eq=False)
 class Line:
-    """One of the expressions that the variable of a convex (concave) function lies above (below).
+    """An expression that the variable for a convex (concave) function must lie above (below).
 
     Attributes:
         body: The expression.
-        indices: The indices of the rows.
-        where: The index tuples that get a row, as ``require`` takes them; None for all.
+        indices: The indices that the rows run over.
+        where: The index tuples that get a row, in a form that ``Model.require`` accepts; None for all.
     """
 
     body: sympy.Expr
@@ -170,10 +172,10 @@ class Epigraph:
 
     Attributes:
         statement: The function as it was written.
-        variable: The variable, over the sets of the indices that are free in the function.
-        term: The variable with its indices, which replaces the function.
-        lines: The expressions that it lies above or below.
-        is_convex: Whether it lies above them.
+        variable: The variable, over the sets of the function's free indices.
+        term: The variable with its indices, which replaces the function in formulas.
+        lines: The expressions that the variable lies above or below.
+        is_convex: Whether the variable lies above the lines.
     """
 
     statement: sympy.Expr
@@ -184,12 +186,12 @@ class Epigraph:
 
     @property
     def line_names(self) -> tuple[str, ...]:
-        """Names of the families of the lines."""
+        """Names of the families that state the lines."""
         return tuple(f"{self.variable.name} line {number + 1}" for number in range(len(self.lines)))
 
     @property
     def advice(self) -> str:
-        """What to write instead of a use in the other direction."""
+        """The beginning of the error about a use in the wrong direction, which says what to write instead."""
         use = "minimised or bounded from above" if self.is_convex else "maximised or bounded from below"
         if isinstance(self.statement, sympy.Abs):
             body = self.statement.args[0]
@@ -204,13 +206,14 @@ class Epigraph:
 
 @define(eq=False)
 class FunctionReplacer:
-    """Replaces the functions in an expression by variables.
+    """Replaces the absolute values and extrema in expressions by variables.
 
     Attributes:
-        name: The family, or "objective", whose name begins the names of the variables.
-        restricted: The family's restricted indices, with the positions of their values in each index tuple.
+        name: Name of the family, or "objective"; the names of the variables begin with it.
+        restricted: The family's restrictions: pairs of restricted indices and the positions of their values in each
+            tuple.
         epigraphs: The functions that were replaced so far, inner ones first.
-        contexts: For each of these functions, the restrictions of the sums around it. They determine the index tuples
+        contexts: For each of these functions, the restrictions on the sums around it. They determine the index tuples
             for which its variable needs lines.
     """
 
@@ -220,11 +223,11 @@ class FunctionReplacer:
     contexts: list[tuple[Any, ...]] = field(factory=list)
 
     def replace(self, expression: sympy.Expr, restrictions: tuple[Any, ...] = ()) -> sympy.Expr:
-        """Return an expression without absolute values and extrema of variables.
+        """Return an expression in which variables replace absolute values and extrema.
 
         Args:
             expression: The expression.
-            restrictions: The tuples that the sums around the expression are restricted to: indices and positions.
+            restrictions: The restrictions on the sums around the expression, as pairs of indices and positions.
         """
         if not has_functions(expression):
             return expression
@@ -237,11 +240,11 @@ class FunctionReplacer:
         return expression.func(*(self.replace(argument, inner) for argument in expression.args))
 
     def _replace_function(self, function: sympy.Expr, restrictions: tuple[Any, ...]) -> sympy.Expr:
-        """Return a variable, with indices, that stands for a function, and add an epigraph that defines it.
+        """Return a variable, with indices, that stands for a function, and add its epigraph if it is new.
 
         Args:
             function: An absolute value, maximum or minimum.
-            restrictions: The tuples that the sums around the function are restricted to, as for :meth:`replace`.
+            restrictions: The restrictions on the sums around the function, as in :meth:`replace`.
         """
         # The same function in a sum over other tuples gets a variable of its own, because it needs other lines.
         for epigraph, context in zip(self.epigraphs, self.contexts, strict=True):
@@ -290,10 +293,10 @@ class FunctionReplacer:
         return term
 
     def _tuples_of(self, indices: tuple[Index, ...], restrictions: tuple[Any, ...]) -> Any:
-        """Return the index tuples that some indices are restricted to, as ``where`` takes them; None if to none.
+        """Return the tuples that some indices are restricted to, in a form for ``where``; None if unrestricted.
 
-        The restrictions are those of the enclosing sums, ``restrictions``, and of the family. Only a restriction of
-        exactly these indices counts. A row for a tuple that is never used does no harm.
+        The enclosing sums' ``restrictions`` are searched first, then the family's. Only a restriction on exactly these
+        indices counts. Otherwise every tuple gets a row, and a row for a tuple that is never used does no harm.
         """
         for restricted, positions in (*restrictions, *self.restricted):
             if indices and set(restricted) == set(indices):
@@ -304,13 +307,13 @@ class FunctionReplacer:
 def _restrictions_inside(restrictions: tuple[Any, ...], over: tuple[Index, ...]) -> tuple[Any, ...]:
     """Return the restrictions that still apply inside a sum or extremum over the indices ``over``.
 
-    These indices hide the restrictions of the same indices outside.
+    A restriction on any of these indices does not apply inside, where they have a new meaning.
     """
     return tuple(restriction for restriction in restrictions if not set(restriction[0]) & set(over))
 
 
 def _are_same_restrictions(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Return whether two sequences of restrictions are the same, by their indices and the identity of their tuples."""
+    """Return whether two sequences of restrictions have the same indices and contain the very same tuples."""
     return len(a) == len(b) and all(x[0] == y[0] and x[1] is y[1] for x, y in zip(a, b, strict=True))
 
 
@@ -318,5 +321,5 @@ _FUNCTIONS = (sympy.Abs, sympy.Max, sympy.Min, Extremum)
 
 
 def has_functions(expression: sympy.Expr) -> bool:
-    """Return whether an expression has an absolute value or an extremum of variables."""
+    """Return whether an expression contains an absolute value or an extremum of variables."""
     return any(function.has(Variable) for function in expression.atoms(*_FUNCTIONS))

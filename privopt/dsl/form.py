@@ -1,4 +1,4 @@
-"""The standard form of a compiled model: arrays, with the names and labels of the formula.
+"""The standard form of a compiled model: arrays, with the names and labels from its formula.
 
 Solvers and their processes receive this form, and results are reported under its names.
 """
@@ -20,27 +20,27 @@ from privopt.errors import ModelError
 __all__ = ["FamilyBlock", "Floats", "StandardForm", "VariableBlock", "round_integer_bounds"]
 
 BOUND_ROUNDING = 1e-9
-"""A bound of an integer column that is this close to an integer is rounded to it. The tolerance is relative for bounds
-above 1."""
+"""A bound of an integer column that is this close to an integer is rounded to it. For bounds above 1 the tolerance is
+relative, but at most 1e-6."""
 
 SEMICONTINUOUS = 2
-"""The code of semicontinuous columns in ``StandardForm.integrality``."""
+"""The code for semicontinuous columns in ``StandardForm.integrality``."""
 
 FamilyKind = Literal["rows", "privacy", "indicator", "piecewise", "block"]
 
 
 def _float_vector(value: ArrayLike) -> Floats:
-    """Convert to a read-only vector of doubles."""
+    """Convert a value to a read-only vector of doubles."""
     return read_only(np.ascontiguousarray(value, dtype=np.float64))
 
 
 def _flag_vector(value: ArrayLike) -> NDArray[np.uint8]:
-    """Convert to a read-only vector of bytes."""
+    """Convert a value to a read-only vector of bytes."""
     return read_only(np.ascontiguousarray(value, dtype=np.uint8))
 
 
 def _csr_matrix(value: ArrayLike | sparse.csr_matrix) -> sparse.csr_matrix:
-    """Convert to a read-only CSR matrix without duplicates or stored zeros."""
+    """Convert a value to a read-only CSR matrix without duplicate entries or stored zeros."""
     matrix = sparse.csr_matrix(value, dtype=np.float64)
     matrix.sum_duplicates()
     if not matrix.data.all():
@@ -54,25 +54,25 @@ def _csr_matrix(value: ArrayLike | sparse.csr_matrix) -> sparse.csr_matrix:
 
 
 def _optional_matrix(value: ArrayLike | sparse.csr_matrix | None) -> sparse.csr_matrix | None:
-    """Convert to a read-only CSR matrix, or to None if there are no entries."""
+    """Convert a value to a read-only CSR matrix, or to None if there are no entries."""
     matrix = None if value is None else _csr_matrix(value)
     return matrix if matrix is not None and matrix.nnz else None
 
 
 @frozen(eq=False, kw_only=True)
 class FamilyBlock:
-    """Rows ``start`` to ``stop`` of a form: one symbolic constraint over its index tuples.
+    """Rows ``start`` to ``stop`` of a form: one symbolic constraint, with a row for each index tuple.
 
     Attributes:
         name: The family's name.
-        start, stop: The first row of the family, and one past the last.
+        start, stop: Index of the family's first row, and of the row after its last one.
         indices: Names of the indices, in the order of ``forall``.
         sets: The set that each index runs over.
         positions: For each index, the position (from 0) of its value in every row, shape (stop - start,).
         kind: "rows", "privacy" (z_i <= exp(log_ratio) z_j), "indicator", "piecewise" or "block".
-        log_ratio: For privacy rows, the exponent of each row (such as eps d), shape (stop - start,). The matrix has
-            its exponential, for which large exponents are cut; this array has the exponent as it is.
-        left, right: For privacy rows, the columns of z_i and of z_j, shape (stop - start,).
+        log_ratio: For privacy rows, the exponent of each row (such as eps d), shape (stop - start,). The matrix
+            contains its exponential, with large exponents capped; this array contains the uncapped exponent.
+        left, right: For privacy rows, the column indices of z_i and of z_j, shape (stop - start,).
     """
 
     name: str
@@ -91,7 +91,8 @@ class FamilyBlock:
 
     def label(self, row: int) -> tuple[Hashable, ...]:
         """Return the labels of a row, one for each index. ``row`` counts from the start of the family."""
-        # The rows of a ready block (given as arrays, not as a formula) have no indices, so they are labelled by number.
+        # The rows of a ready block (given as arrays, not as a formula) have no indices, so they are labelled by
+        # position.
         if not self.indices and len(self) > 1:
             return (row,)
         return tuple(s.labels[int(p[row])] for s, p in zip(self.sets, self.positions, strict=True))
@@ -105,10 +106,10 @@ class FamilyBlock:
         return f"{self.name}[{', '.join(f'{n}={x!r}' for n, x in zip(names, label, strict=True))}]"
 
     def keep_rows(self, remaining_rows: Ints) -> FamilyBlock:
-        """Return this block as it is after rows of the form were deleted.
+        """Return this block as it is after rows are deleted from the form.
 
         Args:
-            remaining_rows: Ascending numbers of the form's remaining rows, in this and in other blocks.
+            remaining_rows: Ascending indices of the rows that remain in the form, in this and in other blocks.
         """
         start, stop = np.searchsorted(remaining_rows, [self.start, self.stop]).tolist()
         block_rows = remaining_rows[start:stop] - self.start
@@ -123,13 +124,13 @@ class FamilyBlock:
         )
 
     def keep_columns(self, remaining_columns: Ints) -> FamilyBlock:
-        """Return this block as it is after columns of the form were deleted.
+        """Return this block as it is after columns are deleted from the form.
 
         Args:
-            remaining_columns: Ascending numbers of the form's remaining columns.
+            remaining_columns: Ascending indices of the columns that remain in the form.
 
         Raises:
-            ModelError: A privacy row of this block has a deleted column.
+            ModelError: A privacy row in this block refers to a deleted column.
         """
         if self.left is None or self.right is None:
             return self
@@ -142,10 +143,10 @@ class FamilyBlock:
         )
 
     def rows(self, labels: Sequence[Hashable]) -> Ints:
-        """Return the numbers, counted from the start of the family, of the rows with these labels.
+        """Return the indices of the rows with these labels, counted from the start of the family.
 
         Raises:
-            ModelError: No row has these labels.
+            ModelError: No row has these labels, or there are too many or too few of them.
         """
         if not self.indices:
             rows = np.array([r for r in range(len(self)) if self.label(r) == tuple(labels)], dtype=np.int64)
@@ -167,7 +168,7 @@ class VariableBlock:
 
     Attributes:
         name: The variable's name.
-        start: Number of its first column.
+        start: Index of its first column.
         sets: The sets that the indices run over; () for a scalar.
     """
 
@@ -182,7 +183,7 @@ class VariableBlock:
 
     @property
     def stop(self) -> int:
-        """One past the last column."""
+        """Index of the column after the last one."""
         return self.start + int(np.prod(self.shape, dtype=np.int64))
 
     def flat(self, labels: Sequence[Hashable]) -> int:
@@ -216,18 +217,18 @@ class StandardForm:
     A form consists of read-only arrays and can be pickled, so that it can be sent to a solver in another process.
 
     Attributes:
-        c: Coefficients of the objective, shape (n,), as the user wrote them (not negated if it is maximised).
+        c: Coefficients of the objective, shape (n,), as the user wrote them (not negated for a maximum).
         c0: Constant of the objective.
         sense: Whether ``c x + c0`` is minimised ("min") or maximised ("max").
-        A: scipy CSR matrix, shape (m, n). Privacy rows are ``z_i - exp(L) z_j <= 0``, with L cut at
+        A: scipy CSR matrix, shape (m, n). Privacy rows are ``z_i - exp(L) z_j <= 0``, with L capped at
             ``MAX_LOG_RATIO`` so that the matrix is finite (a smaller factor is stricter).
-        row_lower, row_upper: Sides of the rows, shape (m,), infinite if a row has no such side.
-        col_lower, col_upper: Bounds of the columns, shape (n,), infinite if a column has no such bound.
+        row_lower, row_upper: Row sides, shape (m,), infinite if a row has no such side.
+        col_lower, col_upper: Column bounds, shape (n,), infinite if a column has no such bound.
         integrality: 1 for columns that take only integers, 2 for semicontinuous columns (0 or within their bounds) and
             0 for others, shape (n,), uint8.
-        families: The families of rows, in order.
+        families: The row families, in the order of their rows.
         variables: The variables, in the order of their columns.
-        Q: Symmetric CSR matrix (n, n) of the quadratic part of the objective; None for a linear objective.
+        Q: Symmetric CSR matrix (n, n) for the objective's quadratic part; None for a linear objective.
     """
 
     c: Floats = field(converter=_float_vector)
@@ -244,7 +245,7 @@ class StandardForm:
     Q: sparse.csr_matrix | None = field(default=None, converter=_optional_matrix)
 
     def __attrs_post_init__(self) -> None:
-        """Check shapes and numbers; a ModelError names the row, the column or the position of a wrong number."""
+        """Check shapes and numbers; a ModelError names the row, the column or the position of an invalid number."""
         m, n = self.A.shape
         # c, bounds and integrality have an entry for each column, sides one for each row.
         sizes = {"c": n, "col_lower": n, "col_upper": n, "integrality": n, "row_lower": m, "row_upper": m}
@@ -274,7 +275,7 @@ class StandardForm:
             )
 
     def _check_infinite_sides(self) -> None:
-        """Raise a ModelError for a lower side or bound of +inf or an upper one of -inf, which no number satisfies."""
+        """Raise a ModelError for a lower side or bound of +inf, or an upper one of -inf: no number satisfies these."""
         for kind, side in (("row", "lower"), ("row", "upper"), ("col", "lower"), ("col", "upper")):
             name_of = self.row_name if kind == "row" else self.column_name
             values = getattr(self, f"{kind}_{side}")
@@ -288,7 +289,7 @@ class StandardForm:
                 )
 
     def _check_semicontinuous(self) -> None:
-        """Raise a ModelError for a semicontinuous column whose bounds are not finite, or negative."""
+        """Raise a ModelError for a semicontinuous column whose bounds are negative or infinite."""
         columns = self.semicontinuous_columns
         is_wrong = (self.col_lower[columns] < 0) | ~np.isfinite(self.col_upper[columns])
         if is_wrong.any():
@@ -299,15 +300,15 @@ class StandardForm:
             )
 
     def objective_at(self, point: Floats) -> float:
-        """Return the objective of a point, shape (n,)."""
+        """Return the objective value at a point, shape (n,)."""
         value = sum_products(self.c, point) + self.c0
         return value if self.Q is None else value + 0.5 * sum_products(point, self.Q @ point)
 
     def linearised_at(self, point: Floats) -> StandardForm:
-        """Return this form with the tangent of its objective at a point, shape (n,), as a linear objective.
+        """Return this form with its objective replaced by the tangent at a point, shape (n,), which is linear.
 
-        The tangent lies below a convex objective and above a concave one, so that a bound on its optimum is one on the
-        optimum of the form.
+        The tangent lies below a convex objective and above a concave one, so a bound on the optimum of the returned
+        form is also one on the optimum of this form.
         """
         if self.Q is None:
             return self
@@ -321,12 +322,12 @@ class StandardForm:
 
     @property
     def semicontinuous_columns(self) -> Ints:
-        """Numbers of the semicontinuous columns."""
+        """Indices of the semicontinuous columns."""
         return np.flatnonzero(self.integrality == SEMICONTINUOUS)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The numbers of rows and columns."""
+        """The number of rows and the number of columns."""
         return int(self.A.shape[0]), int(self.A.shape[1])
 
     @property
@@ -335,7 +336,7 @@ class StandardForm:
         return bool(self.integrality.any())
 
     def family(self, name: str) -> FamilyBlock:
-        """Return the family of this name, or raise a ``ModelError`` that lists the names."""
+        """Return the family with this name, or raise a ``ModelError`` that lists the names."""
         for block in self.families:
             if block.name == name:
                 return block
@@ -343,7 +344,7 @@ class StandardForm:
         raise ModelError(f"no family is called {name!r}; there are {names}")
 
     def variable(self, name: str) -> VariableBlock:
-        """Return the variable of this name, or raise a ``ModelError`` that lists the names."""
+        """Return the variable with this name, or raise a ``ModelError`` that lists the names."""
         for block in self.variables:
             if block.name == name:
                 return block
@@ -351,14 +352,14 @@ class StandardForm:
         raise ModelError(f"no variable is called {name!r}; there are {names}")
 
     def row_name(self, row: int) -> str:
-        """Return the name of a row, or ``row`` and its number if it belongs to no family."""
+        """Return the name of a row, or ``row`` and its index if it belongs to no family."""
         for block in self.families:
             if block.start <= row < block.stop:
                 return block.row_name(row - block.start)
         return f"row {row}"
 
     def column_name(self, column: int) -> str:
-        """Return the name of a column, or ``column`` and its number if it belongs to no variable."""
+        """Return the name of a column, or ``column`` and its index if it belongs to no variable."""
         for block in self.variables:
             if block.start <= column < block.stop:
                 return block.column_name(column - block.start)
@@ -366,19 +367,19 @@ class StandardForm:
 
 
 def has_crossed_bounds(form: StandardForm) -> bool:
-    """Return whether a lower side or bound is above the upper one, so that no point satisfies the form."""
+    """Return whether any lower side or bound is above its upper one, so that no point satisfies the form."""
     return bool((form.row_lower > form.row_upper).any() or (form.col_lower > form.col_upper).any())
 
 
 def round_integer_bounds(lower: Floats, upper: Floats, is_integer: NDArray[Any]) -> tuple[Floats, Floats]:
-    """Round the bounds of integer columns inwards, to the first and the last integer between them.
+    """Round the bounds of integer columns inwards, to the first and the last integer that they allow.
 
-    Solvers accept fractional bounds of integer columns, but may return wrong answers: HiGHS calls such models
+    Solvers accept fractional bounds on integer columns, but can then return wrong answers: HiGHS has called such models
     infeasible.
 
     Args:
-        lower, upper: Bounds of the columns, shape (n,).
-        is_integer: 1 where a column takes integers only, shape (n,).
+        lower, upper: Column bounds, shape (n,).
+        is_integer: 1 for columns that take only integers, shape (n,).
 
     Returns:
         The rounded lower and upper bounds. If no integer lies between them, the lower one is above the upper one.

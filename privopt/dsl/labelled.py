@@ -1,4 +1,4 @@
-"""Match labelled numbers (dicts, pandas, polars) with index sets, by label and never by position."""
+"""Match labelled numbers (dicts, pandas, polars) to index sets, by label and never by position."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from privopt.dsl.sets import IndexSet
 from privopt.errors import ModelError, number_of
 
 MASKED_ADVICE = "a masked array (numpy.ma) may lack numbers; give one without a mask, as a.filled(0)"
-"""The end of the error about a masked array."""
+"""The end of error messages about masked arrays."""
 
 
 def as_doubles(values: Any) -> Floats:
     """Return numbers as an array of doubles.
 
     Raises:
-        TypeError, ValueError: The values are not real numbers, or some may be missing (a masked array). NumPy alone
-            would drop the imaginary parts of complex numbers, and the mask.
+        TypeError, ValueError: The values are not real numbers, or they are a masked array. NumPy's own conversion would
+            silently drop imaginary parts and masks.
     """
     if isinstance(values, np.ma.MaskedArray):
         raise TypeError("a masked array")
@@ -49,7 +49,7 @@ def as_double_matrix(matrix: Any) -> Any:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Raise a ModelError for a masked array, some of whose numbers are missing; ``name`` begins the message."""
+    """Raise a ModelError for a masked array, which may lack numbers; ``name`` begins the message."""
     if isinstance(values, np.ma.MaskedArray):
         raise ModelError(f"{name}: {MASKED_ADVICE}")
 
@@ -58,12 +58,12 @@ def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> A
     """Return labelled numbers as an array in the order of the index sets, and any other value unchanged.
 
     Args:
-        source: A dict from labels (tuples of labels if there are several sets) to numbers; a pandas Series; a pandas
+        source: A dict from labels (tuples of labels, if there are several sets) to numbers; a pandas Series; a pandas
             DataFrame whose rows are labelled by the first set and whose columns are labelled by the second; or a polars
             DataFrame with a column of labels for each set, followed by a column of numbers. pandas objects with the
             default index have no labels.
         sets: The index sets that the labels belong to; None if the caller gave none.
-        name: The variable or parameter, with which error messages begin.
+        name: Name of the variable or parameter, with which error messages begin.
 
     Raises:
         ModelError: The numbers have labels but no sets were given, a label is not in its set, a label is missing or
@@ -100,9 +100,9 @@ def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> A
 
 
 def _read_entries(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> Iterable[tuple[Any, float]] | None:
-    """Return pairs of a label and a number, or None if the source has no labels.
+    """Return the pairs of a label and a number in a source, or None if it has no labels.
 
-    A polars table has one column of labels for each of the ``sets``. ``name`` begins error messages.
+    A polars table must have one column of labels for each of the ``sets``. ``name`` begins error messages.
     """
     if isinstance(source, Mapping):
         return source.items()

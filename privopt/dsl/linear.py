@@ -1,6 +1,6 @@
 """Convert sympy expressions to linear terms, and coefficients to NumPy functions.
 
-Whether a family is linear is decided once, from its formula, and not for each of its rows.
+Whether a family is linear is decided once, from its formula, rather than for each of its rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from privopt.dsl.symbols import Access, Index, IndexSet, Param, Restriction, Tot
 from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
-# For each index the position (from 0) of its value in its set, in every row; all arrays have one shape.
+# For each index, the position (from 0) of its value in its set, for every row; all arrays have the same shape.
 Places = Mapping[Index, Ints]
 
 _DOUBLE_BITS = 53
@@ -38,13 +38,13 @@ Where: TypeAlias = Ints | Iterable[object]
 
 
 def as_expression(value: Expression) -> sympy.Expr:
-    """Convert a number or expression to an expression of sympy's own classes.
+    """Convert a number or expression to an expression in sympy's own classes.
 
-    An outermost operation in one of the subclasses of :mod:`.operators` becomes sympy's own. Texts are refused, because
-    sympy would parse them as formulas.
+    If the outermost operation belongs to a subclass from :mod:`.operators`, it becomes sympy's own. Strings are
+    refused, because sympy would parse them as formulas.
 
     Raises:
-        ModelError: The value is a text, an array, an expression without indices, or no expression at all.
+        ModelError: The value is a string, an array, an expression without indices, or not an expression at all.
     """
     if isinstance(value, VectorExpression):
         raise ModelError(f"{value} has a value for each element; write it with indices, or its sum with .sum()")
@@ -63,9 +63,9 @@ def as_expression(value: Expression) -> sympy.Expr:
 
 
 def exp(exponent: Expression) -> sympy.Expr:
-    """Return e to the power of an expression or a number, and keep it as an exponential.
+    """Return e to the power of an expression or a number, kept as an exponential.
 
-    sympy would replace ``exp(1.0)`` by 2.718, and ``z_i <= exp(1.0) z_j`` would no longer be recognised as a privacy
+    sympy would evaluate ``exp(1.0)`` to 2.718, and ``z_i <= exp(1.0) z_j`` would no longer be recognised as a privacy
     row.
 
     >>> exp(1.5)
@@ -85,22 +85,22 @@ def exp(exponent: Expression) -> sympy.Expr:
 
 
 def log(value: Expression) -> sympy.Expr:
-    """Return the natural logarithm of an expression of params, or of a number."""
+    """Return the natural logarithm of an expression in params, or of a number."""
     return _with_operators_unless_number(sympy.log(as_expression(value)))
 
 
 def sqrt(value: Expression) -> sympy.Expr:
-    """Return the square root of an expression of params, or of a number."""
+    """Return the square root of an expression in params, or of a number."""
     return _with_operators_unless_number(sympy.sqrt(as_expression(value)))
 
 
 def _with_operators_unless_number(expression: sympy.Expr) -> sympy.Expr:
-    """Return an expression with the operators of formulas; a number such as ``sqrt(2)`` remains one of sympy's."""
+    """Return an expression with the operators for formulas; a number such as ``sqrt(2)`` remains one of sympy's."""
     return expression if expression.is_number else with_operators(expression)
 
 
 def _relation(kind: type[sympy.Rel], left: Side, right: Side) -> Any:
-    """Return a relation of expressions, or of vectors if a side is an array or an expression without indices."""
+    """Return a relation between expressions, or between vectors if a side is an array or has no indices."""
     if is_vector(left) or is_vector(right):
         return vector_relation(kind, left, right)
     return kind(as_expression(left), as_expression(right), evaluate=False)
@@ -125,7 +125,7 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
     """Read the index tuples that a family or sum is restricted to, in any of the forms that users may write.
 
     Args:
-        indices: Indices that may be restricted; tuples of m entries restrict the first m of them.
+        indices: Indices that can be restricted; tuples of m entries restrict the first m of them.
         where: One of three forms: an integer array (P, m) of positions in the sets; a sequence of tuples of labels
             (plain labels if m is 1); or a pair ``(indices, tuples)`` that names its indices itself.
 
@@ -133,7 +133,7 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
         The restricted indices, and for each of them the positions of its values, shape (P,).
 
     Raises:
-        ModelError: The tuples have another form or length, or a label or position is not in its set.
+        ModelError: The tuples have the wrong form or length, or a label or position is not in its set.
     """
     tuples: Any = where
     names_indices = isinstance(tuples, tuple) and len(tuples) == 2 and _are_indices(tuples[0])
@@ -198,7 +198,7 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
             agree with the values of these indices in the row.
 
     Raises:
-        ModelError: An argument has another form, or an index occurs twice.
+        ModelError: An argument cannot be used, or an index occurs twice in ``over``.
     """
     indices = read_indices(over, "total")
     args: list[Any] = [as_expression(expression), sympy.Tuple(*indices)]
@@ -238,7 +238,7 @@ class Term:
         coefficient: Expression in params, indices and numbers.
         variable: The variable, or None for a constant.
         indices: Index expressions of the variable, such as ``i`` or ``i + 1``; () for a scalar or a constant.
-        bindings: The sums around the term, from the outermost.
+        bindings: The sums around the term, starting with the outermost.
     """
 
     coefficient: sympy.Expr
@@ -253,7 +253,7 @@ class Term:
         return str(sympy.Mul(self.coefficient, access, evaluate=False) if self.coefficient != 1 else access)
 
     def free_indices(self) -> set[Index]:
-        """Return the indices that are not summed over."""
+        """Return the term's indices that are not summed over."""
         expressions = chain(
             (self.coefficient,),
             self.indices,
@@ -264,14 +264,15 @@ class Term:
 
 
 def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
-    """Split an expression into linear terms, whose sum it is.
+    """Split an expression into linear terms that add up to it.
 
     Args:
         expression: An expression in variables, params, indices and numbers.
-        where: The place that an error message names: the family or "objective".
+        where: The location to name in error messages: the family or "objective".
 
     Raises:
-        ModelError: A product or function of variables, which is not linear; the message names the term.
+        ModelError: The expression contains a product or function of variables that is not linear, and the message names
+            this term; or a sum inside a function.
     """
     # A scalar variable appears as it is; others appear with their indices only.
     if isinstance(expression, Access | Variable):
@@ -305,9 +306,9 @@ def _variable_names(expression: sympy.Expr) -> str:
 
 
 def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
-    """Multiply out the product ``expression``, in which at most one factor has variables, and return its terms.
+    """Multiply out the product ``expression``, in which only one factor may have variables, and return its terms.
 
-    ``where`` is the place that an error message names: the family or "objective".
+    ``where`` is the location to name in error messages: the family or "objective".
     """
     constant_factors = [x for x in expression.args if not x.has(Variable, Total)]
     variable_factors = [x for x in expression.args if x.has(Variable, Total)]
@@ -334,12 +335,12 @@ def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
 
 
 def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[SummedIndices, ...]:
-    """Return the sums around the product of two terms: the sums of both terms, one inside the other.
+    """Return the sums around the product of two terms: the sums around either term, nested.
 
     Args:
-        a, b: A term of each factor.
-        expression: The whole product, for messages.
-        where: The place that an error message names.
+        a, b: A term from each factor.
+        expression: The whole product, for error messages.
+        where: The location to name in error messages.
 
     Raises:
         ModelError: An index that one factor sums over also occurs in the other factor.
@@ -368,7 +369,7 @@ def _numpy_function(arguments: list[sympy.Dummy], body: sympy.Expr) -> Callable[
     positions = [arguments.index(factor) for factor in factors if not factor.is_Integer]
 
     def multiply(*values: Any) -> Any:
-        """Return the product of the number and the values of the symbols."""
+        """Return the product of the integer factors and the values of the symbols."""
         product: Any = values[positions[0]]
         for position in positions[1:]:
             product = product * values[position]
@@ -380,15 +381,15 @@ def _numpy_function(arguments: list[sympy.Dummy], body: sympy.Expr) -> Callable[
 class Coefficient:
     """A coefficient expression as a NumPy function of index arrays, compiled once for all rows of a family.
 
-    Numbers are passed to the function as arguments, because in its code sympy would print only 15 of their digits.
+    Numbers are passed to the function as arguments, because sympy would write only 15 of their digits into its code.
 
     Attributes:
         expression: The coefficient, in params, indices and numbers.
-        where: The place that error messages name.
+        where: The location to name in error messages.
         _accesses: The params in the expression, with their indices; the function's first arguments.
         _numbers: The numbers in it that are not integers; the function's last arguments.
-        _constant: The value of an expression of integers alone; otherwise None.
-        _function: The NumPy function; None if there is a constant.
+        _constant: The value, if the expression consists of integers alone; otherwise None.
+        _function: The NumPy function; None if ``_constant`` is set.
     """
 
     def __init__(self, expression: sympy.Expr, where: str) -> None:
@@ -434,7 +435,7 @@ class Coefficient:
     def __call__(self, places: Places, size: int) -> Floats:
         """Return the coefficient of each index tuple, shape (size,).
 
-        ``places`` has the positions of the values of each index, shape (size,).
+        For each index, ``places`` contains the positions of its values, shape (size,).
         """
         if self._constant is not None or self._function is None:
             return np.full(size, self._constant, dtype=np.float64)
@@ -446,35 +447,35 @@ class Coefficient:
 
 
 class Coefficients:
-    """The NumPy functions of a model's coefficients, kept so that a model with new numbers compiles without sympy.
+    """A cache of a model's coefficients as NumPy functions, so that a model with new numbers compiles without sympy.
 
     Attributes:
-        _functions: The functions by the place that uses them (a family or "objective") and by expression.
+        _functions: The functions, by the location that uses them (a family or "objective") and then by expression.
     """
 
     def __init__(self) -> None:
         self._functions: dict[str, dict[sympy.Expr, Coefficient]] = {}
 
     def get(self, expression: sympy.Expr, where: str) -> Coefficient:
-        """Return the function of an expression; error messages of the function begin with ``where``."""
+        """Return the function for an expression, compiling it if needed; its error messages begin with ``where``."""
         functions = self._functions.setdefault(where, {})
         if expression not in functions:
             functions[expression] = Coefficient(expression, where)
         return functions[expression]
 
     def drop(self, where: str) -> None:
-        """Drop the functions of a family or of the objective, ``where``, after it was replaced or removed."""
+        """Drop the functions cached for ``where``, a family or objective that was replaced or removed."""
         self._functions.pop(where, None)
 
 
 def param_values(access: Param | Access, places: Places, size: int, where: str) -> Floats:
-    """Return the values of a param for all index tuples, shape (size,).
+    """Return a param's values at all index tuples, shape (size,).
 
     Args:
         access: The param with its index expressions, or a scalar param.
-        places: The positions of the values of each index, shape (size,).
+        places: For each index, the positions of its values, shape (size,).
         size: Number of index tuples.
-        where: The place that an error message names: the family or "objective".
+        where: The location to name in error messages: the family or "objective".
 
     Raises:
         ModelError: A value is NaN, or a position is outside the param's set.
@@ -497,9 +498,9 @@ def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, si
     Args:
         expression: The index expression.
         index_set: The set that the positions must lie in.
-        places: The positions of the values of each index, shape (size,).
+        places: For each index, the positions of its values, shape (size,).
         size: Number of index tuples.
-        where: The place that an error message names.
+        where: The location to name in error messages.
 
     Raises:
         ModelError: A position is fractional or outside the set.
@@ -523,7 +524,7 @@ def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, si
 
 
 def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
-    """Return the factor and the log of a coefficient ``factor * exp(log)``; the log is 0 without an exponential.
+    """Split a coefficient ``factor * exp(log)`` into factor and log; the log is 0 if there is no exponential.
 
     Privacy rows store the log itself, because its exponential may be too large for a double.
     """
@@ -533,5 +534,5 @@ def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
 
 
 def free_indices(terms: Iterable[Term]) -> set[Index]:
-    """Return the indices that at least one of the terms has and does not sum over."""
+    """Return the indices that occur in at least one of the terms without being summed over there."""
     return set().union(*(t.free_indices() for t in terms))

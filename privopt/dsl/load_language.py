@@ -1,4 +1,4 @@
-"""Import the modelling language, with sympy and SciPy, and avoid slow garbage collections then and at exit."""
+"""Import the modelling language with sympy and SciPy, avoiding slow garbage collections during import and at exit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib import import_module
 
 
 def load_language() -> None:
-    """Import the language while the collector of cyclic garbage is paused, unless sympy is loaded already.
+    """Import the language with Python's cyclic garbage collector paused, unless sympy is already loaded.
 
     Importing sympy and SciPy creates about 10^5 objects that live as long as the program. Collections during the import
     would examine all of them again and again. When Python exits, it collects again, which takes about 0.1 s of CPU time

@@ -1,6 +1,6 @@
 """Lower a constraint family from its formula to terms, index tuples and a kind, ready to be compiled.
 
-Errors that concern a family as a whole are found here, once for all of its rows.
+Errors that concern a family as a whole are detected here, once rather than for each row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from privopt.errors import ModelError
 
 @frozen(eq=False)
 class Range:
-    """A relation ``lower <= expression <= upper`` whose sides have no variables. Created by :func:`between`."""
+    """A relation ``lower <= expression <= upper`` without variables in its bounds. Created by :func:`between`."""
 
     lower: sympy.Expr
     expression: sympy.Expr
@@ -63,16 +63,16 @@ Relation: TypeAlias = sympy.Rel | Range | Implication
 
 
 def broadcast_side(name: str, side_name: str, value: ArrayLike, rows: int) -> Floats:
-    """Return a side of a block's rows as one number for each row, shape (rows,).
+    """Return the lower or upper sides of a block's rows, with one number for each row, shape (rows,).
 
     Args:
-        name: The block, for messages.
+        name: Name of the block, for messages.
         side_name: "lower" or "upper", for messages.
         value: One number for all rows, or one for each row.
         rows: Number of rows.
 
     Raises:
-        ModelError: The value is not numbers, has another shape, or contains a NaN.
+        ModelError: The value is not numeric, does not fit the number of rows, or contains a NaN.
     """
     subject = f"block {name}: {side_name}"
     sides = _broadcast_numbers(subject, _read_numbers(subject, value), (rows,)).copy()
@@ -82,7 +82,7 @@ def broadcast_side(name: str, side_name: str, value: ArrayLike, rows: int) -> Fl
 
 
 def between(lower: Expression, expression: Expression, upper: Expression) -> Range:
-    """Return the relation ``lower <= expression <= upper``, which becomes rows with two sides.
+    """Return the relation ``lower <= expression <= upper``, which is compiled to rows with two sides.
 
     Args:
         lower, upper: Numbers or parameters, without variables.
@@ -98,14 +98,14 @@ def implies(binary: Expression, relation: sympy.Rel | Range) -> Implication:
     """Return an indicator relation, which must hold if the binary is 1 and need not hold if it is 0.
 
     It is compiled to big-M rows. Each row has the smallest M that follows from the bounds of the variables. If a
-    variable lacks a bound that this needs, compiling raises an error that names the variable.
+    variable lacks a bound that is needed for this, compiling raises an error that names the variable.
 
     Args:
         binary: A binary variable ``h[j]`` or its complement ``1 - h[j]``.
         relation: ``<=``, ``>=`` or ``Eq`` of linear expressions, or ``between``.
 
     Raises:
-        ModelError: The binary is not an expression, or the relation is one of whole variables.
+        ModelError: The binary is not an expression, or the relation is one between whole variables.
     """
     if isinstance(relation, VectorRelation):
         raise ModelError(f"implies({binary}, ...): got a relation of whole variables; write it with indices")
@@ -124,9 +124,9 @@ class Family:
         forall: The indices of the rows.
         restricted: The indices in ``forall`` whose values are restricted to given tuples.
         tuples: For each restricted index, the positions of its values, shape (number of tuples,).
-        kind: Kind of the rows: "rows", "indicator" (big-M rows of a binary) or "piecewise".
-        privacy: True if the rows must be privacy rows, False if they must not; None to decide by their shape.
-        switch: For indicator rows, the terms of the binary; empty for other rows.
+        kind: The kind of row: "rows", "indicator" (big-M rows with a binary) or "piecewise".
+        privacy: True if the rows must be privacy rows, False if they must not be; None to decide by their shape.
+        switch: For indicator rows, the terms of the expression in the binary; empty for other rows.
         upper_terms: For rows with two sides, the constants of the expression minus the upper side. For such rows,
             ``terms`` is the expression minus the lower side, and the operator is ">=".
         epigraphs: The absolute values and extrema in the relation, which variables replace in the terms.
@@ -159,7 +159,7 @@ class Block:
         name: The family's name.
         matrix: CSR matrix, shape (rows, number of ``columns``).
         lower, upper: Sides of the rows, shape (rows,); infinite if a row has no such side.
-        columns: For each column of ``matrix``, the number of the model's column.
+        columns: For each column of ``matrix``, the index of the model's column.
         kind: Always "block".
     """
 
@@ -187,12 +187,13 @@ def relation_text(relation: sympy.Rel | Range) -> str:
 
 
 def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
-    """Return the terms of the left side minus the right side, and the operator.
+    """Return a relation's terms, which are those of the left side minus the right side, and its operator.
 
-    ``where`` is the place that an error message names.
+    ``where`` is the location to name in error messages.
 
     Raises:
-        ModelError: The relation cannot be a row: it has another operator, no variable, or a term that is not linear.
+        ModelError: The relation cannot be a row: it has an unsuitable operator, no variable, or a term that is not
+            linear.
     """
     if isinstance(relation, np.ndarray):
         raise ModelError(
@@ -219,7 +220,7 @@ def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
 def _read_range(relation: Range, where: str) -> tuple[list[Term], str, list[Term]]:
     """Return the ``terms``, the operator and the ``upper_terms`` of rows with two sides, as ``Family`` stores them.
 
-    ``where`` is the place that an error message names.
+    ``where`` is the location to name in error messages.
     """
     terms, lower, upper = (linear_terms(x, where) for x in (relation.expression, relation.lower, relation.upper))
     if any(t.variable is not None for t in (*lower, *upper)):
@@ -251,7 +252,7 @@ def build_family(
         forall: The indices of the rows.
         where: The index tuples that get a row, in any form that ``read_tuples`` accepts; None for all.
         privacy: Whether the rows must be privacy rows ``z_i <= exp(...) z_j``; None to decide by their shape.
-        kind: Kind of the rows. For an implication it is replaced by "indicator".
+        kind: The kind of row. For an implication it is replaced by "indicator".
 
     Raises:
         ModelError: An argument cannot be used; the message names the family.
@@ -316,12 +317,12 @@ def _replace_functions(
 
     Args:
         row: The relation.
-        replacer: Records the functions that it replaces.
-        location: The place that an error message names.
+        replacer: Replaces the functions, and records those that it replaced.
+        location: The location to name in error messages.
         is_implied: Whether the relation belongs to an implication.
 
     Raises:
-        ModelError: An implication, or a side of a range, has such a function.
+        ModelError: Such a function occurs in an implication or in a bound of a range.
     """
     sides = (row.lower, row.expression, row.upper) if isinstance(row, Range) else getattr(row, "args", ())
     if not any(isinstance(side, sympy.Expr) and has_functions(side) for side in sides):
@@ -339,7 +340,7 @@ def _replace_functions(
 
 
 def line_families(epigraph: Epigraph) -> list[Family]:
-    """Return one family for each line of a function, whose rows keep the function's variable above or below it."""
+    """Return a family for each line of a function; its rows keep the function's variable above or below the line."""
     relation = Ge if epigraph.is_convex else Le
     return [
         build_family(name, relation(epigraph.term, line.body), line.indices, line.where, False, "piecewise")
@@ -350,7 +351,7 @@ def line_families(epigraph: Epigraph) -> list[Family]:
 def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, ...]) -> None:
     """Check that each index of the terms is either in forall or summed over, and that each index of forall is used.
 
-    ``indices`` are those of forall, and ``location`` is the place that an error message names.
+    ``indices`` are those in forall, and ``location`` is the location to name in error messages.
     """
     free = free_indices(terms)
     for term in terms:
@@ -384,7 +385,7 @@ def privacy_terms(family: Family) -> tuple[Term, Term] | None:
 
 
 def variable_block(variable: Variable) -> VariableBlock:
-    """Return the block of columns that a variable has in the compiled form."""
+    """Return the block of columns that a variable occupies in the compiled form."""
     return VariableBlock(name=variable.name, start=variable.start, sets=variable.sets)
 
 
@@ -412,8 +413,9 @@ def piecewise_lines(
     Args:
         name: The name of the piecewise term, for messages.
         shape: Sizes of the sets that the term is indexed by; () for a single function.
-        breakpoints: Increasing numbers, shape (B,) for all functions or (*shape, B), where B is at least 2.
-        values: The function at the breakpoints, in a shape that broadcasts to that of the breakpoints.
+        breakpoints: Increasing numbers, shape (B,) if all functions share them, otherwise (*shape, B); B must be at
+            least 2.
+        values: The functions' values at the breakpoints, in a shape that broadcasts to (*shape, B).
 
     Returns:
         Slopes and intercepts, shape (*shape, pieces), and "convex", "concave" or "linear" (a single line).

@@ -1,4 +1,4 @@
-"""The container of a model: variables, params, families of constraints, and the objective.
+"""The container for a model: variables, params, constraint families and the objective.
 
 A model consists of symbols only. Compiling turns it into arrays, which a backend then solves.
 """
@@ -133,7 +133,7 @@ class Model:
         return self._sense
 
     def _check_name(self, name: str, kind: str) -> None:
-        """Refuse a name that is empty or taken. ``kind`` is the kind of the named part, for the message."""
+        """Refuse a name that is empty or taken. ``kind`` says what kind of part has it, for the message."""
         # Names must be distinct, because errors, duals and values are looked up by them.
         if not isinstance(name, str) or not name:
             raise ModelError(f"{kind}: its name must be a text, got {name!r}")
@@ -151,9 +151,9 @@ class Model:
         """Add a decision variable over the product of sets.
 
         Args:
-            name: The name that is printed, and under which a solution has the values.
+            name: The name under which the variable is printed, and under which a solution gives its values.
             sets: The sets that the variable is indexed by; none for a scalar.
-            lower, upper: Bounds, as numbers or as arrays that broadcast to the sizes of the sets; None for no bound.
+            lower, upper: Bounds, as numbers or as arrays that broadcast to the variable's shape; None for no bound.
                 They can be changed later: ``z.upper = 2``.
             kind: "continuous", "integer", "binary" for an integer between 0 and 1, or "semicontinuous" for a number
                 that is 0 or within the bounds, which must be finite and at least 0.
@@ -176,7 +176,7 @@ class Model:
     def _create_variable(
         self, name: str, sets: tuple[IndexSet, ...], lower: ArrayLike | None, upper: ArrayLike | None, kind: Kind
     ) -> Variable:
-        """Create a variable of this model, whose columns follow those of the model, without adding it."""
+        """Create a variable whose columns come after those of the model, without adding it to the model."""
         variable = Variable(name, tuple(sets), kind)
         variable.owner, variable.start = self, self._columns
         variable.lower, variable.upper = lower, upper
@@ -184,14 +184,14 @@ class Model:
         return variable
 
     def _add_variable(self, variable: Variable) -> None:
-        """Add a variable and its name. Called last, so that a refused variable leaves the model as it was."""
+        """Add a variable and its name. Called last, so that a refused variable leaves the model unchanged."""
         self._names.add(variable.name)
         self._columns += variable.size
         self._variables.append(variable)
 
     def _check_owner(self, where: str, variables: Iterable[Variable | None]) -> None:
-        """Refuse variables of another model; ``where`` is the place that the error message names."""
-        # The column numbers of another model mean other variables in this one.
+        """Refuse variables that belong to another model; ``where`` is the location to name in the error message."""
+        # The column indices of another model refer to other variables in this one.
         for variable in variables:
             if variable is not None and variable.owner is not self:
                 owner_name = variable.owner.name
@@ -204,10 +204,10 @@ class Model:
         """Declare known numbers that formulas may use.
 
         Args:
-            name: The name that is printed.
+            name: The name under which the parameter is printed.
             source: A number, an array, or a function that takes an integer array of positions for each index and
-                returns an array of values. Numbers with labels (a dict, pandas, a polars table) are matched with the
-                labels of the sets, which must be given.
+                returns an array of values. Numbers with labels (a dict, pandas, a polars table) are matched to the
+                labels of the sets, which must then be given.
             sets: The sets that the parameter is indexed by. If they are omitted, indices over any sets of the right
                 sizes may be used.
 
@@ -224,12 +224,12 @@ class Model:
         return param
 
     def minimize(self, expression: Expression, *, replace: bool = False) -> None:
-        """Set a linear or quadratic objective to minimise; ``replace`` must be True if the model has one already.
+        """Set a linear or quadratic objective to minimise; ``replace`` must be True if the model already has one.
 
-        A quadratic objective must be convex, which :meth:`compile` checks, and is solved by HiGHS.
+        A quadratic objective must be convex, as :meth:`compile` checks, and needs a solver such as HiGHS.
 
         Raises:
-            ModelError: The model has an objective already, or the expression cannot be one; the message says why.
+            ModelError: The model already has an objective, or the expression cannot be one; the message says why.
         """
         self._set_objective(expression, "min", replace)
 
@@ -273,7 +273,7 @@ class Model:
         self._put_objective(formula, sense, terms, quadratic, replacer.epigraphs)
 
     def _adopt_epigraphs(self, where: str, epigraphs: Iterable[Epigraph]) -> None:
-        """Make the variables of absolute values and extrema belong to this model, and check their lines."""
+        """Make this model the owner of the variables for absolute values and extrema, and check their lines."""
         for epigraph in epigraphs:
             epigraph.variable.owner, epigraph.variable.start = self, 0
             for lines in line_families(epigraph):
@@ -292,10 +292,10 @@ class Model:
         """Add a family of rows: one relation for all index tuples.
 
         Args:
-            name: The family's name, which appears in errors, duals and explanations of infeasibility.
+            name: The family's name, which is used in errors, duals and explanations of infeasibility.
             relation: ``Le``, ``Ge`` or ``Eq`` of linear expressions, ``between(lower, expression, upper)``, or
-                ``implies(binary, relation)``; or a relation of whole variables and arrays, as ``A @ x <= b``.
-            forall: The indices of the rows. A relation of whole variables has its own.
+                ``implies(binary, relation)``; or a relation between whole variables and arrays, such as ``A @ x <= b``.
+            forall: The indices that the rows run over. A relation between whole variables has its own.
             where: The index tuples that get a row; None for all. Either an integer array (P, m) of positions or a
                 sequence of tuples of labels, for the first m indices of forall (the others run over their whole sets);
                 or ``((i, k), tuples)``, which names the restricted indices.
@@ -319,7 +319,7 @@ class Model:
         self._insert_rows(family, replace)
 
     def _insert_rows(self, rows: Family | Block, replace: bool) -> None:
-        """Append rows, or replace the rows of the same name by them."""
+        """Append rows, or replace the rows that have the same name."""
         if replace:
             self._families[self._family_number(rows.name)] = rows
         else:
@@ -366,8 +366,8 @@ class Model:
             expression: The linear expression that the function is applied to.
             breakpoints: Two or more increasing numbers, shape (B,), or one such row for each index tuple, shape
                 (sizes of forall ..., B).
-            values: The function at the breakpoints. The first and the last piece extend beyond them.
-            forall: The indices of the term, which has one function for each tuple of their values.
+            values: The function's values at the breakpoints. The first and the last piece extend beyond these.
+            forall: The term's indices. There is one function for each tuple of their values.
             where: The index tuples that get rows, as an integer array (P, m) of positions or a sequence of tuples of
                 labels; None for all.
 
@@ -419,7 +419,7 @@ class Model:
             name: The family's name.
             matrix: Coefficients, sparse or dense, shape (rows, columns).
             columns: The model's column for each column of ``matrix``: one or more variables (row-major), or column
-                numbers from ``Variable.columns``.
+                indices from ``Variable.columns``.
             lower, upper: Sides of the rows: numbers, or arrays with one entry for each row.
             replace: Whether the rows replace the existing family of the same name.
 
@@ -483,7 +483,7 @@ class Model:
         return form
 
     def _check_function_names(self, epigraphs: Iterable[Epigraph]) -> None:
-        """Refuse a model in which something has the name of the variable or rows of an absolute value or extremum."""
+        """Refuse names that clash with those of the variables and rows that state absolute values and extrema."""
         taken = set(self._names)
         for epigraph in epigraphs:
             names = {epigraph.variable.name, *epigraph.line_names}
@@ -493,7 +493,7 @@ class Model:
             taken |= names
 
     def _line_families(self, epigraph: Epigraph) -> list[Family]:
-        """Return the families of a function's lines, the same objects each time, so that they are compiled once."""
+        """Return the families for a function's lines: the same objects each time, so that they are compiled once."""
         if epigraph not in self._lines:
             self._lines[epigraph] = line_families(epigraph)
         return self._lines[epigraph]
@@ -502,10 +502,10 @@ class Model:
         """Change the values of parameters. If one of the new values is refused, none is changed.
 
         Args:
-            values: New values by the name of the parameter, in any form that :attr:`Param.value` accepts.
+            values: New values by parameter name, in any form that :attr:`Param.value` accepts.
 
         Raises:
-            ModelError: The model has no parameter of such a name, or a value does not fit the parameter's sets.
+            ModelError: The model has no parameter with such a name, or a value does not fit the parameter's sets.
         """
         for name in values:
             if name not in self._params:
@@ -527,17 +527,17 @@ class Model:
         """Compile and solve the model.
 
         A changed model can be solved again. Only families whose numbers changed are compiled, and HiGHS starts from the
-        basis of the last solve. If there are several optimal points, it may therefore return another one than for a new
-        model.
+        basis of the last solve. If there are several optimal points, it may therefore return a different one than for a
+        new model.
 
         Args:
             backend: "cbc", "highs", or a backend object.
-            params: New values of parameters by name. They remain in effect, as if set by ``param.value = ...``.
-            start: A point from which a search over integers begins: an earlier solution, or values by the name of a
-                variable. Variables may be left out; the solver then completes the point.
-            options: Options of ``Backend.solve``, the same for all solvers: time_limit (seconds), gap (the relative gap
-                at which a search over integers may stop), log (True shows the solver's log on standard error), method,
-                threads, seed.
+            params: New parameter values by name. They remain in effect, as if set by ``param.value = ...``.
+            start: A point from which a search over integers begins: an earlier solution, or values by variable name.
+                Variables can be left out; the solver then completes the point.
+            options: Options for ``Backend.solve``, the same for all solvers: time_limit (seconds), gap (the relative
+                gap at which a search over integers may stop), log (True shows the solver's log on standard error),
+                method, threads, seed.
 
         Raises:
             InfeasibleError: No point satisfies all rows; the message names the families that clash.

@@ -1,4 +1,4 @@
-"""Write a compiled model as an MPS or LP file, with the names of the formula."""
+"""Write a compiled model as an MPS or LP file, with the names from its formula."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_NAME = 100
 """Longer names are shortened to this many characters, because readers of LP files refuse long names."""
 _NOT_IN_MPS = re.compile(r"[^!-~]")
 _NOT_IN_LP = re.compile(r"[^A-Za-z0-9_.(),]")
-"""The characters that names in MPS and LP files must not have."""
+"""Patterns for the characters that names in MPS and LP files must not contain."""
 _LP_WORD = re.compile(
     "st|s[.]t[.]|subject|such|min|minimi[sz]e|minimum|max|maximi[sz]e|maximum|free|inf|infinity|bounds?|bin|binary|binaries"
     "|gen|generals?|integers?|int|semis?|semi-continuous|sos[12]?|end|obj",
@@ -32,14 +32,14 @@ _MPS_WORD = re.compile(
     "|delayedrows|modelcuts|indicators|sets|sos[12]?|gencons|pwlobj|pwlnam|pwlcon|endata",
     re.IGNORECASE,
 )
-"""The words that readers of LP and MPS files take for keywords."""
+"""Patterns for the words that readers of LP and MPS files take for keywords."""
 TERMS_IN_LINE = 6
 """The largest number of terms on one line of an LP file."""
 
 
 @frozen
 class FileNames:
-    """The names of rows and of columns in a file: valid in its format, and distinct."""
+    """The names of the rows and columns in a file, which are distinct and valid in its format."""
 
     rows: list[str]
     columns: list[str]
@@ -51,12 +51,12 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
     Rows and columns keep their names, such as ``geo-ind(a,b,a)`` and ``z(a,b)``. Characters that the format forbids
     become ``_``, and names that are no longer distinct get a number. Names that readers take for a keyword or a number
     get the prefix ``row_`` or ``column_``. Numbers are written with all their digits, but the factors of privacy rows
-    are rounded down, so that the rows in a file are never looser. Semicontinuous columns are written with binary ones,
-    because solvers do not agree on the entries for them.
+    are rounded down, so that the rows in a file are never looser. Semicontinuous columns are written as continuous ones
+    with binaries, because solvers do not agree on how files state them.
 
     Args:
         form: The model.
-        path: A file that ends in ``.mps`` or ``.lp``.
+        path: The file to write, which must end in ``.mps`` or ``.lp``.
         name: The model's name in the file.
 
     Raises:
@@ -101,7 +101,7 @@ def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
 
 
 def _file_names(form: StandardForm, *, is_lp: bool) -> FileNames:
-    """Return the names of the rows and columns of a form in an MPS file, or in an LP file if ``is_lp``."""
+    """Return the names that a form's rows and columns get in an MPS file, or in an LP file if ``is_lp``."""
     forbidden = _NOT_IN_LP if is_lp else _NOT_IN_MPS
     columns, rows = [f"column{n}" for n in range(form.shape[1])], [f"row{n}" for n in range(form.shape[0])]
     for variable in form.variables:
@@ -138,7 +138,7 @@ def _avoid_words(names: list[str], kind: str, *, is_lp: bool) -> list[str]:
 def _make_distinct(names: list[str], forbidden: re.Pattern[str]) -> list[str]:
     """Return the names without forbidden characters, at most MAX_NAME characters long, and made distinct by numbers."""
     taken: set[str] = set()
-    # The last number that each cleaned name got, so that many equal names are not counted from 2 again.
+    # The last number that each cleaned name got, so that counting does not begin again at 2 for every equal name.
     last_numbers: dict[str, int] = {}
     distinct: list[str] = []
     for name in names:
@@ -211,7 +211,7 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
 
 
 def _mps_bounds(lower: float, upper: float, *, is_integer: bool) -> list[tuple[str, float | None]]:
-    """Return the entries for a column with these bounds in the section BOUNDS: kinds such as "UP", each with a number.
+    """Return the BOUNDS entries for a column with these bounds: kinds such as "UP", each with a number.
 
     The number is None if the kind has none, such as "FR" for a free column.
     """
@@ -279,7 +279,7 @@ def _lp_terms(name: str, columns: list[int], values: list[float], names: FileNam
 
     Args:
         name: The row's name in the file.
-        columns, values: Column number and coefficient of each term.
+        columns, values: Column index and coefficient of each term.
         names: The names of all columns in the file.
     """
     terms = [

@@ -1,9 +1,9 @@
-"""The operators of expressions: comparisons as they are written, arithmetic of vectors, and errors for other uses.
+"""The operators of expressions: comparisons kept as written, vector arithmetic, and errors for other uses.
 
-sympy's own operators would evaluate or rearrange relations, and its errors do not say what to write instead. So every
-class of expressions that users meet mixes in :class:`Operators`: variables, parameters, accesses, sums over
-indices and extrema in their own modules, and here subclasses of sympy's sum, product, power, absolute value,
-exponential and logarithm. So ``0 <= x + y <= 1`` is refused in the same words as ``0 <= x <= 1``.
+sympy's own operators would evaluate or rearrange relations, and its errors do not say what to write instead. Every
+class of expression that users meet therefore mixes in :class:`Operators`: variables, parameters, accesses, sums over
+indices and extrema do so in their own modules, and subclasses of sympy's sum, product, power, absolute value,
+exponential and logarithm do so here. For example, ``0 <= x + y <= 1`` is refused in the same words as ``0 <= x <= 1``.
 :func:`with_operators` converts the outermost operation to its subclass, and :func:`as_plain` converts it back, before
 sympy computes with it. Relations have subclasses of their own (:mod:`.relations`).
 """
@@ -36,8 +36,8 @@ _UFUNC_METHODS = {
     "negative": ("__neg__", ""),
     "absolute": ("__abs__", ""),
 }
-"""For NumPy's names of operators, which it calls for an array beside an expression: the method of an expression on the
-left, and the method of an expression on the right."""
+"""For each NumPy function that an operator calls if one operand is an array: the method for an expression on the left,
+and the method for one on the right."""
 _NUMPY_ADVICE = {
     "sum": "total(..., over=...) is a sum over indices, and z.sum() that of a whole variable",
     "mean": "a mean is z.sum() divided by the number of its values",
@@ -53,9 +53,9 @@ _NUMPY_ADVICE = {
 
 
 class Operators:
-    """The operators of variables, parameters and expressions in them.
+    """Mixin with the operators of variables, parameters and expressions in them.
 
-    ``c * z`` multiplies a variable z over a set by an array c elementwise, and ``A @ z`` by a matrix.
+    For a variable z over a set, ``c * z`` multiplies it by an array c elementwise, and ``A @ z`` by a matrix A.
     """
 
     __slots__ = ()
@@ -64,7 +64,7 @@ class Operators:
     # Without this, sympy would take an object with ``__iter__`` for a sequence.
     _iterable = False
 
-    # Whether the class is that of expressions over whole sets. A relation with one of them is a relation of vectors.
+    # Whether expressions of the class range over whole sets. A relation with one of them is between vectors.
     _is_expression_of_vectors: ClassVar[bool] = False
 
     def _as_vector(self) -> Any:
@@ -84,7 +84,7 @@ class Operators:
         return self._compare(Above, other)
 
     def _compare(self, relation: type[sympy.Rel], other: Any) -> Any:
-        """Return a relation as it is written: of vectors if either side is a vector, and otherwise of scalars.
+        """Return a relation as written: between vectors if either side is a vector, and otherwise between scalars.
 
         Args:
             relation: The class of the relation.
@@ -119,7 +119,7 @@ class Operators:
         Args:
             operator: The operator as a function of this expression and the other operand.
             other: The other operand.
-            method: sympy's name of the operator's method, such as ``__radd__``.
+            method: sympy's name for the operator's method, such as ``__radd__``.
         """
         other, vector = as_number(other), self._as_vector()
         if vector is not None:
@@ -134,7 +134,7 @@ class Operators:
         return with_operators(getattr(sympy.Expr, method)(as_plain(self), as_plain(other)))
 
     def _combine_with_array(self, operator: Callable[[Any, Any], Any], array: Any) -> Any:
-        """Return ``operator`` of this scalar and each entry of an array of expressions; refuse one of numbers."""
+        """Apply ``operator`` to this scalar and each entry of an array of expressions; refuse an array of numbers."""
         refuse_masked(array, str(self))
         if array.dtype != object:
             text = f"({self})" if isinstance(self, sympy.Add) else str(self)
@@ -189,14 +189,14 @@ class Operators:
         return self._multiply_matrix(other, is_left=True)
 
     def _multiply_matrix(self, matrix: Any, *, is_left: bool) -> Any:
-        """Return the product with a matrix, which stands on the left if ``is_left``."""
+        """Return the product with a matrix, which is on the left if ``is_left``."""
         vector = self._as_vector()
         if vector is None:
             raise ModelError(f"{self} is a scalar: @ multiplies a variable over one set by a matrix or a vector")
         return vector.multiply_matrix(matrix, is_left=is_left)
 
     def sum(self, axis: None = None, dtype: None = None, out: None = None) -> sympy.Expr:
-        """Return the sum over all values of the sets; a scalar is its own sum.
+        """Return the sum over all elements of the sets; a scalar is its own sum.
 
         The arguments are those that ``numpy.sum`` passes on, and must be None.
         """
@@ -246,7 +246,7 @@ class Operators:
     __float__ = __int__ = __complex__ = __round__ = __trunc__ = __floor__ = __ceil__ = _refuse_as_number
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Apply an operator that NumPy was called for, with an array on either side, or refuse the function."""
+        """Apply an operator that Python passed to NumPy because of an array operand, and refuse all other functions."""
         # NumPy passes its scalars as arrays without axes.
         inputs = tuple(as_number(value) for value in inputs)
         left, right = inputs[0], inputs[-1]
@@ -264,7 +264,7 @@ class Operators:
         return getattr(right, methods[1])(left)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
-        """Return ``numpy.sum`` of a whole variable or vector, or ``numpy.where`` of scalars, and refuse the others."""
+        """Return ``numpy.sum`` of a whole variable or vector, or ``numpy.where`` of scalars; refuse other functions."""
         if function is np.where and not any(
             isinstance(value, Operators) and value._as_vector() is not None for value in arguments
         ):
@@ -275,11 +275,11 @@ class Operators:
 
     @property
     def _data(self) -> NoReturn:
-        """Refuse a masked array on the left, which reads this attribute and would multiply entry by entry."""
+        """Refuse a masked array as the left operand: it reads this attribute, and would multiply entry by entry."""
         raise ModelError(f"{self}: {MASKED_ADVICE}")
 
     def _refuse_numpy(self, name: str) -> NoReturn:
-        """Raise the error for a function of NumPy, called ``name``."""
+        """Raise the error for the NumPy function called ``name``."""
         advice = _NUMPY_ADVICE.get(name, "use operators, maximum, minimum, abs and total")
         raise MisuseError(f"numpy.{name} takes numbers, and {self} is none before a solve; {advice}")
 
@@ -287,7 +287,7 @@ class Operators:
 def as_number(value: Any) -> Any:
     """Return a NumPy scalar, or an array without axes, as a Python number, and any other value unchanged.
 
-    sympy would keep the precision of a float32, 24 bits, and round the numbers that it is combined with.
+    Otherwise sympy would keep a float32's precision of 24 bits, and round the numbers that it is combined with.
     """
     if isinstance(value, np.longdouble | np.clongdouble):
         # Their item() has the same type, because Python has no such numbers.
@@ -297,7 +297,7 @@ def as_number(value: Any) -> Any:
 
 
 def _in_array(value: Any) -> Any:
-    """Return an expression as an array without axes, which NumPy's functions take, and any other value unchanged."""
+    """Wrap an expression in an array without axes, as NumPy's functions require; return any other value unchanged."""
     if not isinstance(value, Operators):
         return value
     array = np.empty((), dtype=object)
@@ -306,7 +306,7 @@ def _in_array(value: Any) -> Any:
 
 
 def is_vector(value: Any) -> bool:
-    """Return whether a side of a relation makes it one of vectors: an array, or an expression without indices."""
+    """Return whether a side makes its relation one between vectors: an array, or an expression without indices."""
     return isinstance(value, np.ndarray) or (isinstance(value, Operators) and value._is_expression_of_vectors)
 
 
@@ -366,7 +366,7 @@ _SYMPY_CLASSES = {subclass: sympy_class for sympy_class, subclass in _SUBCLASSES
 
 
 def with_operators(expression: Any) -> Any:
-    """Return an operation of sympy (one of ``_SUBCLASSES``) with the operators of this module, and others unchanged.
+    """Give a sympy operation (one of ``_SUBCLASSES``) the operators of this module, and return others unchanged.
 
     Only the outermost operation gets them, so that sympy compares and simplifies the operations inside as usual.
     """
@@ -379,7 +379,7 @@ def as_plain(expression: Any) -> Any:
 
 
 def _rebuild(expression: Any, classes: dict[Any, Any]) -> Any:
-    """Return an expression in the class that replaces its own in ``classes``, with the same arguments.
+    """Rebuild an expression, with the same arguments, in the class that replaces its own in ``classes``.
 
     The arguments are not simplified. An expression of any other class is returned unchanged.
     """

@@ -24,12 +24,12 @@ class Outcome(Enum):
 
 
 class Basis:
-    """A simplex basis as arrays of statuses that can be pickled."""
+    """A simplex basis as arrays of statuses, which can be pickled."""
 
     __slots__ = ("_columns", "_rows")
 
     def __init__(self, *, columns: NDArray[np.int8], rows: NDArray[np.int8]) -> None:
-        """Create a basis of statuses: 0 at the lower bound, 1 basic, 2 at the upper bound, 3 free at 0.
+        """Create a basis from statuses: 0 at the lower bound, 1 basic, 2 at the upper bound, 3 free at 0.
 
         Args:
             columns: Status of each column, shape (n,).
@@ -49,11 +49,11 @@ class Basis:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The numbers of rows and columns."""
+        """The number of rows and the number of columns."""
         return len(self.rows), len(self.columns)
 
     def resized(self, rows: int) -> Basis:
-        """Return the basis for a model of ``rows`` rows, in which the appended rows are basic."""
+        """Return the basis for a model with ``rows`` rows, in which any appended rows are basic."""
         extra_count = rows - len(self.rows)
         return (
             Basis(columns=self.columns, rows=np.concatenate([self.rows, np.ones(extra_count, dtype=np.int8)]))
@@ -92,10 +92,10 @@ def _layout(form: StandardForm) -> list[tuple[str, int, int]]:
 
 @frozen(eq=False, kw_only=True)
 class Ranges:
-    """Ranges within which numbers of a linear program may change, one at a time, while the basis stays optimal.
+    """Ranges within which numbers in a linear program can change, one at a time, while the basis stays optimal.
 
     Attributes:
-        lower, upper: Ends of each range; infinite if it has none.
+        lower, upper: Ends of each range; infinite if the range is unbounded.
         lower_objective, upper_objective: The objective at these ends, in its own units and sense.
     """
 
@@ -107,13 +107,13 @@ class Ranges:
 
 @frozen(eq=False, kw_only=True)
 class Ranging:
-    """How far the numbers of a linear program may change while the basis of its optimum stays optimal.
+    """How far numbers in a linear program can change, one at a time, while the basis of its optimum stays optimal.
 
     Attributes:
-        costs: For each column, its cost, shape (n,). The point stays the same.
-        sides: For each row that is held at a side, this side, shape (m,). The multipliers stay the same.
-        is_tight: Whether a row is held at a side; the ranges of other rows mean nothing.
-        is_at_upper: Whether that is its upper side.
+        costs: Ranges for the cost of each column, within which the optimal point stays the same, shape (n,).
+        sides: Ranges for the side at which each row is held, within which the multipliers stay the same, shape (m,).
+        is_tight: Whether each row is held at a side, shape (m,); the ranges for other rows mean nothing.
+        is_at_upper: Whether the side at which each row is held is its upper side, shape (m,).
     """
 
     costs: Ranges
@@ -127,20 +127,21 @@ class Result:
     """A solver's answer that passed its checks, in the rows, units and sense of the form.
 
     Attributes:
-        outcome: Status of the solve. If it is optimal or feasible, x, objective and violation are given.
+        outcome: Status of the solve. If it is optimal or feasible, x, objective and violation are set.
         x: The point, shape (n,), exactly within its bounds, and exactly integer in integer columns.
         objective: The value of the form's objective at x.
         bound: A bound on the optimum of the form as it was given (before tightening), or None.
-        duals: Change of the objective per unit by which a row's side is moved, shape (m,), for LPs solved to
+        duals: Change in the objective per unit by which a row's side is moved, shape (m,), for LPs solved to
             optimality.
         reduced: Reduced costs of the columns, shape (n,), for LPs solved to optimality.
         seconds: Seconds that the solver took.
         iterations: Number of simplex and interior-point iterations.
         solver: Name and version of the solver.
         violation: The largest amount by which x violates a scaled row.
-        message: A message of the solver or of the checks.
+        message: A message from the solver or from the checks.
         tightening: The privacy rows that were tightened; None if there were none.
-        basis: The optimal basis of an LP, from which a similar form can be solved; None if the solver gives none.
+        basis: The optimal basis of an LP, from which the solve of a similar form can start; None if the solver gives
+            none.
     """
 
     outcome: Outcome

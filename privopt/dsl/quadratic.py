@@ -1,7 +1,8 @@
-"""Quadratic objectives: products and squares of linear expressions, and whether they are convex.
+"""Quadratic objectives: products and squares of linear expressions, and checks that they are convex.
 
-A term ``sum d (f' x + f0) (s' x + s0)`` is compiled like two families of rows, one for each factor. With the matrices F
-and S of these rows and the diagonal D of the coefficients, its quadratic part is ``x' F' D S x``.
+A term ``sum d (f' x + f0) (s' x + s0)`` is compiled like two families of rows, one for each factor. If F and S are the
+matrices of these rows, and D is the diagonal matrix of the coefficients d, the term's quadratic part is
+``x' F' D S x``.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
 MAX_BLOCK = 2000
-"""The largest block of variables that multiply one another whose convexity is checked by eigenvalues."""
+"""The largest block of variables that multiply one another for which convexity is checked by eigenvalues."""
 CURVATURE_ROUNDING = 1e-10
-"""The size of a negative eigenvalue that rounding explains, relative to the largest eigenvalue of its block."""
+"""The size up to which a negative eigenvalue is put down to rounding, relative to the largest in its block."""
 
 
 @frozen(eq=False)
@@ -32,8 +33,8 @@ class QuadraticTerm:
 
     Attributes:
         coefficient: Expression in params, indices and numbers.
-        left, right: The linear terms of both factors, constants included.
-        bindings: The sums around the term, from the outermost.
+        left, right: The linear terms of the two factors, including constants.
+        bindings: The sums around the term, starting with the outermost.
         is_square: Whether both factors are the same expression.
     """
 
@@ -44,13 +45,13 @@ class QuadraticTerm:
     is_square: bool = False
 
     def free_indices(self) -> set[Index]:
-        """Return the indices that are not summed over."""
+        """Return the term's indices that are not summed over."""
         free = set(self.coefficient.atoms(Index)).union(*(t.free_indices() for t in (*self.left, *self.right)))
         return free - {index for binding in self.bindings for index in binding.over}
 
 
 def degree(expression: sympy.Expr) -> float:
-    """Return the degree of an expression in the variables; infinite if it is not a polynomial."""
+    """Return an expression's degree as a polynomial in the variables; infinite if it is not one."""
     if not expression.has(Variable):
         return 0
     if isinstance(expression, Variable):
@@ -69,9 +70,9 @@ def degree(expression: sympy.Expr) -> float:
 
 
 def quadratic_terms(expression: sympy.Expr, where: str) -> tuple[list[Term], list[QuadraticTerm]]:
-    """Split an expression of degree 2 or less into linear and quadratic terms, whose sum it is.
+    """Split an expression of degree 2 or less into linear and quadratic terms that add up to it.
 
-    ``where`` is the place that an error message names.
+    ``where`` is the location to name in error messages.
 
     Raises:
         ModelError: A term is neither linear nor quadratic; the message names it.
@@ -115,7 +116,7 @@ def quadratic_terms(expression: sympy.Expr, where: str) -> tuple[list[Term], lis
 
 @frozen(eq=False)
 class QuadraticPart:
-    """The numbers of quadratic terms: ``x' matrix x / 2 + linear x + constant``.
+    """Compiled quadratic terms, ``x' matrix x / 2 + linear x + constant``.
 
     Attributes:
         matrix: Symmetric CSR matrix, shape (n, n).
@@ -137,12 +138,12 @@ def check_convexity(part: QuadraticPart, sense: Literal["min", "max"], column_na
     of variables that multiply one another.
 
     Args:
-        part: The quadratic terms.
+        part: The objective's quadratic terms.
         sense: Whether the objective is minimised or maximised.
         column_name: A function that returns the name of a column, for messages.
 
     Raises:
-        ModelError: The objective has the wrong curvature, or a block is too large for its eigenvalues.
+        ModelError: The objective has the wrong curvature, or a block is too large to compute its eigenvalues.
     """
     flip = 1 if sense == "min" else -1
     if part.square_sign == flip:

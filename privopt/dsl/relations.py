@@ -1,4 +1,4 @@
-"""Relations as they are written, and errors for uses that Python would give another meaning."""
+"""Relations kept as written, and errors for uses to which Python would give another meaning."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from privopt.errors import ModelError
 class MisuseError(ModelError, TypeError):
     """An expression or relation is used as a number, a condition or a sequence.
 
-    It is also a TypeError, because NumPy and sympy try such uses and expect this error.
+    It is also a TypeError, because NumPy and sympy try such uses and expect that error if they fail.
     """
 
 
 def refuse_as_condition(relation: object) -> NoReturn:
     """Raise an error for a relation whose truth value Python requests.
 
-    Python does so in ``0 <= x <= 1``, ``x >= 0 and y >= 0``, ``if x <= 1:`` and ``max(x, y)``, and does not say in
-    which, so the message says what to write for each of them.
+    Python does so for ``0 <= x <= 1``, ``x >= 0 and y >= 0``, ``if x <= 1:`` and ``max(x, y)``. It does not say for
+    which, so the message says what to write instead of each.
     """
     raise MisuseError(
         f"{relation} is a relation, which is not true or false: write between(0, x, 1) for 0 <= x <= 1, one require "
@@ -30,7 +30,7 @@ def refuse_as_condition(relation: object) -> NoReturn:
 
 
 def refuse_copy(name: str) -> NoReturn:
-    """Raise the error for ``copy`` and ``pickle`` of a model or a part of one, called ``name`` in the message."""
+    """Raise the error for copying or pickling a model or a part of one, called ``name`` in the message."""
     raise MisuseError(
         f"{name} cannot be copied or pickled, because formulas know variables by identity; build the model again, or "
         "pickle the arrays of Model.compile()"
@@ -38,7 +38,7 @@ def refuse_copy(name: str) -> NoReturn:
 
 
 class NoCondition:
-    """Mixin of relations, which have no truth value and cannot be combined by ``&``, ``|``, ``^`` and ``~``."""
+    """Mixin for relations, which have no truth value and cannot be combined with ``&``, ``|``, ``^`` and ``~``."""
 
     __slots__ = ()
 
@@ -76,12 +76,12 @@ class Equal(NoCondition, sympy.Eq):  # type: ignore[misc]
 
 
 class Below(NoCondition, sympy.Lt):  # type: ignore[misc]
-    """The strict relation ``left < right``, which no row can state; a model refuses it by name."""
+    """The strict relation ``left < right``, which no row can state, so that models refuse it."""
 
     __slots__ = ()
 
 
 class Above(NoCondition, sympy.Gt):  # type: ignore[misc]
-    """The strict relation ``left > right``, which no row can state; a model refuses it by name."""
+    """The strict relation ``left > right``, which no row can state, so that models refuse it."""
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Rows whose coefficients differ from those of their formula: privacy rows and the big-M rows of implications."""
+"""Rows whose coefficients differ from those in their formula: privacy rows and the big-M rows for implications."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rows:
     """The rows of one family, before the rows of all families are stacked.
 
     Attributes:
-        matrix: CSR, shape (rows, columns of the whole model).
+        matrix: CSR matrix over all columns of the model, shape (rows, n).
         lower, upper: Sides of the rows, shape (rows,); infinite if a row has no such side.
         block: Name and labels of the rows. Its ``start`` and ``stop`` count from this family's first row.
     """
@@ -34,7 +34,7 @@ class Rows:
 
 
 def switch_location(family: Family | Block) -> str:
-    """Return the place that error messages about the binary of an implication name."""
+    """Return the location to name in error messages about an implication's binary."""
     return f"family {family.name}, binary"
 
 
@@ -48,22 +48,22 @@ def build_privacy_rows(
     block: FamilyBlock,
     coefficients: Coefficients,
 ) -> Rows | None:
-    """Return rows ``z_i <= exp(L) z_j`` with their exponents L stored separately, or None if they are not such rows.
+    """Return rows ``z_i <= exp(L) z_j`` with separately stored exponents L, or None if the rows are of another kind.
 
-    Rows in which a factor has the wrong sign, or in which ``z_j`` may be negative, are not privacy rows.
+    If a factor has the wrong sign, or ``z_j`` can be negative, the rows are not privacy rows.
 
     Args:
         family: The family, for its operator, name and ``privacy`` flag.
         pair: The two terms of the family: one in ``z_i``, one in ``z_j``.
-        places: The positions of the values of each index in every row, shape (size,).
+        places: For each index, the position of its value in every row, shape (size,).
         size: Number of rows.
-        n: Number of columns of the model.
+        n: Number of columns in the model.
         col_lower: Lower bounds of the columns, shape (n,).
         block: Names and labels of the rows.
-        coefficients: The NumPy functions of the model's coefficients; missing ones are added.
+        coefficients: The NumPy functions for the model's coefficients; missing ones are added.
 
     Raises:
-        ModelError: The family is declared ``privacy=True`` but does not consist of privacy rows.
+        ModelError: The family is declared ``privacy=True`` but does not consist of privacy rows, or an exponent is NaN.
     """
     where = f"family {family.name}"
     # A row >= 0 is turned into a row <= 0, so that only one direction must be handled.
@@ -103,9 +103,9 @@ def _ratio_rows(left_columns: Ints, right_columns: Ints, ratio: Floats, n: int, 
 
     Args:
         left_columns, right_columns: The two columns of each row, shape (rows,).
-        ratio: Natural logarithm of each row's factor, shape (rows,). It is cut at ``MAX_LOG_RATIO`` in the matrix,
+        ratio: Natural logarithm of each row's factor, shape (rows,). It is capped at ``MAX_LOG_RATIO`` in the matrix,
             but not in the block.
-        n: Number of columns of the model.
+        n: Number of columns in the model.
         block: Names and labels of the rows.
     """
     size = len(ratio)
@@ -122,7 +122,7 @@ def _ratio_rows(left_columns: Ints, right_columns: Ints, ratio: Floats, n: int, 
 def activity_bounds(matrix: sparse.csr_matrix, col_lower: Floats, col_upper: Floats) -> tuple[Floats, Floats]:
     """Return the smallest and the largest value of each row of ``matrix @ x``, shape (rows,), for x within its bounds.
 
-    ``col_lower`` and ``col_upper`` are the bounds of the columns, shape (n,), infinite if a column has no bound.
+    ``col_lower`` and ``col_upper`` are the column bounds, shape (n,), infinite if a column has no bound.
     """
     positive, negative_part = matrix.maximum(0), matrix.minimum(0)
     positive.eliminate_zeros()
@@ -151,16 +151,16 @@ def build_indicator_rows(
 ) -> Rows:
     """Convert rows that must hold only if a binary switch is on to big-M rows, which must always hold.
 
-    M is the most by which the bounds of the columns allow a row to be violated while the switch is off. It is computed
-    for each row, because a smaller M gives a tighter relaxation.
+    M is the largest amount by which the column bounds allow a row to be violated while the switch is off. It is
+    computed for each row, because a smaller M gives a tighter relaxation.
 
     Args:
-        family: The family; its ``switch`` has the terms of the binary ``h`` or ``1 - h``.
+        family: The family; its ``switch`` contains the terms of the binary ``h`` or ``1 - h``.
         rows: The rows without the switch.
-        places: The positions of the values of each index in every row.
-        n: Number of columns of the model.
-        col_lower, col_upper: Bounds of the columns, shape (n,).
-        coefficients: The NumPy functions of the model's coefficients; missing ones are added.
+        places: For each index, the position of its value in every row, shape (size,).
+        n: Number of columns in the model.
+        col_lower, col_upper: Column bounds, shape (n,).
+        coefficients: The NumPy functions for the model's coefficients; missing ones are added.
 
     Raises:
         ModelError: The switch is not a binary or its complement, or a missing bound leaves a row without a finite M.
@@ -223,9 +223,9 @@ def _switch_columns(
     """Return the binary column of each row's switch, and refuse switches other than ``h`` and ``1 - h``.
 
     Args:
-        switch, offset: CSR matrix (rows, columns) and constants (rows,) of the expression that was given as the binary.
-        family: The family, for messages and for the variables of the switch.
-        col_lower, col_upper: Bounds of the columns; a binary must lie within 0 and 1.
+        switch, offset: The expression given as the binary, as a CSR matrix (rows, n) and constants (rows,).
+        family: The family, for messages and for the variables in the switch.
+        col_lower, col_upper: Column bounds, shape (n,); a binary must lie between 0 and 1.
 
     Returns:
         The column of each row's ``h``, and its sign: 1 for ``h``, -1 for ``1 - h``.
@@ -259,9 +259,9 @@ def _refuse_without_big_m(
         family: The indicator family.
         rows: Its rows.
         other_terms: Its matrix without the switch column.
-        is_lower: Whether the big-M is missing for the row's lower side, not for its upper side.
-        row: Number of the row within the family.
-        col_lower, col_upper: Bounds of all columns.
+        is_lower: Whether the big-M is missing for the row's lower side rather than its upper side.
+        row: Index of the row within the family.
+        col_lower, col_upper: Column bounds, shape (n,).
     """
     entries = slice(other_terms.indptr[row], other_terms.indptr[row + 1])
     columns, values = other_terms.indices[entries], other_terms.data[entries]

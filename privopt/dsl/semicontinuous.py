@@ -1,7 +1,7 @@
-"""State semicontinuous columns with binary ones, for solvers that are given integer columns only.
+"""Restate semicontinuous columns with the help of binary ones, so that solvers get only integer columns.
 
-HiGHS has semicontinuous columns of its own, and states them in the same way. Here both solvers get the same model, and
-every answer is checked like that of any other integer program.
+HiGHS supports semicontinuous columns, and restates them in the same way. Doing so here gives both solvers the same
+model, and lets every answer be checked like that for any other integer program.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from privopt.dsl.outcome import Result
 from privopt.dsl.sets import IndexSet
 
 ROWS_NAME = "0 or within bounds"
-"""Name of the family of the rows that bind semicontinuous columns to their binaries."""
+"""Name of the family of rows that link semicontinuous columns to their binaries."""
 
 
 def expand_semicontinuous(form: StandardForm) -> StandardForm:
@@ -60,22 +60,23 @@ def expand_semicontinuous(form: StandardForm) -> StandardForm:
 
 
 def expand_start(form: StandardForm, start: Floats) -> Floats:
-    """Return a start for the expanded form: the given values, and for each binary whether its column is not 0.
+    """Return a start for the expanded form: the given values, and for each binary whether its column is non-zero.
 
-    ``start`` has a value for each column of the form, shape (n,), NaN where none is given.
+    ``start`` contains a value for each column of the form, shape (n,), NaN where none is given.
     """
     values = start[form.semicontinuous_columns]
     return np.concatenate([start, np.where(np.isnan(values), np.nan, values != 0)])
 
 
 def drop_binaries(form: StandardForm, result: Result) -> Result:
-    """Return a result of the expanded form as one of the form itself.
+    """Convert a result for the expanded form to one for the form itself.
 
-    Semicontinuous columns are moved exactly to 0 or into their bounds, which they may miss by a solver's tolerance.
+    Semicontinuous columns are set exactly to 0 or moved within their bounds, which they may miss by a solver's
+    tolerance.
 
     Args:
         form: The form before :func:`expand_semicontinuous`.
-        result: The result of the expanded form. It is returned as it is if it has no point.
+        result: The result for the expanded form. It is returned as it is if it has no point.
     """
     if result.x is None:
         return result

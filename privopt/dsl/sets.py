@@ -1,4 +1,4 @@
-"""Finite sets that indices run over. This file does not import sympy, because the solvers' processes load it."""
+"""Finite sets that indices run over. This file does not import sympy, because solver processes load it."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class IndexSet:
     3
 
     Attributes:
-        name: The name that is printed.
+        name: The name under which the set is printed.
         labels: The elements, hashable and distinct. An integer n gives the elements 0 to n - 1.
-        _places: The position of each label; empty if the labels are a range, which are their own positions.
+        _places: The position of each label; empty if the labels are a range, because these are their own positions.
     """
 
     name: str
@@ -59,7 +59,7 @@ class IndexSet:
     _places: dict[Hashable, int] = field(init=False, repr=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        """Fill the table of positions, and refuse equal labels. The labels of a range are its positions already."""
+        """Fill the table of positions and refuse equal labels. A range needs neither: its labels are its positions."""
         if isinstance(self.labels, range):
             return
         for position, label in enumerate(self.labels):
@@ -85,10 +85,10 @@ class IndexSet:
         return position is not None and _can_represent(label, self.labels[position])
 
     def position(self, label: Hashable) -> int:
-        """Return the position of a label, from 0.
+        """Return the position of a label, counted from 0.
 
         Raises:
-            ModelError: The label is not an element.
+            ModelError: The label is not an element of the set.
         """
         try:
             is_element = label in self
@@ -104,7 +104,7 @@ class IndexSet:
         return int(label) if isinstance(self.labels, range) else self._places[label]  # type: ignore[call-overload]
 
     def positions(self, values: Ints | Iterable[Hashable]) -> Ints:
-        """Return the positions (from 0) of many elements.
+        """Return the positions of many elements, counted from 0.
 
         Args:
             values: An integer array of positions, which are only checked against the size; or a sequence of labels. If

@@ -1,4 +1,4 @@
-"""Show a model as its formula: as text, LaTeX or HTML."""
+"""Show the formula of a model as text, LaTeX or HTML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privopt.dsl.variables import Variable
 
 
 class PrintableModel(Protocol):
-    """The attributes of a ``Model`` that the functions of this module show."""
+    """The attributes of a ``Model`` that the functions in this module show."""
 
     name: str
 

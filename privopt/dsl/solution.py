@@ -1,4 +1,4 @@
-"""Solve a compiled model, and return the solver's answer under the names and labels of the formula."""
+"""Solve a compiled model, and return the solver's answer under the names and labels from the formula."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class SolveOptions(TypedDict, total=False):
     """Options of ``Model.solve`` that it passes on to ``Backend.solve``.
 
     Attributes:
-        time_limit: Seconds; None for no limit.
+        time_limit: Time limit in seconds; None for no limit.
         gap: Relative gap at which a search over integers may end.
         method: Algorithm for linear programs: "auto", "simplex" or "ipm" (interior point).
         threads: Number of threads.
-        seed: Seed of the solver's own random choices.
-        basis: Basis from which a solver with warm starts begins a linear program.
+        seed: Seed for the solver's own random choices.
+        basis: Basis from which a solver that supports warm starts begins a linear program.
         log: Whether the solver's log is shown on standard error.
     """
 
@@ -74,7 +74,7 @@ class Solver(Protocol):
 
 
 class SolveInterrupt(KeyboardInterrupt):
-    """An interrupt (Ctrl-C) of a solver that already had a feasible point; ``result`` has the checked point."""
+    """An interrupt (Ctrl-C) of a solver that already had a feasible point; ``result`` contains the checked point."""
 
     def __init__(self, result: Result) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Solution:
         x: Values of the columns, shape (n,).
         objective: Value of the objective at x, in its own units.
         bound: Lower bound on the optimum (upper bound if the objective is maximised); None if none is known.
-        duals: Change of the objective per unit by which a row's side is moved, shape (m,); None if the model has
+        duals: Change in the objective per unit by which a row's side is moved, shape (m,); None if the model has
             integer columns.
         reduced: Reduced costs of the columns, shape (n,); None if the model has integer columns.
         seconds: Seconds that the solver took.
@@ -119,14 +119,14 @@ class Solution:
 
     @property
     def gap(self) -> float | None:
-        """``|objective - bound| / max(|objective|, 1e-12)``; None without a bound."""
+        """The relative gap ``|objective - bound| / max(|objective|, 1e-12)``; None without a bound."""
         return None if self.bound is None else abs(self.objective - self.bound) / max(abs(self.objective), 1e-12)
 
     @property
     def rigorous_bound(self) -> float | None:
         """A bound on the optimum that the multipliers prove despite all rounding errors; None if they prove none.
 
-        It is None for a quadratic objective.
+        It is also None for a quadratic objective.
 
         A mechanism may state this bound as its ``Outcome.lower_bound``. See
         :func:`privopt.dsl.duality.rigorous_bound`.
@@ -158,7 +158,7 @@ class Solution:
         """Return the multipliers of a family, one for each row, or those of the rows with the given labels.
 
         Raises:
-            ModelError: The model has no such family, or the family no row with these labels.
+            ModelError: The model has no such family, or the family has no row with these labels.
             UsageError: The solver gave no multipliers.
         """
         duals = self._require_values(self.duals, "duals")
@@ -171,7 +171,7 @@ class Solution:
         return _select_rows(block, self._activities(block), labels)
 
     def slack(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the distance of each row of a family from its nearest side; labels work as in :meth:`dual`.
+        """Return the distance between each row of a family and its nearest side; labels work as in :meth:`dual`.
 
         The slack is 0 if a row is tight, negative if the row is violated within the solver's tolerance, and infinite if
         the row has no sides.
@@ -184,12 +184,12 @@ class Solution:
         return np.asarray(self.form.A[block.start : block.stop] @ self.x)
 
     def _slacks(self, block: FamilyBlock) -> Floats:
-        """Return the distance of each row of a family from its nearest side, shape (rows,)."""
+        """Return the distance between each row of a family and its nearest side, shape (rows,)."""
         activities, rows = self._activities(block), slice(block.start, block.stop)
         return np.asarray(np.minimum(activities - self.form.row_lower[rows], self.form.row_upper[rows] - activities))
 
     def to_frame(self, name: str) -> DataFrame:
-        """Return a variable or a family as a polars table, with one line for each column or row of the model.
+        """Return a variable or a family as a polars table, with one line for each of its columns or rows.
 
         The table of a variable has a column of labels for each of its sets, then ``value``, ``lower``, ``upper`` and
         ``reduced_cost``. The table of a family has a column of labels for each of its indices, then ``activity``,
@@ -229,20 +229,20 @@ class Solution:
         )
 
     def ranging(self, name: str) -> DataFrame:
-        """Return how far each cost of a variable, or each side of a family, may change alone at this optimum.
+        """Return how far each cost of a variable, or each side of a family, can change on its own at this optimum.
 
-        The table of a variable has its labels, then ``cost``, and ``lower`` and ``upper``, between which the point
-        stays optimal. The table of a family has its labels, then ``side``, and ``lower`` and ``upper``, between which
-        the duals stay as they are; they are null for rows that are not held at a side. ``lower_objective`` and
-        ``upper_objective`` are the objective at these ends. If several bases are optimal, the ranges are those of the
-        solver's.
+        The table of a variable has its labels, then ``cost``, and then ``lower`` and ``upper``, between which the point
+        stays optimal. The table of a family has its labels, then ``side``, and then ``lower`` and ``upper``, between
+        which the duals stay as they are; these columns are null for rows that are not held at a side.
+        ``lower_objective`` and ``upper_objective`` are the objective at these ends. If several bases are optimal, the
+        ranges are those for the solver's basis.
 
         Args:
             name: Name of a variable or a family.
 
         Raises:
             ModelError: No variable or family has this name.
-            UsageError: There is no ranging, which only HiGHS gives, and only for optimal linear programs; or the
+            UsageError: The solver gave no basis to range (only HiGHS gives one, for optimal linear programs), or the
                 library polars is not installed.
         """
         if self.basis is None:
@@ -275,7 +275,7 @@ class Solution:
 
         Args:
             values: One number for each column of the model, shape (n,).
-            name: The variable.
+            name: Name of the variable.
             labels: The labels of one of its columns, to return a single number; None for an array in the shape of its
                 sets.
         """
@@ -297,14 +297,14 @@ def _select_rows(block: FamilyBlock, values: Floats, labels: Sequence[Hashable] 
 
 
 def _labels_at(index_set: IndexSet, places: Ints) -> list[Any]:
-    """Return the labels at given positions of a set, converted to text unless all have the same simple type."""
+    """Return the labels at given positions in a set, converted to text unless all have the same simple type."""
     labels = [index_set.labels[place] for place in places.tolist()]
     is_simple = len({type(label) for label in labels}) == 1 and isinstance(labels[0], str | int | float | date)
     return labels if is_simple else [str(label) for label in labels]
 
 
 def _column_labels(variable: VariableBlock) -> dict[str, list[Any]]:
-    """Return the labels of a variable's columns by the name of the set, made distinct."""
+    """Return the labels of a variable's columns, by set name; the names are made distinct."""
     # For each set an array with the position of its label in every column; columns are numbered row-major.
     places = [part.ravel() for part in np.indices(variable.shape)]
     names = _distinct_names([s.name for s in variable.sets])
@@ -312,7 +312,7 @@ def _column_labels(variable: VariableBlock) -> dict[str, list[Any]]:
 
 
 def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
-    """Return the labels of a family's rows by the name of the index, made distinct; numbers if it has no indices."""
+    """Return the labels of a family's rows, by index name (made distinct); row positions if it has no indices."""
     if not family.indices and len(family) > 1:
         return {"row": list(range(len(family)))}
     names = _distinct_names(list(family.indices))
@@ -320,15 +320,15 @@ def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
 
 
 def _ends(ranges: Ranges, part: slice) -> dict[str, Floats]:
-    """Return the ends of the ranges of some columns or rows (a slice), and the objectives at them, for a table."""
+    """Return the ends of the ranges for a slice of columns or rows, and the objectives at them, as table columns."""
     names = ("lower", "upper", "lower_objective", "upper_objective")
     return {name: np.asarray(getattr(ranges, name)[part]) for name in names}
 
 
 def _distinct_names(names: list[str]) -> list[str]:
-    """Return distinct names of label columns: a second "X" becomes "X_2".
+    """Return distinct names for label columns: a second "X" becomes "X_2".
 
-    Names of the number columns are taken too: "value" becomes "value_2".
+    The names of the number columns are already taken, so "value" becomes "value_2".
     """
     distinct: list[str] = []
     taken = {"value", "activity", "lower", "upper", "slack", "dual", "reduced_cost", "cost", "side"}
@@ -360,15 +360,15 @@ def _make_frame(labels: dict[str, list[Any]], **numbers: Floats | None) -> DataF
 
 
 def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) -> Floats:
-    """Return a start as one value for each column of a form, shape (n,), NaN for variables that it does not have.
+    """Return a start as a value for each column of a form, shape (n,), with NaN for variables that it lacks.
 
     Args:
         form: The form.
-        start: An earlier solution, of whose variables those with the same name and shape are taken; or values by the
-            name of a variable, which may have labels.
+        start: An earlier solution, from which variables with the same name and shape are taken; or values by variable
+            name, which can have labels.
 
     Raises:
-        ModelError: The form has no variable of such a name, or the values do not fit the variable.
+        ModelError: The form has no variable with such a name, or the values do not fit the variable.
     """
     given: Any = start
     if not isinstance(given, Solution | Mapping):
@@ -398,16 +398,17 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
 def complete_extremum(
     form: StandardForm, start: Floats, columns: slice, lines: Sequence[str], *, is_convex: bool
 ) -> None:
-    """Compute the columns of an absolute value or extremum in a start from the other values of the start.
+    """Compute a start's values for an absolute value or extremum from its other values.
 
-    The model adds these columns itself, so that users cannot give their values. A column is set to the largest value of
-    its lines (the smallest if it is concave), or stays NaN if the start lacks a value that a line needs.
+    The model adds the columns of these functions itself, so users cannot give values for them. A column is set to the
+    largest value of its lines (the smallest if it is concave), or stays NaN if the start lacks a value that a line
+    needs.
 
     Args:
         form: The form.
         start: The start, shape (n,), whose columns are set.
-        columns: The columns.
-        lines: Names of the families of its lines.
+        columns: The columns of the function's variable.
+        lines: Names of the families that state the function's lines.
         is_convex: Whether the columns lie above their lines.
     """
     values = np.full(columns.stop - columns.start, -np.inf if is_convex else np.inf)
@@ -428,7 +429,7 @@ def complete_extremum(
 
 
 def load_solver(backend: str | Solver, *, is_soon: bool = False) -> Solver:
-    """Return the solver of this name, or the backend object itself.
+    """Return the solver with this name, or the backend object itself.
 
     Args:
         backend: The name of a registered solver, or a backend object.
@@ -453,7 +454,7 @@ def solve_form(
         form: The compiled model.
         backend: A backend object, or the name of a registered solver.
         name: The model's name, for messages.
-        options: Options of ``Backend.solve``. The option ``basis`` is not passed to solvers without warm starts.
+        options: Options for ``Backend.solve``. The option ``basis`` is not passed to solvers without warm starts.
 
     Raises:
         InfeasibleError: No point satisfies all rows; the message names the families that clash.

@@ -42,13 +42,13 @@ def latex_name(name: str) -> str:
 
 
 class Index(sympy.Dummy):  # type: ignore[misc]
-    """An index that runs over a set. Two indices of the same name are different indices.
+    """An index that runs over a set. Two indices with the same name are different indices.
 
     >>> Index("i", IndexSet("X", 4))
     i
 
     Attributes:
-        index_set: The set.
+        index_set: The set that the index runs over.
     """
 
     __slots__ = ("index_set",)

@@ -1,7 +1,7 @@
-"""Parameters as sympy atoms, accesses ``z[i, k]`` of them and of variables, and expressions over whole sets.
+"""Parameters as sympy atoms, accesses such as ``z[i, k]`` to parameters and variables, and expressions over whole sets.
 
-All of them are ``Dummy`` symbols, so that two objects of the same name are never equal. Their classes have slots, so
-that setting an attribute that does not exist is an error.
+Parameters and variables are ``Dummy`` symbols, so that two objects with the same name are never equal. The classes have
+slots, so that setting an attribute that does not exist is an error.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ __all__ = [
 Source: TypeAlias = Callable[..., ArrayLike]
 """A function that takes an integer array of positions for each index, and returns an array of values."""
 
-# The size that an axis of a function without declared sets has. Index sets of any size are accepted there.
+# The size given to the axes of a function without declared sets, which accept index sets of any size.
 _ANY = 2**62
 
 
 class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
-    """Common base of variables and parameters: a name, sets, and ``[...]``."""
+    """The common base of variables and parameters, which have a name, sets, and accesses ``[...]``."""
 
     __slots__ = ("sets",)
 
@@ -78,7 +78,7 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
         Args:
             value: An index expression, a label, or a position.
             index_set: The set of this axis.
-            number: Number of the axis, for messages.
+            number: Position of the axis, for messages.
         """
         if isinstance(value, sympy.Expr):
             # An expression of indices, such as i + 1, is checked again when its values are known.
@@ -122,8 +122,8 @@ class Param(Indexable):
         sets: The sets that the indices run over. Without declared sets there is one unnamed set for each axis of the
             array.
         declared: Whether the sets were given. Otherwise any index set of the right size may be used for an axis.
-        revision: Number of times that the value was changed. A model compares it with the last compilation, to find the
-            rows that must be compiled again.
+        revision: Number of times that the value was changed. A model compares it with its value at the last
+            compilation, to find the rows that must be compiled again.
     """
 
     __slots__ = ("_source", "declared", "revision")
@@ -136,13 +136,13 @@ class Param(Indexable):
         """Create a parameter, and check its shape and values.
 
         Args:
-            name: The name that is printed.
+            name: The name under which the parameter is printed.
             sets: The sets of the indices; None to create one unnamed set for each axis of the array.
             source: A number, an array of the sets' shape, or a function of index arrays, whose values are checked when
                 used.
 
         Raises:
-            ModelError: The numbers do not fit the sets, or there is a NaN.
+            ModelError: The numbers do not fit the sets, or contain a NaN.
         """
         param: Param = sympy.Dummy.__new__(cls, name, real=True)
         param.declared = sets is not None
@@ -171,7 +171,7 @@ class Param(Indexable):
         """The numbers: a float for a scalar, otherwise a read-only array in the shape of the sets, or the function.
 
         It can be set to other numbers of the same shape. It can also be set to a function, if the sets are declared or
-        the value was a function before. The next solve of each model that has the parameter uses the new value.
+        the value was a function before. The next solve of each model that uses the parameter takes the new value.
         """
         return float(self.source) if not callable(self.source) and not self.sets else self.source
 
@@ -227,7 +227,7 @@ class Param(Indexable):
         return actual.same_as(expected) if self.declared else len(expected) in (len(actual), _ANY)
 
     def values(self, *positions: Ints) -> Floats:
-        """Return the values at positions (one integer array for each index), in the common shape of these arrays."""
+        """Return the values at positions (an integer array for each index), in the common shape of these arrays."""
         if not callable(self.source):
             return np.asarray(self.source[positions], dtype=np.float64)
         values = np.asarray(self.source(*positions), dtype=np.float64)
@@ -277,14 +277,14 @@ class Access(Operators, sympy.Expr):  # type: ignore[misc]
 
 
 def index_names(count: int) -> list[str]:
-    """Return names for the indices of a vector: i, j, k, l, then with numbers."""
+    """Return names for the indices of a vector: i, j, k and l, followed by i0, i1 and so on."""
     return [*"ijkl", *(f"i{number}" for number in range(count))][:count]
 
 
 class VectorExpression(Operators):
-    """An expression over the product of sets, without indices in its spelling, such as ``c * z``.
+    """An expression over the product of sets that is written without indices, such as ``c * z``.
 
-    A model takes relations of such expressions as families, and their sums as objectives.
+    A model takes relations between such expressions as families, and their sums as objectives.
 
     >>> import numpy as np
     >>> from privopt.dsl import Index, IndexSet, Model
@@ -308,7 +308,7 @@ class VectorExpression(Operators):
     formula: sympy.Expr
 
     def __init__(self, indices: tuple[Index, ...], formula: sympy.Expr) -> None:
-        """Create the expression of a formula in indices."""
+        """Create the expression that stands for ``formula`` at all values of ``indices``."""
         self.indices, self.formula = indices, formula
 
     def __repr__(self) -> str:
@@ -330,16 +330,16 @@ class VectorExpression(Operators):
         return self
 
     def total(self) -> Total:
-        """Return the sum over all values of the sets."""
+        """Return the sum over all elements of the sets."""
         return Total(as_plain(self.formula), sympy.Tuple(*self.indices))
 
     def relate(self, kind: type[sympy.Rel], other: Any, *, is_left: bool) -> VectorRelation:
-        """Return the relation with another side.
+        """Return the relation between this expression and another side.
 
         Args:
             kind: The class of the relation in indices.
             other: The other side, in any form that :meth:`read_operand` accepts.
-            is_left: Whether this expression is the left side of the relation, and the other side the right one.
+            is_left: Whether this expression is the left side of the relation.
         """
         indices, formula, operand = self.align(other)
         sides = (formula, operand) if is_left else (operand, formula)
@@ -355,7 +355,7 @@ class VectorExpression(Operators):
         return VectorExpression(indices, operator(formula, operand))
 
     def align(self, other: Any) -> tuple[tuple[Index, ...], sympy.Expr, sympy.Expr]:
-        """Return indices, and this expression and ``other`` as formulas in them.
+        """Return common indices, and both this expression and ``other`` as formulas in them.
 
         The other operand has any form that :meth:`read_operand` accepts. The indices are those of this expression,
         except that declared sets of the other operand replace unnamed axes.
@@ -408,11 +408,11 @@ class VectorExpression(Operators):
         """Return ``matrix @ self``, or ``self @ matrix`` if the matrix is not on the left.
 
         Args:
-            matrix: A vector or matrix of numbers, dense or one of SciPy's sparse matrices or arrays.
+            matrix: A vector or matrix of numbers, dense or as one of SciPy's sparse matrices or arrays.
             is_left: Whether the matrix is on the left.
 
         Raises:
-            ModelError: The expression runs over several sets, or the matrix has another shape or other contents.
+            ModelError: The expression runs over several sets, or the matrix has the wrong shape or contents.
         """
         if len(self.indices) != 1:
             raise ModelError(f"{self} runs over {len(self.indices)} sets: @ takes an expression over one")
@@ -444,9 +444,9 @@ class VectorExpression(Operators):
 
 
 def replace_indices(formula: sympy.Expr, new_indices: dict[Index, Index]) -> sympy.Expr:
-    """Return a formula whose indices are replaced by ``new_indices``.
+    """Return a formula whose indices are replaced as ``new_indices`` says.
 
-    The indices of restricted sums are replaced too; sympy does not see them, because they are attributes.
+    The indices in restrictions on sums are replaced too. sympy alone would miss them, because they are attributes.
     """
     restrictions = {
         restriction: Restriction(tuple(new_indices.get(x, x) for x in restriction.indices), restriction.positions)
@@ -464,7 +464,7 @@ class _SparseLookup:
         self.matrix = matrix
 
     def __call__(self, rows: Ints, columns: Ints) -> Floats:
-        """Return the entries of these rows and columns, shape (size,)."""
+        """Return the entries at these rows and columns, shape (size,)."""
         return np.asarray(self.matrix[rows, columns], dtype=np.float64).ravel()
 
 
@@ -479,11 +479,11 @@ def _is_axis(index_set: IndexSet) -> bool:
 
 
 class VectorRelation(NoCondition):
-    """A relation of vectors, which states a row for each of their values.
+    """A relation between vectors, which states a row for each of their elements.
 
     Attributes:
-        relation: The relation in indices.
-        indices: The indices of the rows.
+        relation: The relation, written with indices.
+        indices: The indices that the rows run over.
     """
 
     __slots__ = ("indices", "relation")
@@ -497,7 +497,7 @@ class VectorRelation(NoCondition):
 
 
 def vector_relation(kind: type[sympy.Rel], left: Any, right: Any) -> VectorRelation:
-    """Return the relation, of class ``kind``, of a vector and another side that fits it; either may be on the left."""
+    """Return the relation of class ``kind`` between a vector and a side that fits it; either can be on the left."""
     vectors: list[VectorExpression | None] = [
         side._as_vector() if isinstance(side, Operators) else None for side in (left, right)
     ]

@@ -1,4 +1,4 @@
-"""The matrix entries of linear terms: sums are expanded to arrays of positions, at which coefficients are evaluated."""
+"""Compute the matrix entries of linear terms: expand sums to arrays of positions and evaluate coefficients there."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def location_text(places: Places, entry: int) -> str:
     """Return the labels of an entry's indices as the end of a message, such as " at i = 'a'"; "" without indices.
 
     Args:
-        places: The positions of the values of each index, shape (entries,).
-        entry: Number of the entry.
+        places: For each index, the positions of its values, shape (entries,).
+        entry: Index of the entry.
     """
     location = ", ".join(f"{i} = {i.index_set.labels[int(p[entry])]!r}" for i, p in places.items())
     return f" at {location}" if location else ""
@@ -88,10 +88,10 @@ def term_entries(
 
     Args:
         term: ``coefficient * variable[indices]`` with its sums.
-        places: The positions of the values of each index of the rows, shape (size,).
+        places: For each index of the rows, the positions of its values, shape (size,).
         size: Number of rows.
-        where: The place that an error message names: the family or "objective".
-        coefficients: The NumPy functions of the model's coefficients; a missing one is added.
+        where: The location to name in error messages: the family or "objective".
+        coefficients: The NumPy functions for the model's coefficients; a missing one is added.
         allow_infinite: Whether a constant may be infinite.
 
     Raises:
@@ -117,13 +117,13 @@ def term_entries(
 
 
 def term_columns(term: Term, places: Places, size: int, where: str) -> Ints:
-    """Return the model's column of a term's variable for each index tuple, shape (size,).
+    """Return the model's column for a term's variable at each index tuple, shape (size,).
 
     Args:
         term: The term, which has a variable.
-        places: The positions of the values of each index, shape (size,).
+        places: For each index, the positions of its values, shape (size,).
         size: Number of index tuples.
-        where: The place that an error message names: the family or "objective".
+        where: The location to name in error messages: the family or "objective".
     """
     variable = term.variable
     assert variable is not None
@@ -151,10 +151,10 @@ def terms_matrix(
 
     Args:
         terms: The terms.
-        places: The positions of the values of each index in every row, shape (size,).
-        size, n: Numbers of rows, and of columns of the model.
-        where: The place that an error message names: the family or "objective".
-        coefficients: The NumPy functions of the model's coefficients; missing ones are added.
+        places: For each index, the position of its value in every row, shape (size,).
+        size, n: The number of rows, and the number of columns in the model.
+        where: The location to name in error messages: the family or "objective".
+        coefficients: The NumPy functions for the model's coefficients; missing ones are added.
         allow_infinite: Whether constants may be infinite.
     """
     rows, columns, values = [], [], []
@@ -176,13 +176,13 @@ def terms_matrix(
 
 
 def _sum_duplicates(values: Any, rows: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
-    """Return a CSR matrix in which entries of the same row and column are added up.
+    """Return a CSR matrix in which entries that share a row and a column are added up.
 
     If the entries cancel and only a rounding error is left, the sum becomes 0.
 
     Args:
         values, rows, columns: Value, row and column of each entry, in any order, shape (entries,).
-        shape: Numbers of rows and columns of the matrix.
+        shape: The number of rows and the number of columns of the matrix.
     """
     matrix = sparse.csr_matrix((values, (rows, columns)), shape=shape)
     if matrix.nnz < len(values):

@@ -22,8 +22,9 @@ class Variable(Indexable):
 
     Attributes:
         sets: The sets that the indices run over. A scalar has none, and is used in formulas without indices.
-        start: Number of the variable's first column in the model.
-        owner: The model of the variable. Other models refuse it, because its column numbers mean other variables there.
+        start: Index of the variable's first column in the model.
+        owner: The model that the variable belongs to. Other models refuse it, because its column indices refer to other
+            variables there.
     """
 
     __slots__ = ("_kind", "_lower", "_upper", "owner", "start")
@@ -82,7 +83,7 @@ class Variable(Indexable):
         """Return the bounds ``value`` as one number for each column, shape (size,); errors name ``bound_name``.
 
         Raises:
-            ModelError: The value is not numbers, has another shape, or contains a NaN.
+            ModelError: The value is not numeric, has the wrong shape, or contains a NaN.
         """
         value = match_labels(value, self.sets, f"variable {self.name}: {bound_name}")
         try:
@@ -102,7 +103,8 @@ class Variable(Indexable):
         """Check that no lower bound is above its upper one, and that bounds of semicontinuous columns are finite.
 
         Raises:
-            ModelError: Bounds cross, or those of a semicontinuous column are infinite or negative.
+            ModelError: A lower bound is above its upper one, or a semicontinuous column has an infinite or negative
+                bound.
         """
         crossed = np.flatnonzero(self.lower > self.upper)
         if crossed.size:
@@ -121,7 +123,7 @@ class Variable(Indexable):
         return int(np.prod(self.shape, dtype=np.int64))
 
     def columns(self, *positions: Ints) -> Ints:
-        """Return the model's columns at positions (one integer array for each index), or all of them in order.
+        """Return the model's columns at given positions (an integer array for each index), or all of them in order.
 
         The columns are row-major: the last index varies fastest.
         """
