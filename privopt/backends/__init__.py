@@ -1,6 +1,6 @@
 """Adapters to LP and MILP solvers (HiGHS, CBC), behind one small interface.
 
-Names are imported when they are first used, so that no solver is loaded before it is needed, and a worker process
+Names are imported on first use, so that no solver is loaded before it is needed, and a worker process
 (:mod:`privopt.backends.workers`) loads only the solver that it runs.
 """
 
@@ -25,12 +25,12 @@ _HOMES = {
     "privopt.backends.read_files": ("read_mps",),
     "privopt.backends.session": ("Answer", "Session"),
 }
-"""The names of ``__all__``, by the module that they are imported from."""
+"""The names in ``__all__``, keyed by the module that they are imported from."""
 
 
 # not lazy-loader: docs/adr/0008
 def __getattr__(name: str) -> Any:
-    """Import a name of ``__all__`` from its module when it is first used."""
+    """Import a name in ``__all__`` from its module, on first use."""
     for home, members in _HOMES.items():
         if name in members:
             return getattr(import_module(home), name)

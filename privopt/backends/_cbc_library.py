@@ -1,10 +1,10 @@
-"""Call CBC's C functions through python-mip's cffi handle, to load models in bulk and to read arrays of results.
+"""Call CBC's C functions through python-mip's cffi handle, to load models in bulk and to read result arrays.
 
 python-mip has no public bulk load, and building a model with its operators takes 16 s for 1.2e6 rows. This module
 declares functions of the C library that python-mip does not declare, and therefore needs a pinned version of
 python-mip.
 
-Only worker processes import this module, each anew. Importing NumPy would take as long as a small solve, so they work
+Only worker processes import this module. Importing NumPy there would take as long as a small solve, so they work
 without it: arrays are plain buffers of C doubles and 32-bit integers here.
 """
 
@@ -31,7 +31,7 @@ finally:
 DOUBLE_BYTES = 8
 """Size of a C double in bytes."""
 Buffer = bytes | bytearray | memoryview
-"""The contiguous numbers of an array, without shape or type."""
+"""The numbers of an array as contiguous bytes, without shape or type."""
 
 _DECLARATIONS = """
 void Cbc_loadProblem(Cbc_Model *model, const int numcols, const int numrows, const int *start, const int *index,
@@ -45,7 +45,7 @@ int Cbc_isInitialSolveProvenPrimalInfeasible(Cbc_Model *model);
 
 
 def _declare_functions() -> None:
-    """Declare the functions that python-mip omits to cffi, unless they are declared already."""
+    """Declare to cffi the functions that python-mip does not declare, unless this has been done."""
     try:
         cbc.cbclib.Cbc_loadProblem  # noqa: B018
     except AttributeError:
@@ -53,7 +53,7 @@ def _declare_functions() -> None:
 
 
 def _pointer(kind: str, buffer: Buffer) -> Any:
-    """Return a pointer to a buffer's numbers of a C type ("int" or "double"), which keeps the buffer alive."""
+    """Return a pointer to a buffer of C numbers ("int" or "double"). The pointer keeps the buffer alive."""
     return cbc.ffi.from_buffer(f"{kind}[]", buffer)
 
 
@@ -63,7 +63,7 @@ class CbcModel:
     Attributes:
         model: python-mip's model, for options and for the solve.
         handle: cffi's pointer to the CBC model inside it, for the C functions.
-        rows, columns: Numbers of loaded rows and columns.
+        rows, columns: The number of loaded rows and the number of loaded columns.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class CbcModel:
         """Make CBC begin its search from a point that has values for some of the columns.
 
         Args:
-            columns: The numbers of these columns, as 32-bit integers.
+            columns: The indices of these columns, as 32-bit integers.
             values: Their values, as doubles.
         """
         count = len(values) // DOUBLE_BYTES
@@ -112,7 +112,7 @@ class CbcModel:
     def optimise(self, options: dict[str, Any]) -> str:
         """Solve the model, and return the name of python-mip's status.
 
-        ``options`` are as ``privopt.backends.cbc.solver_options`` returns them.
+        ``options`` are those that ``privopt.backends.cbc.solver_options`` returns.
         """
         model = self.model
         model.infeas_tol = model.opt_tol = float(options["tolerance"])
@@ -137,7 +137,7 @@ class CbcModel:
         return int(cbc.cbclib.Cbc_getNumIntegers(self.handle))
 
     def objective(self) -> float:
-        """Return the cost of the solution."""
+        """Return the objective value of the solution."""
         return float(self.model.objective_value)
 
     def _copy_array(self, pointer: Any, size: int) -> bytes | None:
@@ -171,12 +171,12 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
     """Solve a problem in the worker process, which calls this function by its name.
 
     Args:
-        problem: Buffers of the model by columns, and options of the solve, by name. With the key "load_only", the model
-            is only loaded, to measure the time for loading.
+        problem: The model's buffers, with its matrix by columns, and the options for the solve, by name. With the key
+            "load_only", the model is only loaded, to measure the time for loading.
 
     Returns:
-        A dict with "status" and "loaded" (seconds for loading). After a solve it also has "iterations" and "seconds",
-        and, if CBC gives them, "x", "bound", "duals" and "reduced".
+        A dict with "status" and "loaded" (seconds for loading). After a solve it also contains "iterations" and
+        "seconds", and, if CBC gives them, "x", "bound", "duals" and "reduced".
     """
     started = time.monotonic()
     model = CbcModel()
@@ -201,7 +201,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _second_opinion(problem: dict[str, Any]) -> str:
-    """Return "UNBOUNDED" or "INFEASIBLE" for a problem that CBC calls infeasible, which may be either.
+    """Find out whether a problem that CBC calls infeasible is "INFEASIBLE", or in fact "UNBOUNDED".
 
     The problem is solved without costs, so that it cannot be unbounded. If it has a feasible point, the problem with
     its costs is unbounded.

@@ -1,4 +1,4 @@
-"""Functions on a HiGHS instance of highspy: create the instance, load a model, run it, and read the answer."""
+"""Functions that drive a HiGHS instance from highspy: create it, load a model, run it and read the answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ else:
     Highs = HighsCallbackEvent = HighsStatus = Any
 
 BEARING = CoefficientRange(smallest=1e-9, largest=1e15, log_cap=34.0)
-"""The coefficients that HiGHS can work with, and its cap on exponents of privacy rows."""
+"""The range of coefficients that HiGHS can work with, and its cap on privacy-row exponents."""
 ROW_TOLERANCE = 1e-9
 """HiGHS's tolerance on scaled rows and reduced costs."""
 
@@ -40,14 +40,14 @@ MAX_KEPT_ENTRIES = 5_000_000
 """A basis keeps its solver instance for the next solve if the model has at most this many coefficients."""
 
 QUADRATIC_ORDERS = 8
-"""Number of orders of the columns in which one attempt solves a quadratic program."""
+"""Number of column orders in which one attempt tries to solve a quadratic program."""
 
 LOG_FILE = "log_file"
-"""Key of the settings for the path of the file that the log is appended to. It is not passed to HiGHS, whose own option
+"""Key in the settings for the path of the file that the log is appended to. It is not passed to HiGHS, whose own option
 of this name would overwrite the file in each solve."""
 
 _REDIRECTION_LOCK = threading.Lock()
-"""Held while standard output is redirected, because all threads of the process share the file descriptor."""
+"""A lock held while standard output is redirected, because all threads of the process share the file descriptor."""
 
 
 def highspy_module() -> ModuleType:
@@ -104,7 +104,7 @@ def settings_of(
     Args:
         tolerance: Tolerance on rows and reduced costs.
         threads: Number of threads.
-        seed: Seed of HiGHS's own random choices.
+        seed: Seed for HiGHS's own random choices.
         method: "simplex", "ipm", or "auto" to let HiGHS choose.
         gap: Relative gap at which a search over integers may stop; None for HiGHS's default.
         presolve: "choose", "on" or "off"; "" for HiGHS's default.
@@ -141,7 +141,7 @@ def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[st
     """
     form, matrix = conditioned.form, conditioned.A
     return {
-        # CSR: the entries of row r are numbers start[r] to start[r + 1], index has their columns.
+        # CSR: row r has the entries from start[r] up to start[r + 1], and index contains their columns.
         "start": matrix.indptr.astype(np.int32),
         "index": matrix.indices.astype(np.int32),
         "value": matrix.data,
@@ -151,13 +151,13 @@ def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[st
         "row_lower": conditioned.row_lower,
         "row_upper": conditioned.row_upper,
         "integrality": form.integrality.astype(np.int32) if integers else np.zeros(form.shape[1], dtype=np.int32),
-        # Of the symmetric matrix HiGHS takes the lower triangle, by columns.
+        # HiGHS takes the lower triangle of the symmetric matrix, by columns.
         "Q": None if form.Q is None else sparse.tril(form.Q * conditioned.cost_scale, format="csc"),
     }
 
 
 def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
-    """Pass a model (arrays of :func:`problem_arrays`) to HiGHS, and check that HiGHS kept every coefficient."""
+    """Pass a model (arrays from :func:`problem_arrays`) to HiGHS, and check that HiGHS kept every coefficient."""
     count = len(arrays["value"])
     # 2 means a matrix by rows, 1 minimisation, and 0.0 is the constant of the objective.
     sizes = (len(arrays["c"]), len(arrays["row_lower"]), count, 2, 1, 0.0)
@@ -196,7 +196,7 @@ def outcome_of(solver: Highs) -> Outcome | None:
     )
     if status in limits:
         is_feasible = solver.getInfo().primal_solution_status == highspy_module().kSolutionStatusFeasible
-        # A run that a limit or an interrupt ended may have found a feasible point before.
+        # A run that a limit or an interrupt ended may already have found a feasible point.
         return Outcome.FEASIBLE if is_feasible else Outcome.STOPPED
     return outcomes.get(status)
 
@@ -209,7 +209,7 @@ def read_basis(solver: Highs) -> Basis | None:
 
 @frozen(eq=False)
 class LoadedModel:
-    """A HiGHS instance with the model that it has loaded.
+    """A HiGHS instance with the model that is loaded in it.
 
     Attributes:
         solver: The instance.
@@ -224,11 +224,11 @@ class LoadedModel:
     def fits(self, arrays: dict[str, Any], settings: dict[str, Any]) -> bool:
         """Return whether a model has the loaded matrix and integer columns, and settings that this instance can take.
 
-        All settings must be equal but the time limit and the choice of a simplex method, which are set for each run.
+        All settings must be equal except the time limit and the choice of a simplex method, which are set for each run.
 
         Args:
             arrays: The other model, as :func:`problem_arrays` returns it.
-            settings: Its options of HiGHS, by name.
+            settings: HiGHS's options for it, by name.
         """
         ignored = {"time_limit", "simplex_strategy"}
         names = ("start", "index", "value", "integrality")
@@ -237,13 +237,13 @@ class LoadedModel:
         } and all(np.array_equal(self.arrays[name], arrays[name]) for name in names)
 
     def change(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel:
-        """Change the instance to another model of the same matrix (see :meth:`fits`), and return it with that model.
+        """Change the instance to another model with the same matrix (see :meth:`fits`), and return it with that model.
 
         Only costs, bounds and sides that differ are passed to HiGHS. The time limit is set by the caller.
 
         Args:
             arrays: The other model, as :func:`problem_arrays` returns it.
-            settings: Its options of HiGHS, by name.
+            settings: HiGHS's options for it, by name.
         """
         columns, rows = (np.arange(len(arrays[name]), dtype=np.int32) for name in ("c", "row_lower"))
         solver = self.solver
@@ -262,19 +262,19 @@ class LoadedModel:
 class HighsBasis(Basis):
     """A basis as HiGHS gives it, whose statuses are converted only when they are read.
 
-    It may keep the solver instance that it comes from. One later solve of the same matrix then continues with that
+    It can keep the solver instance that it comes from. One later solve with the same matrix then continues with that
     instance.
 
     Attributes:
-        native: The object of HiGHS, which a later solve takes as it is.
-        _shape: The numbers of rows and columns.
+        native: HiGHS's own basis object, which a later solve takes as it is.
+        _shape: The number of rows and the number of columns.
         _instances: The instance with its loaded model, in a list of at most one.
     """
 
     __slots__ = ("_instances", "_shape", "native")
 
     def __init__(self, native: Any, shape: tuple[int, int]) -> None:
-        """Wrap a basis of HiGHS, for a model of ``shape``: the numbers of rows and columns."""
+        """Wrap HiGHS's basis for a model of ``shape``, the number of rows and the number of columns."""
         self.native, self._shape = native, shape
         self._instances: list[LoadedModel] = []
 
@@ -286,8 +286,8 @@ class HighsBasis(Basis):
     def take_instance(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel | None:
         """Return the kept instance if it fits a model (:meth:`LoadedModel.fits`), otherwise None.
 
-        Either way, the basis no longer keeps it. The list has the instance at most once, and ``pop`` is atomic, so two
-        solves never get the same instance.
+        Either way, the basis no longer keeps it. The list contains the instance at most once, and ``pop`` is atomic, so
+        two solves never get the same instance.
         """
         try:
             instance = self._instances.pop()
@@ -297,7 +297,7 @@ class HighsBasis(Basis):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The numbers of rows and columns."""
+        """The number of rows and the number of columns."""
         return self._shape
 
     @property
@@ -311,12 +311,12 @@ class HighsBasis(Basis):
         return np.array([int(status) for status in self.native.row_status], dtype=np.int8)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the basis as one of arrays."""
+        """Pickle the basis as a plain :class:`Basis` that consists of arrays."""
         return _plain_basis, (self.columns, self.rows)
 
 
 def _plain_basis(columns: NDArray[np.int8], rows: NDArray[np.int8]) -> Basis:
-    """Return a basis of arrays."""
+    """Return a plain basis that consists of arrays."""
     return Basis(columns=columns, rows=rows)
 
 
@@ -417,12 +417,12 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
 
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.
-        settings: Options of HiGHS by name, including ``time_limit``, which is infinite for no limit.
+        settings: HiGHS's options by name, including ``time_limit``, which is infinite for no limit.
         basis: Basis from which the simplex method starts, for LPs only.
 
     Raises:
         KeyboardInterrupt: An interrupt came before the first feasible point.
-        SolverError: HiGHS refused the model, or its process died.
+        SolverError: HiGHS refused the model, or its worker process died.
     """
     if not arrays["integrality"].any():
         return _solve_linear(arrays, settings, basis)
@@ -445,11 +445,11 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
 
 
 def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis | None) -> Raw:
-    """Solve a linear program in this process, with the instance that the basis keeps if its model has the same matrix.
+    """Solve a linear program in this process, on the instance that the basis keeps if its model has the same matrix.
 
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.
-        settings: Options of HiGHS by name, with ``time_limit`` in seconds.
+        settings: HiGHS's options by name, with ``time_limit`` in seconds.
         basis: The basis to start from; None to start from scratch.
     """
     started = time.monotonic()
@@ -478,15 +478,15 @@ def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis
 
 
 def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_order: int) -> Raw:
-    """Solve a quadratic program in several orders of its columns, until HiGHS gives an outcome.
+    """Solve a quadratic program, trying several orders of its columns until HiGHS gives an outcome.
 
     HiGHS's method sometimes ends in NaN if the quadratic part is singular. Whether it does depends on the order of the
     columns.
 
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.
-        settings: Options of HiGHS by name, including ``time_limit``, for all orders together.
-        first_order: Number of the first order: 0 for the columns as they are, others for random ones.
+        settings: HiGHS's options by name, including ``time_limit``, which is for all orders together.
+        first_order: The first order to try: 0 for the columns as they are, other numbers for random orders.
     """
     end_time, n = time.monotonic() + settings["time_limit"], len(arrays["c"])
     matrix = sparse.csr_matrix((arrays["value"], arrays["index"], arrays["start"]), shape=(len(arrays["row_lower"]), n))
@@ -518,7 +518,7 @@ def _solve_here(
 
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.
-        settings: Options of HiGHS by name, with ``time_limit`` in seconds.
+        settings: HiGHS's options by name, with ``time_limit`` in seconds.
         prepare: Function that is called with the loaded instance before it runs, to set a basis or to subscribe to
             callbacks.
     """
@@ -535,7 +535,7 @@ def _solve_here(
 
 
 def _append_message(stream: TextIO, event: HighsCallbackEvent) -> None:
-    """Append a message of HiGHS's log to a file, and flush the file."""
+    """Append a message from HiGHS's log to a file, and flush the file."""
     stream.write(event.message)
     stream.flush()
 
@@ -550,7 +550,7 @@ def _load_and_run(
     """Load a model, run the solver within the time that remains since ``started``, and return its answer.
 
     Args:
-        solver: The HiGHS instance, whose options are set except the time limit.
+        solver: The HiGHS instance, in which all options but the time limit are set.
         arrays, settings, prepare: As for :func:`_solve_here`, of which this is the second half.
         started: Clock reading at the start of the solve.
     """
@@ -570,8 +570,8 @@ def _load_and_run(
 def answer(problem: dict[str, Any]) -> dict[str, Any]:
     """Solve a model in a worker process, and report each better point and bound to the parent process.
 
-    :mod:`privopt.backends.workers` calls this function. ``problem`` has the ``arrays`` and ``settings`` of
-    :func:`solve_arrays`. The returned dict has the ``Raw`` answer under "raw".
+    :mod:`privopt.backends.workers` calls this function. ``problem`` contains the ``arrays`` and ``settings`` of
+    :func:`solve_arrays`. The returned dict contains the ``Raw`` answer under "raw".
     """
 
     def report_point(event: HighsCallbackEvent) -> None:

@@ -1,4 +1,4 @@
-"""The base class of solvers, which turn a ``StandardForm`` into a checked ``Result``."""
+"""The base class for solver backends, which turn a ``StandardForm`` into a checked ``Result``."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Capabilities:
 
     Attributes:
         mip: Whether the solver supports integer columns.
-        duals: Whether the solver gives multipliers and reduced costs of LPs.
-        warm_start: Whether the solver can start LPs from a basis, and gives the basis of an optimum.
-        quadratic: Whether the solver takes convex quadratic objectives over continuous columns.
+        duals: Whether the solver gives multipliers and reduced costs for LPs.
+        warm_start: Whether the solver can start LPs from a basis, and gives the basis of its optimum.
+        quadratic: Whether the solver accepts convex quadratic objectives over continuous columns.
         bearing: The range of coefficients that the solver can work with.
     """
 
@@ -61,7 +61,7 @@ class Capabilities:
 
 
 class Backend(ABC):
-    """Base class of solvers.
+    """Base class for solver backends.
 
     >>> import numpy as np
     >>> from privopt.backends import get
@@ -73,9 +73,9 @@ class Backend(ABC):
 
     Attributes:
         name: The name under which the solver is registered.
-        capabilities: The capabilities of the solver.
-        attempts: Number of settings that are tried, one after another, while answers fail their checks.
-        substitute: Name of the solver that is tried if all of these attempts fail; None for no substitute.
+        capabilities: What the solver supports.
+        attempts: Number of different settings to try, one after another, while answers fail their checks.
+        substitute: Name of the solver to try if all of these attempts fail; None for no substitute.
     """
 
     name: str
@@ -94,12 +94,12 @@ class Backend(ABC):
         Args:
             form: The model. The bounds of its integer columns are rounded inwards first.
             options: ``time_limit``, ``gap``, ``method``, ``threads``, ``seed``, ``basis``, ``start`` and ``log``, as
-                :class:`Options` explains them.
+                described in :class:`Options`.
 
         Raises:
             SolverError: The solver died, refused the form, or gave no vector that satisfies rows, bounds and
                 integrality.
-            SolveInterrupt: An interrupt came after the solver had a feasible point.
+            SolveInterrupt: An interrupt came after the solver had found a feasible point.
             UsageError: An option is unknown, or its value is not allowed.
         """
         checked = read_options(options)
@@ -125,7 +125,7 @@ class Backend(ABC):
             return Search(self, form, evolve(search_options, log_file=log_file)).run()
 
     def prepare(self) -> None:  # noqa: B027 - a solver may have nothing to prepare
-        """Prepare for a solve that comes soon, without waiting; :meth:`Model.solve` calls this before it compiles."""
+        """Prepare for a solve that follows soon, without waiting; :meth:`Model.solve` calls this before it compiles."""
 
     def _check_quadratic(self, form: StandardForm) -> None:
         """Raise a UsageError if this solver cannot solve a form with a quadratic objective."""
@@ -139,7 +139,7 @@ class Backend(ABC):
             )
 
     def _solve_expanded(self, form: StandardForm, options: BackendOptions) -> Result:
-        """Solve a form with semicontinuous columns by way of one that has binary columns for them."""
+        """Solve a form with semicontinuous columns through an equivalent form that has binary columns for them."""
         from privopt.dsl.semicontinuous import drop_binaries, expand_semicontinuous, expand_start
 
         start = options.get("start")
@@ -163,7 +163,7 @@ class Backend(ABC):
         Args:
             form: The initial model.
             tolerance: Tolerance on rows and reduced costs, for solvers with sessions of their own.
-            options: Settings by the solver's own names, for solvers with sessions of their own.
+            options: Settings under the solver's own names, for solvers with sessions of their own.
 
         Raises:
             ModelError: The form has semicontinuous columns or a quadratic objective.
@@ -173,7 +173,7 @@ class Backend(ABC):
         return ColdSession(self, form)
 
     def explain(self, form: StandardForm, time_limit: float = 20.0) -> str:
-        """Return a text that names the families and rows that leave a form without a solution.
+        """Return a text that names the families and rows because of which a form is infeasible.
 
         Raises:
             SolverError: The form has a solution after all.
@@ -190,7 +190,7 @@ class Backend(ABC):
         return str(explanation)
 
     def ranging(self, form: StandardForm, basis: Basis) -> Ranging:
-        """Return the ranges within which a basis of an optimal linear program stays optimal.
+        """Return the ranges of costs and row sides within which a linear program's optimal basis stays optimal.
 
         Raises:
             UsageError: The solver gives no ranging.
@@ -207,13 +207,13 @@ class Backend(ABC):
 
     @abstractmethod
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
-        """Solve the scaled form with the settings of an attempt. The caller checks the answer.
+        """Solve the scaled form with the settings for one attempt. The caller checks the answer.
 
         Args:
             conditioned: The scaled form, whose ``c x`` is to be minimised over the scaled rows.
-            options: Checked options of the solve.
-            attempt: Number of the settings, from 0 to ``attempts - 1``. The next settings are tried if an answer fails
-                its checks.
+            options: Checked options for the solve.
+            attempt: Which settings to use, from 0 to ``attempts - 1``. The next ones are tried if an answer fails its
+                checks.
 
         Raises:
             RejectedAnswerError: The solver gave up.

@@ -1,4 +1,4 @@
-"""The CBC backend through python-mip, in a worker process, since CBC may crash or ignore its time limit."""
+"""The CBC backend through python-mip, in a worker process, because CBC can crash or ignore its time limit."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LIBRARY = "privopt.backends._cbc_library"
 """The module that the worker process imports, and whose ``answer`` it calls."""
 
 BEARING = CoefficientRange(smallest=1e-9, largest=1e12, log_cap=22.0)
-"""The coefficients that CBC can work with, and its cap on exponents of privacy rows (:mod:`privopt.dsl.condition`)."""
+"""The range of coefficients that CBC can work with, and its cap on privacy-row exponents (see ``condition``)."""
 TOLERANCE, TIGHT = 1e-9, 1e-12
-"""Tolerances on rows: the usual one, and that for models with privacy rows (see ``solver_options``)."""
+"""Tolerances on rows: the usual one, and the one for models with privacy rows (see ``solver_options``)."""
 CBC_INFINITY = 1e18
-"""A column of at least this size is regarded as infinite."""
+"""A column value of at least this size is regarded as infinite."""
 
 _OUTCOMES = {
     "OPTIMAL": Outcome.OPTIMAL,
@@ -33,7 +33,7 @@ _OUTCOMES = {
     "NO_SOLUTION_FOUND": Outcome.STOPPED,
     "TRUNCATED": Outcome.STOPPED,
 }
-"""The outcome for each of python-mip's statuses that is an answer. All other statuses mean that CBC gave up."""
+"""The outcome for each of python-mip's statuses that counts as an answer. All other statuses mean that CBC gave up."""
 
 
 @cache
@@ -43,13 +43,14 @@ def installed_version() -> str:
 
 
 def problem_arrays(conditioned: ScaledForm) -> dict[str, bytes]:
-    """Return the arrays of a scaled form, with its matrix by columns, as the buffers that the worker loads.
+    """Return the arrays of a scaled form, with its matrix by columns, as buffers for the worker to load.
 
-    "start", "index" and "value" are the matrix, "integers" has the numbers of the integer columns, and the other names
-    are those of the form.
+    "start", "index" and "value" describe the matrix, "integers" contains the indices of the integer columns, and the
+    other buffers are named as in the form.
 
-    Integer models lose their rows without entries, because CBC's preprocessing aborts on such rows. Linear programs
-    keep them, because without them the multipliers would belong to other rows; integer models have no multipliers.
+    Rows without entries are dropped from integer models, because CBC's preprocessing aborts on such rows. Linear
+    programs keep them, because otherwise the multipliers would be assigned to the wrong rows; integer models have no
+    multipliers.
     """
     form = conditioned.form
     entries = np.diff(conditioned.A.tocsr().indptr)
@@ -74,12 +75,12 @@ def problem_arrays(conditioned: ScaledForm) -> dict[str, bytes]:
 
 
 def as_buffer(array: Any, dtype: Any) -> bytes:
-    """Return an array's numbers as bytes of a NumPy type, which the worker reads without NumPy."""
+    """Convert an array to a NumPy type, and return its numbers as bytes that the worker can read without NumPy."""
     return np.ascontiguousarray(array, dtype=dtype).tobytes()
 
 
 def read_doubles(buffer: Any) -> Floats | None:
-    """Return the doubles of a buffer that the worker sent, or None for None."""
+    """Return the doubles in a buffer that the worker sent; None gives None."""
     return None if buffer is None else np.frombuffer(buffer, dtype=np.float64)
 
 
@@ -107,8 +108,8 @@ class Cbc(Backend):
 
         Args:
             conditioned: The scaled form.
-            options: Options of the solve.
-            attempt: Number of the settings, from 0 to 2 (see ``solver_options``).
+            options: Options for the solve.
+            attempt: Which settings to use, from 0 to 2 (see ``solver_options``).
         """
         started = time.monotonic()
         # A row without entries states 0 >= lower and 0 <= upper, which is decided here.
@@ -130,7 +131,7 @@ class Cbc(Backend):
 
 
 def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:
-    """Return the worker's options for an attempt, which is counted from 0.
+    """Return the worker's options for an attempt; attempts are counted from 0.
 
     Scaled privacy rows have entries of ``e^(L/2)``, so an error of 1e-9 in a column becomes an error of 1e-5 in a row.
     Such rows need the tightest tolerance that CBC supports. In measurements, CBC violated rows by 1e-5 from L = 20 on
@@ -159,7 +160,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
 
 
 def start_buffers(start: Floats | None) -> tuple[bytes, bytes] | None:
-    """Return the columns for which a start (NaN for no value) has values, and the values; None without a start."""
+    """Return the columns in which a start has values (not NaN), and these values; None without a start."""
     if start is None:
         return None
     columns = np.flatnonzero(np.isfinite(start))
@@ -170,7 +171,7 @@ def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float
     """Convert the worker's answer to a raw answer.
 
     Args:
-        answer: The answer of ``_cbc_library.answer``; None if the worker was killed at the time limit.
+        answer: The answer from ``_cbc_library.answer``; None if the worker was killed at the time limit.
         seconds: Duration of the solve, including the start of the worker.
         time_limit: CBC's time limit in seconds; None for no limit.
 

@@ -17,11 +17,11 @@ from privopt.dsl.outcome import Outcome, Result
 from privopt.errors import SolverError
 
 ROW_TOLERANCE = 1e-6
-"""The amount by which a vector may violate a row, or a column bound relative to 1 plus its absolute value."""
+"""The amount by which a vector may violate a row, or (relative to 1 plus its absolute value) a column bound."""
 ROUNDING = 1e-11
-"""Allowance for the rounding error of a row, relative to the sizes of its terms and sides."""
+"""Allowance for a row's rounding error, relative to the sizes of its terms and sides."""
 INTEGER_TOLERANCE = 1e-5
-"""The largest distance of an integer column's value from an integer, to which it is then rounded."""
+"""The largest distance between an integer column's value and the integer to which it is then rounded."""
 LP_GAP = 1e-6
 """Largest relative gap between the objective of an optimal linear program and the bound that its multipliers prove."""
 COLUMN_TOLERANCE = 1e-9
@@ -29,9 +29,9 @@ COLUMN_TOLERANCE = 1e-9
 COST_TOLERANCE = 1e-7
 """The loosest tolerance on scaled reduced costs that a backend solves with."""
 MIP_RESOLUTION = 1e-5
-"""A search over integers may miss an improvement of the scaled costs up to this size, whatever gap is requested."""
+"""A search over integers can miss an improvement in the scaled costs of up to this size, whatever gap is requested."""
 WIDE_SPAN = 1e7
-"""If the coefficients of a violated row differ by more than this factor, the message names that as a likely reason."""
+"""If the coefficients of a violated row differ by more than this factor, the message gives that as a likely reason."""
 
 
 def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e-6) -> Result:
@@ -40,11 +40,11 @@ def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e
     Args:
         conditioned: The scaled model that the solver was given.
         raw: The solver's answer.
-        solver: Name and version, for messages.
-        gap: The relative gap that was requested of a search over integers.
+        solver: Name and version of the solver, for messages.
+        gap: The relative gap that was requested for a search over integers.
 
     Raises:
-        FailedCheckError: The answer contradicts itself or the model. The error has the vector if it is feasible.
+        FailedCheckError: The answer contradicts itself or the model. The error carries the point if it is feasible.
         RejectedAnswerError: The solver gave up.
     """
     if raw.outcome is None:
@@ -93,7 +93,8 @@ def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float |
         The result with the bound, or without a bound if privacy rows were tightened.
 
     Raises:
-        FailedCheckError: The bound contradicts the point, or does not show that the point is optimal.
+        FailedCheckError: The bound contradicts the point, or a point that is called optimal has no bound or one too far
+            away.
     """
     form, objective, tightening = conditioned.form, float(result.objective or 0.0), result.tightening
     if bound is None:
@@ -125,7 +126,7 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
     Args:
         conditioned: The scaled model.
         result: The answer with its checked point.
-        raw: The solver's answer, for its multipliers.
+        raw: The solver's answer, which contains the multipliers.
 
     Returns:
         The result with its multipliers and the bound that they prove; without multipliers, the result as it is.
@@ -182,12 +183,13 @@ def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
 def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
     """Fix the columns that are so expensive that every point better than a known one has them at their cheapest bound.
 
-    A penalty of 1e11 next to costs of 1e-3 leaves no digits for the small costs in a solver's multipliers. If a point
-    with an objective of 0.05 is known, the penalised columns are 0 in every better point, up to a solver's tolerance.
+    For example, a penalty of 1e11 next to costs of 1e-3 leaves no digits for the small costs in a solver's multipliers.
+    If a point with an objective of 0.05 is known, the penalised columns are 0 in every better point, up to a solver's
+    tolerance.
 
     Args:
         conditioned: The scaled model.
-        objective: The objective of a feasible point, in the form's units.
+        objective: The objective value at a feasible point, in the form's units.
 
     Returns:
         The form with these columns fixed, and with their costs moved to its constant; the form itself if there are
@@ -271,7 +273,7 @@ def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float
         The vector, moved exactly into its bounds and onto integers, and the largest violation of a scaled row.
 
     Raises:
-        SolverError: The vector violates one of them by more than its tolerance. The message names the worst row or
+        SolverError: The vector violates one of these by more than its tolerance. The message names the worst row or
             column.
     """
     form = conditioned.form
@@ -310,7 +312,7 @@ def _check_rows(form: StandardForm, matrix: Any, lower: Floats, upper: Floats, x
         matrix: The rows to check, scaled or in their own units, CSR, shape (rows, n).
         lower, upper: Sides of these rows, shape (rows,).
         x: The point, shape (n,).
-        numbers: For each row to check, its number in the form; None if all rows of the form are checked in order.
+        numbers: For each row to check, its index in the form; None if all rows of the form are checked in order.
     """
     activity = matrix @ x
     violations = np.maximum(np.maximum(lower - activity, activity - upper), 0.0)

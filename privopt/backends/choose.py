@@ -7,12 +7,12 @@ from privopt.registry import registry
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the backends, the default first."""
+    """Return the names of the backends, with the default first."""
     return registry().names("solver")
 
 
 def get(name: str) -> Backend:
-    """Create the backend of this name.
+    """Create the backend with this name.
 
     >>> get("cbc").name
     'cbc'

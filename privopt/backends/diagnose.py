@@ -1,4 +1,4 @@
-"""Explain why a model is infeasible, in terms of its families, rows and variables.
+"""Explain why a model is infeasible by naming the families, rows and variables that clash.
 
 Families are left out one by one, as in the deletion filter for irreducible infeasible subsystems.
 """
@@ -50,7 +50,7 @@ class Clash:
     contradicted: bool = False
 
     def __str__(self) -> str:
-        """Return a text that names the clashing families, rows and bounds, for the error of an infeasible model."""
+        """Return a text that names the clashing families, rows and bounds, for the error about an infeasible model."""
         if not self.confirmed:
             return "the solver finds no point that satisfies all rows (a second solver does not confirm it)"
         names = " and ".join(self.families) if self.families else "the bounds of the variables alone"
@@ -111,7 +111,7 @@ def _find_clash(form: StandardForm) -> Clash:
 
 
 class _Probe:
-    """The linear relaxation without costs, solved repeatedly with some rows lifted (their sides made infinite).
+    """A model's linear relaxation without costs, solved repeatedly with some rows lifted (their sides made infinite).
 
     Attributes:
         arrays: The model, as ``problem_arrays`` returns it, with all costs 0.
@@ -149,7 +149,7 @@ class _Probe:
 
 
 class _IntegerProbe(_Probe):
-    """A probe of the model with its integer columns. Each solve is from scratch, in a process that can be killed."""
+    """A probe that keeps the model's integer columns. Each solve is from scratch, in a process that can be killed."""
 
     def load_solver(self) -> None:
         """Do nothing: each solve loads the model anew."""
@@ -199,10 +199,10 @@ def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str],
 
 
 def _find_subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the rows and columns of an irreducible infeasible subsystem of some families, if HiGHS finds one in time.
+    """Return the rows and columns of an irreducible infeasible subsystem in some families, if HiGHS finds one in time.
 
-    A model may be infeasible for several reasons. So the rows of all other families are lifted, to find rows for the
-    same reason that the families show.
+    A model can be infeasible for several reasons. The rows of all other families are therefore lifted, so that the rows
+    found show the same reason as the families.
 
     Args:
         conditioned: The scaled form, whose linear relaxation is infeasible.

@@ -40,7 +40,7 @@ from privopt.execution.clock import cap_time_limit
 __all__ = ["BEARING", "ROW_TOLERANCE", "Highs", "new_solver"]
 
 LAST_TRY_TOLERANCE = 1e-7
-"""Tolerance of a session's last attempt. Bounds remain valid with it, because they are proved from multipliers."""
+"""Tolerance for a session's last attempt. Bounds remain valid with it, because they are proved from multipliers."""
 SMALL_REGULARISATION = 1e-10
 """The amount that HiGHS adds to the diagonal of a quadratic objective in the second attempt."""
 
@@ -69,12 +69,12 @@ class Highs(Backend):
         Args:
             form: The initial model, without integer columns.
             tolerance: Tolerance on scaled rows and reduced costs.
-            options: Further options of HiGHS by name.
+            options: Further HiGHS options by name.
         """
         return HighsSession(form, tolerance=tolerance, options=options)
 
     def ranging(self, form: StandardForm, basis: Basis) -> Ranging:
-        """Return the ranges within which a basis of an optimal linear program stays optimal."""
+        """Return the ranges of costs and row sides within which a linear program's optimal basis stays optimal."""
         from privopt.backends.ranging import compute_ranging
 
         return compute_ranging(form, basis)
@@ -84,11 +84,11 @@ class Highs(Backend):
 
         Args:
             conditioned: The scaled form.
-            options: Options of the solve.
-            attempt: Number of the settings, from 0 to 2.
+            options: Options for the solve.
+            attempt: Which settings to use, from 0 to 2.
 
         Raises:
-            RejectedAnswerError: HiGHS calls a linear program infeasible in the first attempt. The next attempt checks
+            RejectedAnswerError: HiGHS called a linear program infeasible in the first attempt; the next attempt checks
                 this.
         """
         started = time.monotonic()
@@ -149,7 +149,7 @@ def _highs_limit(seconds: float | None, started: float) -> float:
 
 
 class HighsSession(Session):
-    """A model loaded in HiGHS, which solves it from the last basis after changes. Rows are scaled by ``condition``.
+    """A model that stays loaded in HiGHS and, after changes, is solved from the last basis. ``condition`` scales rows.
 
     >>> import numpy as np
     >>> form = StandardForm(c=[1.0, 1.0], A=[[1, 2]], row_lower=[2], row_upper=[np.inf], col_lower=[0, 0],
@@ -162,7 +162,7 @@ class HighsSession(Session):
     2.0
 
     Attributes:
-        _form: The initial model, for its sense and constant.
+        _form: The initial model, kept for its sense and constant.
         _tolerance: Tolerance on scaled rows and reduced costs.
         _is_stale: Whether the model must be passed to HiGHS again before the next solve (see :meth:`_reload_model`).
         _row_scale: The factor by which each row was multiplied; 1 for rows that were added later.
@@ -182,7 +182,7 @@ class HighsSession(Session):
         Args:
             form: The initial model.
             tolerance: Tolerance on scaled rows and reduced costs.
-            options: Further options of HiGHS by name.
+            options: Further HiGHS options by name.
         """
         check_continuous(form, "a session")
         form.check_linear("a session")
@@ -200,11 +200,11 @@ class HighsSession(Session):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The numbers of rows and columns."""
+        """The number of rows and the number of columns."""
         return int(self._solver.getNumRow()), int(self._solver.getNumCol())
 
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """Change the objective's coefficients of some columns; ``values`` are in the form's sense."""
+        """Change the objective coefficients of some columns; ``values`` are in the form's sense."""
         index = np.asarray(columns, dtype=np.int32)
         # HiGHS minimises, so the costs of a maximum are negated.
         costs = np.broadcast_to(np.asarray(values, dtype=np.float64), index.shape) * self._flip
@@ -212,7 +212,7 @@ class HighsSession(Session):
             check_status(self._solver.changeColsCost(len(index), index, np.ascontiguousarray(costs)), "change costs")
 
     def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
-        """Change the bounds of some columns. ``lower`` and ``upper`` have one number per column, or one for all."""
+        """Change the bounds of some columns. ``lower`` and ``upper`` contain one number per column, or one for all."""
         index, low, high = _bound_arrays(columns, lower, upper)
         if len(index):
             check_status(self._solver.changeColsBounds(len(index), index, low, high), "change column bounds")
@@ -244,7 +244,7 @@ class HighsSession(Session):
         """Append columns.
 
         Args:
-            costs: Their coefficients in the objective, in the form's sense; one for each column, or one for all.
+            costs: Their objective coefficients, in the form's sense; one for each column, or one for all.
             lower, upper: Their bounds; one for each column, or one for all.
             matrix: Their entries in the rows' own units, sparse, shape (all rows, new columns).
         """
@@ -283,13 +283,13 @@ class HighsSession(Session):
         set_basis(self._solver, basis)
 
     def _reload_model(self, tolerance: float) -> None:
-        """Pass the model to HiGHS again with a tolerance, because HiGHS would keep the scaling of the first rows."""
+        """Pass the model to HiGHS again with a tolerance; otherwise HiGHS would keep its scaling of the first rows."""
         check_status(self._solver.passModel(self._solver.getLp()), "take the model again")
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             check_status(self._solver.setOptionValue(name, tolerance), f"set {name}")
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
-        """Solve the model as it is now. If HiGHS gives up, the model is reloaded, then solved with a looser tolerance.
+        """Solve the model as it is now. If HiGHS gives up, reload the model, and finally loosen the tolerance.
 
         Args:
             time_limit: Seconds for all attempts together; None for the time that the enclosing time limits leave.
@@ -367,16 +367,16 @@ class HighsSession(Session):
         check_status(self._solver.setOptionValue("presolve", "choose"), "set presolve")
 
     def _read_ray(self) -> Floats | None:
-        """Return Farkas multipliers of the form's rows, which prove that it is infeasible; None if HiGHS has none."""
+        """Return Farkas multipliers for the form's rows, which prove that it is infeasible; None if HiGHS has none."""
         _, has_ray, ray = self._solver.getDualRay()
         return np.array(ray, dtype=np.float64) * self._row_scale if has_ray else None
 
 
 def _sparse_arrays(matrix: Any) -> tuple[int, Any, Any, Floats]:
-    """Return the arrays of a CSR (CSC) matrix with the types that HiGHS expects.
+    """Return the arrays of a CSR (CSC) matrix in the types that HiGHS expects.
 
     Returns:
-        The number of entries, the number of the first entry of each row (column), the column (row) of each entry, and
+        The number of entries, the position of the first entry in each row (column), the column (row) of each entry, and
         the value of each entry.
     """
     return (
@@ -388,10 +388,10 @@ def _sparse_arrays(matrix: Any) -> tuple[int, Any, Any, Floats]:
 
 
 def _bound_arrays(places: Any, lower: Floats | float, upper: Floats | float) -> tuple[Any, Floats, Floats]:
-    """Return the numbers and bounds of rows or columns with the types that HiGHS expects.
+    """Return the indices and bounds of rows or columns in the types that HiGHS expects.
 
     Args:
-        places: Numbers of the rows or columns, shape (k,).
+        places: Indices of the rows or columns, shape (k,).
         lower, upper: Bounds of these rows or columns: one number for all, or one for each.
     """
     index = np.asarray(places, dtype=np.int32)

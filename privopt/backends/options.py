@@ -1,4 +1,4 @@
-"""The options of a solve, which are the same for all solvers."""
+"""The options for a solve, which are the same for all solvers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ METHODS = ("auto", "simplex", "ipm")
 
 @frozen(kw_only=True)
 class Options:
-    """The checked options of one solve, which :meth:`Backend.solve` takes as keyword arguments.
+    """The checked options for one solve, which :meth:`Backend.solve` takes as keyword arguments.
 
     Attributes:
         time_limit: Seconds of wall time, or the time that the enclosing time limits leave, if that is less; None for no
@@ -30,8 +30,8 @@ class Options:
         gap: Relative gap at which a search over integers may stop.
         method: "auto", "simplex" or "ipm" (interior point), for linear programs.
         threads: Number of threads that the solver may use.
-        seed: Seed of the solver's own random choices.
-        basis: Basis from which a solver with warm starts begins a linear program; other solvers ignore it.
+        seed: Seed for the solver's own random choices.
+        basis: Basis from which a solver that supports warm starts begins a linear program; other solvers ignore it.
         start: A point from which a search over integers begins, shape (n,), NaN where it gives no value.
         log: Whether the solver's log is shown on standard error.
         log_file: The file that the solver appends its log to; None if it is not shown. :meth:`Backend.solve` sets it.
@@ -49,7 +49,7 @@ class Options:
 
 
 def read_options(options: Mapping[str, Any]) -> Options:
-    """Check the keyword options of a solve, and add defaults for missing options.
+    """Check the keyword options for a solve, and add defaults for missing options.
 
     Raises:
         UsageError: An option is unknown, or its value is not allowed.
@@ -81,7 +81,7 @@ def read_options(options: Mapping[str, Any]) -> Options:
 
 
 def _read_start(start: Any) -> Floats:
-    """Return a start as a vector of doubles, or raise a UsageError if it is none."""
+    """Return a start as a vector of doubles, or raise a UsageError if it is not one."""
     try:
         values = as_doubles(start)
     except (TypeError, ValueError):

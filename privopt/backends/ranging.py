@@ -1,4 +1,4 @@
-"""Ranging of a linear program's optimum, which HiGHS computes from its basis."""
+"""Ranging at a linear program's optimum, which HiGHS computes from the optimal basis."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from privopt.errors import SolverError
 
 
 def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
-    """Return the ranges of costs and of rows' sides within which a basis stays optimal, each changed alone.
+    """Return the ranges within which each cost and each row side can change alone while a basis stays optimal.
 
     Args:
         form: The linear program, whose optimum has this basis.
-        basis: The basis.
+        basis: The optimal basis.
 
     Raises:
         SolverError: HiGHS does not find the optimum again, or gives no ranging.
@@ -45,7 +45,7 @@ def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
     n = form.shape[1]
 
     def read_records(record: object, count: int) -> tuple[Floats, Floats]:
-        """Return the values and the objectives of one of HiGHS's records, the latter in the form's units."""
+        """Return the values and the objectives in one of HiGHS's records, the latter in the form's units."""
         values = np.array(record.value_, dtype=np.float64)[:count]  # type: ignore[attr-defined]
         objectives = np.array(record.objective_, dtype=np.float64)[:count]  # type: ignore[attr-defined]
         return values, objectives / conditioned.cost_scale + form.c0

@@ -1,4 +1,4 @@
-"""The raw answer of a solver, before it is checked, and the errors for answers that fail the checks."""
+"""A solver's raw answer, before it is checked, and the errors for answers that fail the checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privopt.errors import SolverError
 
 @frozen(eq=False, kw_only=True)
 class Raw:
-    """A solver's own answer, on the scaled rows, before any check.
+    """A solver's own answer, for the scaled rows, before any check.
 
     Attributes:
         outcome: How the solve ended; None if the solver gave up.
@@ -19,12 +19,12 @@ class Raw:
         bound: Bound on the optimum of the scaled costs, or None.
         duals: Multipliers of the scaled rows, shape (m,), or None.
         reduced: Reduced costs of the scaled form, shape (n,), or None.
-        iterations: Simplex and interior-point iterations.
-        seconds: Time that the solve took.
-        message: A message of the solver, such as the name of its status.
+        iterations: Number of simplex and interior-point iterations.
+        seconds: Seconds that the solve took.
+        message: A message from the solver, such as the name of its status.
         interrupted: Whether an interrupt ended the solve.
         basis: The basis of an optimal linear program, or None.
-        either: Whether the solver found the model infeasible or unbounded, but not which of the two.
+        either: Whether the solver found that the model is infeasible or unbounded, but not which of the two.
     """
 
     outcome: Outcome | None

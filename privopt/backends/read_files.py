@@ -25,8 +25,8 @@ def read_mps(path: str | os.PathLike[str]) -> StandardForm:
 
     Raises:
         UsageError: The file does not exist, or HiGHS cannot read it.
-        ModelError: The model has semi-integer columns, which privopt does not support, or a quadratic objective of the
-            wrong curvature.
+        ModelError: The model has semi-integer columns, which privopt does not support, or a quadratic objective with
+            the wrong curvature.
     """
     if not os.path.isfile(path):
         raise UsageError(f"{os.fspath(path)}: no such file")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 def output_appended(path: str | None) -> Iterator[None]:
     """Redirect standard output to the end of a file, to catch the output of a native library.
 
-    The redirection concerns the whole process, so the process should print nothing else meanwhile.
+    The redirection affects the whole process, so the process should print nothing else meanwhile.
 
     Args:
         path: The file; None leaves standard output as it is.

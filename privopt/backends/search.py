@@ -1,4 +1,4 @@
-"""The attempts of one solve, with different settings of a solver and then of its substitute, until an answer passes."""
+"""The attempts at a solve, with different settings for a solver and then for its substitute, until an answer passes."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from privopt.errors import SolverError
 from privopt.registry import registry
 
 PROVER = "highs"
-"""The solver whose multipliers prove the optima of solvers without multipliers, and which checks models that solvers
-without a substitute call infeasible."""
+"""The solver whose multipliers prove the optima found by solvers without multipliers. It also checks the models that
+solvers without a substitute call infeasible."""
 MIN_GAP = 1e-7
-"""The smallest relative gap of a search over integers. A smaller requested gap is treated as this one when costs are
+"""The smallest relative gap for a search over integers. A smaller requested gap is treated as this one when costs are
 scaled and bounds are compared."""
 LARGEST_COST = 2.0**40
 """Costs are not scaled up beyond this size."""
@@ -55,11 +55,11 @@ class Backend(Protocol):
         """Solve a form, and return a checked answer."""
 
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
-        """Solve a scaled form with the settings of an attempt; the answer is not checked yet."""
+        """Solve a scaled form with the settings for one attempt; the answer is not checked yet."""
 
 
 def _load_prover() -> Backend:
-    """Create the backend that proves the answers of other backends, which is HiGHS."""
+    """Create the backend that proves other backends' answers, which is HiGHS."""
     prover: Backend = registry().kind("solver", PROVER).load()()
     return prover
 
@@ -68,12 +68,12 @@ class Search:
     """One solve, which tries a backend and then its substitute until an answer passes its checks.
 
     Attributes:
-        backend: The backend of the solve.
+        backend: The backend that is asked to solve.
         form: The model.
         options: The options, with the time limit of the whole search.
         flip: 1 if the form minimises, -1 if it maximises; ``flip * objective`` is always minimised.
         started: Clock reading at the start, for the time limit.
-        points: Feasible points of answers whose other claims failed their checks.
+        points: Known feasible points: the start, and the points of answers whose other claims failed their checks.
     """
 
     def __init__(self, backend: Backend, form: StandardForm, options: Options) -> None:
@@ -155,7 +155,7 @@ class Search:
         return None if limit is None else max(limit - (time.monotonic() - self.started), 0.0)
 
     def _list_attempts(self) -> Iterator[tuple[Backend, int]]:
-        """Yield each attempt as a backend and the number of its settings, from 0; those of the substitute come last."""
+        """Yield each attempt as a backend and its settings, counted from 0; attempts by the substitute come last."""
         for attempt in range(self.backend.attempts):
             yield self.backend, attempt
         substitute = self._load_substitute()
@@ -169,16 +169,16 @@ class Search:
         return None if name is None else registry().kind("solver", name).load()()
 
     def _remaining_options(self) -> Options:
-        """Return the options with the remaining time as limit, but at least 0.1 s, because a limit of 0 is refused."""
+        """Return the options with the remaining time as limit, but at least 0.1 s: solvers refuse a limit of 0."""
         remaining = self.remaining
         return self.options if remaining is None else evolve(self.options, time_limit=max(remaining, 0.1))
 
     def _run_attempt(self, backend: Backend, attempt: int) -> Result:
-        """Solve with one of a backend's settings, and check the answer's claims about the model.
+        """Solve once with one of a backend's settings, and check the answer's claims about the model.
 
         Args:
-            backend: The backend of the solve, or its substitute.
-            attempt: Number of its settings, from 0.
+            backend: The backend that is asked to solve, or its substitute.
+            attempt: Which of its settings to use, counted from 0.
 
         Raises:
             RejectedAnswerError: The solver gave up, or its answer failed a check.
@@ -216,13 +216,13 @@ class Search:
         return result
 
     def _solve_once(self, backend: Backend, conditioned: ScaledForm, options: Options, attempt: int) -> Result:
-        """Call a backend once, and return its checked answer; answers of integer programs may be polished first.
+        """Call a backend once, and return its checked answer; answers to integer programs may be polished first.
 
         Args:
             backend: The backend to call.
             conditioned: The scaled form.
             options: The options, with the time limit of this call.
-            attempt: Number of the backend's settings, from 0.
+            attempt: Which of the backend's settings to use, counted from 0.
 
         Raises:
             RejectedAnswerError: The solver gave up, or its answer failed a check.
@@ -334,7 +334,7 @@ class Search:
             conditioned: The scaled form that was solved.
             finer: The scaled form with larger costs.
             result: The checked answer to ``conditioned``, which has a bound.
-            attempt: Number of the backend's settings, from 0.
+            attempt: Which of the backend's settings to use, counted from 0.
 
         Returns:
             The better of both points. If the second solve is not optimal, the result has the bound of the first solve,
@@ -377,7 +377,7 @@ class Search:
         return max(self.options.gap, MIN_GAP) * abs(float(result.objective or 0.0))
 
     def _weaken_bound(self, result: Result, resolution: float) -> Result:
-        """Return a result with a weaker bound; its outcome is "feasible" if the gap is then larger than requested.
+        """Return a result with a weaker bound, and the outcome "feasible" if the gap is then larger than requested.
 
         ``resolution`` is the difference in the objective, in its units, that the solver cannot resolve. The bound is
         moved by this amount.
@@ -394,7 +394,7 @@ class Search:
             result: The checked answer, with the outcome "optimal".
 
         Returns:
-            The result with a bound that the multipliers of the other solver prove.
+            The result, with a bound that the other solver's multipliers prove.
 
         Raises:
             FailedCheckError: The optimum is not proved. The error carries the point with the outcome "feasible".
@@ -444,7 +444,8 @@ class Search:
             result: The answer.
 
         Returns:
-            The result, or another outcome if the integer program has no feasible point or none was found in time.
+            The result; or one with another outcome, if the integer program has no feasible point or none was found in
+            time.
 
         Raises:
             FailedCheckError: The objective improves along no ray.
@@ -466,11 +467,11 @@ class Search:
         """Check the claim that the model is infeasible, by asking another solver for a feasible point.
 
         If the backend has a substitute, the substitute is asked, but only about integer programs. Otherwise HiGHS is
-        asked. An answer of the substitute itself is not checked.
+        asked. An answer from the substitute itself is not checked.
 
         Args:
             backend: The backend that gave the answer.
-            result: The answer of the backend.
+            result: The answer from the backend.
 
         Raises:
             FailedCheckError: The other solver finds a feasible point.
@@ -502,7 +503,7 @@ class Search:
     def _best_point(self, failure: str) -> Result:
         """Return the best known feasible point, with the best known bound.
 
-        ``failure`` says why no answer passed its checks, and becomes the message of the result.
+        ``failure`` says why no answer passed its checks, and becomes the result's message.
         """
         best = min(self.points, key=self._cost_of)
         bounds = [point.bound for point in self.points if point.bound is not None]

@@ -20,7 +20,7 @@ MISS_TOLERANCE = 1e-7
 
 @frozen(eq=False, kw_only=True)
 class Answer:
-    """The answer of one solve of a session, in the rows, units and sense of the form.
+    """The answer to one solve in a session, in the rows, units and sense of the form.
 
     Attributes:
         outcome: How the solve ended, such as optimal or infeasible.
@@ -48,13 +48,13 @@ class Answer:
 class Session(ABC):
     """A model that stays loaded in a solver, to be changed and solved repeatedly.
 
-    Sessions are created by :meth:`privopt.backends.Backend.session`. Answers are not checked against the rows, so the
-    user of a session must prove bounds itself. The first rows may be scaled; rows that are added later are not.
+    Sessions are created by :meth:`privopt.backends.Backend.session`. Answers are not checked against the rows, so code
+    that uses a session must prove bounds itself. The first rows may be scaled; rows that are added later are not.
     """
 
     @abstractmethod
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """Change the objective's coefficients of some columns; ``values`` are in the form's sense."""
+        """Change the objective coefficients of some columns; ``values`` are in the form's sense."""
 
     @abstractmethod
     def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
@@ -75,7 +75,7 @@ class Session(ABC):
         """Append continuous columns.
 
         Args:
-            costs: Their coefficients in the objective, in the form's sense; one for each column, or one for all.
+            costs: Their objective coefficients, in the form's sense; one for each column, or one for all.
             lower, upper: Their bounds; one for each column, or one for all.
             matrix: Their entries, sparse, shape (all rows, new columns).
         """
@@ -105,7 +105,7 @@ class Session(ABC):
 
 
 class ColdSession(Session):
-    """A session of a backend without warm starts: every solve starts from scratch.
+    """A session for backends without warm starts: every solve starts from scratch.
 
     The Farkas ray of an infeasible model comes from its elastic form, in which rows may be violated at a cost.
 
@@ -115,11 +115,11 @@ class ColdSession(Session):
     """
 
     def __init__(self, solver: Solver, form: StandardForm) -> None:
-        """Create a session that solves ``form``, and changes of it, by ``solver``."""
+        """Create a session that solves ``form``, and later versions of it, with ``solver``."""
         self._solver, self.form = solver, form
 
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """Change the objective's coefficients of some columns; ``values`` are in the form's sense."""
+        """Change the objective coefficients of some columns; ``values`` are in the form's sense."""
         costs = self.form.c.copy()
         costs[columns] = values
         self.form = evolve(self.form, c=costs)
@@ -154,7 +154,7 @@ class ColdSession(Session):
         """Append continuous columns.
 
         Args:
-            costs: Their coefficients in the objective, in the form's sense; one for each column, or one for all.
+            costs: Their objective coefficients, in the form's sense; one for each column, or one for all.
             lower, upper: Their bounds; one for each column, or one for all.
             matrix: Their entries, sparse, shape (all rows, new columns).
 
@@ -215,7 +215,7 @@ class ColdSession(Session):
         """Solve the model as it is now, from scratch; ``basis`` is ignored.
 
         Raises:
-            SolverError: The solver calls the model infeasible, and no multipliers prove it.
+            SolverError: The solver calls the model infeasible, but no multipliers prove it.
         """
         result = self._solver.solve(self.form, time_limit=_positive_limit(time_limit))
         ray = None
@@ -244,9 +244,9 @@ def check_continuous(form: StandardForm, subject: str) -> None:
 
 
 def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = None) -> Floats | None:
-    """Return Farkas multipliers of an infeasible model's rows, shape (m,); None if its rows can all be satisfied.
+    """Return Farkas multipliers for an infeasible model's rows, shape (m,); None if its rows can all be satisfied.
 
-    The result has the multipliers of the elastic form, which minimises the sum of the violations of all rows. It is
+    The result contains the multipliers from the elastic form, which minimises the sum of all rows' violations. It is
     also None if the elastic form is not solved to optimality.
 
     Args:

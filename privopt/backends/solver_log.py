@@ -1,7 +1,7 @@
 """Show a solver's log on standard error while the solver runs, even if it runs in a worker process.
 
-Solvers in worker processes have no console of their own. So every solver appends its log to a file, which a thread of
-the calling process copies to standard error.
+Solvers in worker processes have no console of their own. Every solver therefore appends its log to a file, which a
+thread in the calling process copies to standard error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from privopt.execution.clock import DaemonCall
 
 SECONDS_BETWEEN_CHECKS = 0.2
-"""Seconds between two checks for new text in the log file."""
+"""Seconds between checks for new text in the log file."""
 
 
 @contextmanager

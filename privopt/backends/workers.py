@@ -28,7 +28,7 @@ MAX_SOLVES_PER_WORKER: Final = 200
 MAX_IDLE_WORKERS: Final = 2
 """Largest number of idle workers that are kept for each solver; further ones are closed."""
 GRACE_SECONDS: Final = 2.0
-"""Seconds after the time limit of a solve at which its worker is killed. They allow for loading and cleaning up."""
+"""Seconds by which a solve may exceed its time limit, for loading and cleaning up, before its worker is killed."""
 
 
 @define
@@ -47,11 +47,11 @@ class Reply:
 
 
 class _IdleWorkers:
-    """A pool of the idle workers of this process, by solver.
+    """The pool of this process's idle workers, by solver.
 
     Attributes:
         lock: Held while the pool is read or changed.
-        workers: The idle workers of each solver, by its name.
+        workers: The idle workers for each solver, by the solver's name.
     """
 
     def __init__(self) -> None:
@@ -60,12 +60,12 @@ class _IdleWorkers:
         self.workers: dict[str, list[Worker]] = {}
 
     def has_worker(self, solver: str) -> bool:
-        """Return whether a living worker of a solver is idle."""
+        """Return whether a solver has an idle worker that is alive."""
         with self.lock:
             return any(worker.alive() for worker in self.workers.get(solver, []))
 
     def take_worker(self, solver: str, module: str) -> Worker:
-        """Return a living worker of a solver, or start one, which imports ``module`` while it receives its problem."""
+        """Return a solver's idle worker, or start one, which imports ``module`` while it receives its problem."""
         with self.lock:
             waiting = self.workers.get(solver, [])
             while waiting:
@@ -120,7 +120,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     Args:
         solver: The solver's name. Each solver has its own workers, because solvers do not share a process.
         problem: Arrays of the problem, and under ``solver`` the name of the module whose ``answer(problem)`` solves it.
-            Only the worker imports this module, which may report better points by
+            Only the worker imports this module, which can report better points with
             :func:`privopt.execution.child.send_progress`.
         limit: The solver's time limit in seconds; the worker is killed GRACE_SECONDS later. None for no limit.
 
@@ -129,7 +129,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
 
     Raises:
         SolverDiedError: The worker process died.
-        RejectedAnswerError: The solver aborted its process, so that other settings may succeed.
+        RejectedAnswerError: The solver aborted its process; other settings may succeed.
         SolverError: The solver refused the problem.
         KeyboardInterrupt: An interrupt came before the solver had reported anything.
     """
