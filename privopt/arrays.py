@@ -44,22 +44,22 @@ A = TypeVar("A", bound=NDArray[Any])
 """Any array type."""
 
 Floats: TypeAlias = NDArray[np.float64]
-"""Doubles."""
+"""Arrays of doubles."""
 
 Singles: TypeAlias = NDArray[np.float32]
-"""Single-precision floats."""
+"""Arrays of single-precision floats."""
 
 Ints: TypeAlias = NDArray[np.int64]
-"""64-bit integers: counts, and indices of records."""
+"""Arrays of 64-bit integers, such as counts and record indices."""
 
 Indices: TypeAlias = NDArray[np.int32]
-"""32-bit integers: positions in sparse matrices."""
+"""Arrays of 32-bit integers, such as positions in sparse matrices."""
 
 Unsigned: TypeAlias = NDArray[np.uint64]
-"""Unsigned 64-bit integers: the weights of a released matrix."""
+"""Arrays of unsigned 64-bit integers, such as the weights in a released matrix."""
 
 Bools: TypeAlias = NDArray[np.bool_]
-"""Booleans, such as masks."""
+"""Arrays of booleans, such as masks."""
 
 
 def read_only(array: A) -> A:
@@ -110,7 +110,7 @@ def sum_products(left: Floats, right: Floats) -> float:
 def slices(rows: int, width: int, max_entries: int) -> Iterator[slice]:
     """Yield consecutive slices of a table's rows, with at most ``max_entries`` entries but at least one row each.
 
-    Callers process large tables slice by slice to bound the memory.
+    Callers process large tables slice by slice to limit the memory that they need.
 
     >>> [(part.start, part.stop) for part in slices(5, 10, 25)]
     [(0, 2), (2, 4), (4, 5)]

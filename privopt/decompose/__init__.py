@@ -1,1 +1,1 @@
-"""Benders decomposition of privopt's models, with many cuts per round, checkpoints, and tolerance of lost workers."""
+"""Benders decomposition for privopt's models, with many cuts per round, checkpoints, and tolerance for lost workers."""

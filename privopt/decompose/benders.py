@@ -7,7 +7,7 @@ is stabilised by in-out steps, whose query points lie between the best known poi
 
 Every lower bound is evaluated on the whole form from the combined multipliers of master and cuts, so it is valid
 whatever the solver's tolerance. Every upper bound is the cost of a known point. A dual vector of the whole form splits
-into one valid cut for each block. ``Start`` takes such vectors, and a hook may supply more in every round (cross
+into one valid cut for each block. ``Start`` takes such vectors, and a hook can supply more in every round (cross
 decomposition, Van Roy 1983).
 """
 
@@ -39,19 +39,21 @@ from privopt.interfaces import Decomposed, Decomposer, SolveContext
 __all__ = ["Benders", "Start", "ValidRows"]
 
 LARGEST_BOX: Final = 1e9
-"""The largest box: columns without bounds are kept between minus and plus this. An optimum there means no bound."""
+"""The size of the largest box, which keeps columns without bounds between minus and plus this. An optimum that lies on
+it is taken as a sign that the model is unbounded."""
 MEMORY_GROWTH_FACTOR: Final = 2.0
-"""Under a memory limit, a round begins only if this many times the largest memory growth of a round so far is free."""
+"""Under a memory limit, a round begins only if the free memory is at least this many times the largest growth in a
+round so far."""
 MAX_STALLED_ROUNDS: Final = 10
 """After this many rounds without a better bound or point, new cuts are no longer regarded as progress.
 
 Far from the optimum, rounding alone can produce cuts."""
 
 Hook = Callable[[Floats | None, Floats | None], Start | None]
-"""Takes the multipliers of the best bound and the best point, both of the form as it was given, and returns further
-points and multipliers to use, or None."""
+"""A function that takes the multipliers that prove the best bound, and the best point, both for the form as it was
+given. It returns a further point and multipliers to use, or None."""
 Separator = Callable[[Floats], ValidRows | None]
-"""Takes the master's point and returns valid rows that it violates, or None."""
+"""A function that takes the master's point, and returns valid rows that the point violates, or None."""
 
 
 @frozen(kw_only=True)
@@ -70,9 +72,9 @@ class Benders(Decomposer):
             from a second solve that penalises violated rows; "" for the context's solver.
         rounds: The largest number of rounds.
         checkpoint_every: Seconds between checkpoints, if the context has a folder for them.
-        clean_after: A row whose multiplier was 0 in this number of master solves is dropped, as long as the master has
-            more than ``keep`` rows per block on average.
-        keep: Number of rows per block up to which no row is dropped.
+        clean_after: A row whose multiplier was 0 in this many successive master solves is dropped, as long as the
+            master has more than ``keep`` rows per block on average.
+        keep: Average number of rows per block up to which no row is dropped.
     """
 
     solver: str = ""
@@ -95,16 +97,17 @@ class Benders(Decomposer):
 
         Args:
             form: The model: linear, without integer columns.
-            blocks: Column numbers of each block; no row may join two blocks.
+            blocks: Column indices of each block; no row may join two blocks.
             context: Gap, time limit, memory limit, executor, progress, checkpoint and resume.
-            start: A feasible point and multipliers to begin with; ignored if a checkpoint is resumed.
-            valid: Called with the master's values of the complicating columns, shape (|Y|,). Returns valid rows, with
-                their proof, that the values violate, or None. A row over these columns is valid if the form implies it.
-            improve: Called once per round with the multipliers of the best bound and with the best point. The points
-                and multipliers that it returns are checked and used.
+            start: A feasible point and multipliers to begin with; ignored if the run resumes from a checkpoint.
+            valid: Called with the master's values for the complicating columns, shape (|Y|,). Returns valid rows that
+                these values violate, with their proof, or None. A row over these columns is valid if the form implies
+                it.
+            improve: Called once per round with the multipliers that prove the best bound and with the best point. The
+                point and multipliers that it returns are checked and used.
 
         Returns:
-            The best point with its objective, the proved bound, its multipliers, and counts and times of the run.
+            The best point with its objective, the proved bound with its multipliers, and the run's counts and times.
 
         Raises:
             InfeasibleError, UnboundedError: The form has no feasible point, or is unbounded.
@@ -127,13 +130,11 @@ class _Run:
 
     Attributes:
         options: The settings, with the solver's name.
-        split: The form, split into complicating columns and blocks. It is minimised, with costs scaled to a largest one
-            of 1.
-        context: Gap, executor, progress, limits and checkpoint folder of the run.
-        valid: The caller's function that finds valid rows violated by the master's point; None if there is no such
-            function.
-        improve: The caller's function that gives further points and multipliers in each round; None if there is no such
-            function.
+        split: The form, split into complicating columns and blocks. It is minimised, with costs scaled so that the
+            largest is 1.
+        context: The run's gap, executor, progress, limits and checkpoint folder.
+        valid: The caller's function that finds valid rows violated by the master's point; None if there is none.
+        improve: The caller's function that gives further points and multipliers in each round; None if there is none.
         master: The master problem.
         state: Bounds, best point and log.
         blocks: The blocks, each with its worker.
@@ -147,14 +148,14 @@ class _Run:
     def __init__(
         self, options: Benders, split: Split, context: SolveContext, valid: Separator | None, improve: Hook | None
     ) -> None:
-        """Create the master and the blocks of a run that has not begun.
+        """Create the master and the blocks for a run, without starting it.
 
         Args:
             options: The settings, with the solver's name.
             split: The form, split into complicating columns and blocks.
-            context: Gap, executor, progress, limits and checkpoint folder of the run.
-            valid: Finds valid rows violated by the master's point; None if there is no such function.
-            improve: Gives further points and multipliers in each round; None if there is no such function.
+            context: The run's gap, executor, progress, limits and checkpoint folder.
+            valid: Function that finds valid rows violated by the master's point; None if there is none.
+            improve: Function that gives further points and multipliers in each round; None if there is none.
         """
         self.options, self.split, self.context = options, split, context
         self.valid, self.improve = valid, improve
@@ -220,11 +221,11 @@ class _Run:
     # --- the run ------------------------------------------------------------------------------------
 
     def solve(self, form: StandardForm, start: Start | None) -> Decomposed:
-        """Run the decomposition to its end, from a checkpoint if one is resumed, and return the result.
+        """Run the decomposition to its end, starting from a checkpoint if one is to be resumed, and return the result.
 
         Args:
             form: The form as the user gave it.
-            start: A point and multipliers to begin with, unless a checkpoint is resumed.
+            start: A point and multipliers to begin with, unless the run resumes from a checkpoint.
 
         Raises:
             StoppedError: The run ended without a feasible point.
@@ -301,18 +302,18 @@ class _Run:
         return self.state.seconds + time.monotonic() - self.start_time
 
     def to_user_units(self, value: float) -> float:
-        """Convert a cost that is scaled and lacks the objective's constant to a value of the user's objective."""
+        """Convert a scaled cost, which lacks the objective's constant, to a value of the user's objective."""
         return float((value + self.split.form.c0) / self.split.scale)
 
     def run_round(self) -> bool | None:
         """Run one round: solve the master, choose a query, solve the blocks, and add their cuts.
 
-        The master proposes values z of the complicating columns (those that join the blocks) and an estimate w of each
+        The master proposes values z for the complicating columns (those that join the blocks) and an estimate w of each
         block's cost. The query is the point at which the blocks are solved. The blocks' multipliers give cuts, which
         raise the master's estimates or exclude its point.
 
         Returns:
-            Whether the round made progress by a bound, a point or a cut; None if time ran out.
+            Whether the round made progress with a bound, a point or a cut; None if time ran out.
         """
         state = self.state
         answer = self.solve_master()
@@ -360,13 +361,13 @@ class _Run:
         return has_moved or is_separated
 
     def choose_query(self, z: Floats) -> Floats:
-        """Return the values of the complicating columns at which the blocks are solved: an in-out step.
+        """Return the values for the complicating columns at which the blocks are solved, by an in-out step.
 
         The query lies on the line from the best known point (the centre) to the master's point, at the fraction
         ``share`` of the way.
 
         Args:
-            z: The master's values of the complicating columns, shape (|Y|,).
+            z: The master's values for the complicating columns, shape (|Y|,).
         """
         state = self.state
         if state.centre is None or state.share >= 1.0:
@@ -438,7 +439,7 @@ class _Run:
         could be unbounded.
 
         Args:
-            z: The master's values of the complicating columns, shape (|Y|,).
+            z: The master's values for the complicating columns, shape (|Y|,).
 
         Returns:
             Whether the box was widened.
@@ -531,7 +532,7 @@ def _is_cut_off(cut: Cut, z: Floats, w: Floats) -> bool:
     Args:
         cut: The cut.
         z: Values of the complicating columns, shape (|Y|,).
-        w: The master's cost estimate of each block, shape (blocks,).
+        w: The master's cost estimate for each block, shape (blocks,).
     """
     # ``w`` is NaN until its block has a first cut. Such a first cut always counts.
     value, height = cut.value(z), 0.0 if cut.feasibility else float(w[cut.block])

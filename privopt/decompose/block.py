@@ -1,7 +1,7 @@
 """Solve one Benders subproblem (block) at a point, on the worker whose solver has loaded it.
 
 A block is an independent linear program once the complicating columns z, which join the blocks, have fixed values. |Y|
-is their number.
+is the number of these columns.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from privopt.execution.clock import clock
 CORE_POINT_STEP = 1e-4
 """The second multipliers are computed at this fraction of the way from the query towards the core point.
 
-No cut is higher there than the one that they prove."""
+At that point, no cut is higher than the one that they prove."""
 
 
 @frozen(eq=False, kw_only=True)
 class BlockAnswer:
-    """The answer of a block at a point.
+    """The answer of a block that was solved at a point.
 
     Attributes:
         outcome: How the solve ended: optimal, infeasible, unbounded or stopped.
-        x: The block's own columns, shape (n_l,), if optimal.
+        x: Values of the block's own columns, shape (n_l,), if optimal.
         value: The scaled cost of the block's columns; infinite if there is no solution.
         cuts: The cuts that the multipliers prove.
         basis: The basis from which the next solve of the block can start.
-        seconds: Time in the solver.
-        iterations: Number of iterations of the solver.
+        seconds: Seconds spent in the solver.
+        iterations: Number of iterations in the solver.
     """
 
     outcome: Outcome
@@ -49,7 +49,7 @@ class BlockAnswer:
 
 
 def _session_of(token: str, piece: Piece, solver: str) -> Session:
-    """Return the block's solver session from the worker's state, after creating it if necessary.
+    """Return the block's solver session from the worker's state, creating it if necessary.
 
     ``token`` identifies the run; ``solver`` is the solver's name.
     """
@@ -82,9 +82,9 @@ def solve_block(
         piece: The block's rows and columns.
         solver: The solver's name.
         z: Values of the complicating columns, shape (|Y|,).
-        core: A feasible point. The cut is computed slightly towards this point (Magnanti and Wong 1981, in the form of
-            Sherali and Lunday 2013). If the point is inside the feasible region, no other cut dominates it. None for
-            the plain cut.
+        core: A feasible point. The cut is computed at a point moved slightly towards it (Magnanti and Wong 1981, in the
+            form of Sherali and Lunday 2013). If the core is in the interior of the feasible region, no other cut
+            dominates this cut. None for the plain cut.
         basis: The basis to start from; None to continue from the session's last one.
 
     Raises:
@@ -157,7 +157,7 @@ def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
     """Return a feasibility cut at ``z`` from the block's elastic form, for use when the solver's ray is too inexact.
 
     The elastic form allows every row to be violated, at a cost. The multipliers of its optimum prove that the block has
-    no solution. ``solver`` is the solver's name, and ``z`` (|Y|,) has the values of the complicating columns.
+    no solution. ``solver`` is the solver's name, and ``z`` (|Y|,) contains the values of the complicating columns.
     """
     lower, upper = piece.sides(z)
     ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), get(solver))

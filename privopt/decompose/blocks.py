@@ -23,8 +23,8 @@ class Blocks:
 
     Attributes:
         split: The form and its blocks.
-        solver: Name of the solver that the workers use.
-        context: The context of the run, with the executor.
+        solver: Name of the solver that the workers run.
+        context: The run's context, with the executor.
         _token: A random text that distinguishes this run's solver sessions on a worker from those of other runs.
         _pieces: The executor's references to the blocks, which are sent only once.
     """
@@ -34,8 +34,8 @@ class Blocks:
 
         Args:
             split: The form and its blocks.
-            solver: Name of the solver that the workers use.
-            context: The context of the run, with the executor.
+            solver: Name of the solver that the workers run.
+            context: The run's context, with the executor.
         """
         self.split, self.solver, self.context = split, solver, context
         self._token = uuid4().hex
@@ -61,9 +61,9 @@ class Blocks:
         return [future.result() for future in futures]
 
     def relax_all(self, state: State) -> list[Cut]:
-        """Return a constant cut (a lower bound on the cost) of every block, from its rows without complicating columns.
+        """Return a constant cut (a lower bound on the cost) for every block, from rows without complicating columns.
 
-        The solve times of the blocks are added to ``state``.
+        The blocks' solve times are added to ``state``.
 
         Raises:
             InfeasibleError: A block has no solution for any values of the complicating columns.

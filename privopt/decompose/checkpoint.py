@@ -19,7 +19,7 @@ from privopt.files.archive import read_npz
 from privopt.files.regular import open_private, private_folder
 
 NAME: Final = "benders.npz"
-# Names of the fields of State that are numbers, and of those that are arrays (or None).
+# Names of those fields in State that are numbers, and of those that are arrays (or None).
 _NUMBERS = ("share", "rounds", "seconds", "cuts", "dropped")
 _VECTORS = ("x", "duals", "centre", "block_times", "first_feasible")
 
@@ -49,7 +49,7 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
     """Write ``folder/benders.npz``, readable only by its owner because it contains parts of private matrices.
 
     Args:
-        folder: The folder of checkpoints; it is created if it does not exist.
+        folder: The folder for checkpoints; it is created if it does not exist.
         split: The problem, whose fingerprint is stored.
         master: The master problem, whose appended rows and basis are stored.
         state: Bounds, best point, bases and log.
@@ -96,7 +96,7 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
     from their multipliers, and valid rows must follow from their proof.
 
     Args:
-        folder: The folder of checkpoints.
+        folder: The folder for checkpoints.
         split: The problem, which must be the one that the checkpoint was written for.
         master: A new master, to which the stored rows are added.
 
@@ -123,9 +123,9 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
 
 
 def _restore_state(split: Split, parts: dict[str, Any]) -> State:
-    """Return the state of a checkpoint, with the bounds that the stored point and multipliers prove.
+    """Return the state stored in a checkpoint, with the bounds that the stored point and multipliers prove.
 
-    ``parts`` has the arrays of the file by name.
+    ``parts`` contains the file's arrays by name.
 
     Raises:
         ValueError: An array has the wrong size, or a number is out of range.
@@ -169,12 +169,12 @@ def _read_basis(parts: dict[str, Any], number: int) -> Basis | None:
 
 
 def _restore_master(master: Master, parts: dict[str, Any]) -> None:
-    """Restore the master's box (the limit of its unbounded columns), its appended rows in order, and its basis.
+    """Restore the master's box (the limit for its unbounded columns), its appended rows in order, and its basis.
 
-    ``parts`` has the arrays of the file by name, as :func:`write_checkpoint` writes them.
+    ``parts`` contains the file's arrays by name, as :func:`write_checkpoint` writes them.
 
     Raises:
-        ValueError: A row does not follow from its proof, or the number of ages differs from the number of rows.
+        ValueError: A row does not follow from its proof, or the number of idle counts differs from the number of rows.
     """
     if np.isfinite(parts["box"]):
         master.set_box(float(parts["box"]))

@@ -1,4 +1,4 @@
-"""Explain, on the whole form, why a part of it is infeasible or unbounded."""
+"""Explain in terms of the whole form why a part of it is infeasible or unbounded."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def raise_unbounded_form(split: Split, solver: str, part: str, largest: float) -
 
 
 def explain_clash(split: Split) -> str:
-    """Return a text that names the families of rows of the whole form that cannot be satisfied together."""
+    """Return a text that names those row families in the whole form that cannot be satisfied together."""
     return get("highs").explain(split.form)

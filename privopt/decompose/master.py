@@ -1,6 +1,6 @@
 """The Benders master problem: complicating columns ``z``, one column ``w`` for each block, valid rows and cuts.
 
-Complicating columns are those that join the blocks, |Y| in number. ``w`` estimates the cost of a block from below.
+Complicating columns are the |Y| columns that join the blocks. ``w`` estimates the cost of a block from below.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class ValidRows:
     Attributes:
         matrix: The rows' coefficients, CSR (rows, |Y|).
         upper: The rows' right-hand sides, shape (rows,).
-        proof: CSR (rows, m). Row i has the multipliers of the form's rows whose negated combination is valid row i. The
-            signs are those of a minimum, so no multiplier of a ``<=`` row is above 0. Bounds are computed from these
-            multipliers, so they do not depend on the caller's claim.
+        proof: CSR (rows, m). Row i contains the multipliers of the form's rows whose negated combination is valid row
+            i. The signs are those of a minimum, so no multiplier of a ``<=`` row is above 0. Bounds are computed from
+            these multipliers, so they do not depend on the caller's claim.
     """
 
     matrix: Any
@@ -74,15 +74,15 @@ class _Row:
 
 @frozen(eq=False, kw_only=True)
 class MasterAnswer:
-    """The answer of the master.
+    """The answer to one solve of the master.
 
     Attributes:
         outcome: How the solve ended. If it is not optimal, the other attributes except ``seconds`` are unset.
         z: Values of the complicating columns, shape (|Y|,).
-        w: The master's cost estimate of each block, shape (blocks,); NaN if the block has no cut.
+        w: The master's cost estimate for each block, shape (blocks,); NaN if the block has no cut.
         bound: Proved lower bound on the whole form's (scaled) optimum; -inf if there is none.
         duals: Multipliers of the whole form's rows that prove the bound, shape (m,).
-        seconds: Time in the solver.
+        seconds: Seconds spent in the solver.
     """
 
     outcome: Outcome
@@ -107,7 +107,7 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
     form = split.form
     best_bound, best_duals = -np.inf, duals
     candidates = [duals]
-    # Numbers of the rows whose exponent L exceeds log_cap, to which it is reduced for the solver.
+    # Indices of the rows whose exponent L exceeds log_cap, to which it is reduced for the solver.
     capped_rows = [
         b.start + np.flatnonzero(b.log_ratio > BEARING.log_cap) for b in form.families if b.log_ratio is not None
     ]
@@ -128,8 +128,8 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
 def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: Floats) -> bool:
     """Return whether ``slope z <= upper`` over the complicating columns follows from the form's rows.
 
-    The multipliers are the proof. Where the combination of rows differs from the slope, or has other columns, the
-    bounds of the columns bound the difference.
+    The proof is the combination of the form's rows with the given multipliers. Where it differs from the slope, or
+    contains other columns, the column bounds limit the difference.
 
     Args:
         split: The whole form.
@@ -164,7 +164,7 @@ class Master:
     """
 
     def __init__(self, split: Split, solver: str) -> None:
-        """Load the master without any cut into a solver session."""
+        """Load the master, still without cuts, into a solver session."""
         self.split, self.solver = split, solver
         self.rows: list[_Row] = []
         self.idle: list[int] = []
@@ -214,7 +214,7 @@ class Master:
         )
 
     def add_cuts(self, cuts: Sequence[Cut]) -> None:
-        """Append cuts of blocks.
+        """Append cuts that blocks have proved.
 
         An optimality cut ``constant + slope z <= w`` bounds the block's cost w; a feasibility cut ``constant + slope z
         <= 0`` excludes values z for which the block has no solution.
@@ -312,7 +312,7 @@ class Master:
     def _combine_duals(self, outer: Floats, weights: Floats) -> Floats | None:
         """Return multipliers of the whole form's rows, shape (m,), from the master's, or None if they prove no bound.
 
-        A cut is a combination of block rows. So cuts whose weights sum to 1 for each block add up to multipliers of all
+        A cut is a combination of block rows, so cuts whose weights sum to 1 for each block add up to multipliers of all
         rows.
 
         Args:

@@ -1,4 +1,4 @@
-"""Starting points of a Benders decomposition, and a function that checks them."""
+"""Starting points for a Benders decomposition, and a function that checks them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Start:
 
 
 def check_start(form: StandardForm, start: Floats) -> Floats:
-    """Return a starting point, shape (n,), clipped to the form's column bounds, after a check that it meets all rows.
+    """Clip a starting point, shape (n,), to the form's column bounds, check that it satisfies all rows, and return it.
 
     Raises:
         UsageError: The clipped point violates a row by more than :data:`FEASIBILITY_TOLERANCE` allows.

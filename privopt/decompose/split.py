@@ -22,7 +22,8 @@ from privopt.errors import ModelError
 __all__ = ["Cut", "Piece", "Split", "cut_of", "restrict", "split_form"]
 
 MIN_CUT_COEFFICIENT = 1e-9
-"""Smaller coefficients are removed from a cut such that it stays valid, because HiGHS would silently drop them."""
+"""Coefficients up to this size are removed from a cut in a way that keeps it valid, because HiGHS would silently drop
+them."""
 
 STEEP, STEEPEST = 2.0**40, 2.0**66
 """Cuts with a coefficient above the first are scaled down to it, so that HiGHS accepts them. Cuts with a coefficient
@@ -38,10 +39,10 @@ class Piece:
 
     Attributes:
         number: The block's number, from 0.
-        columns: Numbers of the block's own columns in the whole form, shape (n_l,).
-        rows: Numbers of the block's rows in the whole form, shape (m_l,).
+        columns: Indices of the block's own columns in the whole form, shape (n_l,).
+        rows: Indices of the block's rows in the whole form, shape (m_l,).
         form: The block's rows over its own columns, with the sides for z = 0.
-        coupling: The rows' coefficients of the complicating columns z, CSR (m_l, |Y|).
+        coupling: The rows' coefficients for the complicating columns z, CSR (m_l, |Y|).
         lower, upper: Bounds of the block's own columns that the whole form implies, shape (n_l,).
         outer_lower, outer_upper: Bounds of the complicating columns that the whole form implies, shape (|Y|,).
     """
@@ -67,11 +68,11 @@ class Split:
     """A form split into complicating columns and blocks; always a minimisation.
 
     Attributes:
-        form: The whole form, minimised, with costs scaled to a largest one of 1.
+        form: The whole form, minimised, with costs scaled so that the largest is 1.
         scale: The factor from the user's costs to those of ``form`` (negative if the user maximises).
-        outer: Numbers of the complicating columns, shape (|Y|,).
-        outer_rows: Numbers of the rows that have only complicating columns.
-        outer_form: The form of these rows and columns.
+        outer: Indices of the complicating columns, shape (|Y|,).
+        outer_rows: Indices of the rows that have only complicating columns.
+        outer_form: The form restricted to these rows and columns.
         pieces: The blocks.
         lower, upper: Bounds of all columns that the form implies, shape (n,).
     """
@@ -119,13 +120,13 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
 
     Args:
         form: The form.
-        rows, columns: Numbers of the rows and columns to select.
+        rows, columns: Indices of the rows and columns to select.
 
     Returns:
-        The new form, and the numbers of the selected rows in the order in which the new form has them: plain rows
+        The new form, and the indices of the selected rows in the order in which the new form has them: plain rows
         first, then the privacy rows of each family.
     """
-    # The new number of each column, -1 for a column that is left out.
+    # The new index of each column, -1 for a column that is left out.
     new_columns = np.full(form.shape[1], -1, dtype=np.int64)
     new_columns[columns] = np.arange(len(columns))
     is_privacy = np.zeros(form.shape[0], dtype=bool)
@@ -183,7 +184,7 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
 
     Args:
         form: The model, without integer columns.
-        blocks: Column numbers of each block; a column may be in one block only.
+        blocks: Column indices of each block; a column may be in one block only.
 
     Raises:
         ModelError: A column is in two blocks or out of range, a row joins two blocks, or the form has integer columns
@@ -248,10 +249,10 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
 def _row_owners(form: StandardForm, owner: Ints) -> Ints:
     """Return the block of each row, shape (m,), or -1 for a row with only complicating columns.
 
-    ``owner`` has the block of each column, -1 for a complicating column.
+    ``owner`` contains the block of each column, -1 for a complicating column.
 
     Raises:
-        ModelError: A row has columns of two blocks.
+        ModelError: A row has columns from two blocks.
     """
     rows = np.repeat(np.arange(form.shape[0]), np.diff(form.A.indptr))
     entry_owners = owner[form.A.indices]

@@ -13,7 +13,7 @@ from privopt.backends import Basis
 from privopt.errors import SolverError
 
 BOUND_TOLERANCE: Final = 1e-6
-"""If the lower bound exceeds the upper by more than this, relative to their size if above 1, something is wrong.
+"""If the lower bound exceeds the upper one by more than this (relative to its size, if above 1), something is wrong.
 
 A smaller excess is rounding."""
 
@@ -26,13 +26,13 @@ class State:
         lower: The proved lower bound on the optimum.
         upper: The cost of the best point.
         x: The best point, shape (n,); None before the first one.
-        duals: Multipliers of the form's rows that prove the bound, shape (m,).
+        duals: Multipliers of the form's rows that prove the lower bound, shape (m,).
         centre: Values of the complicating columns in a feasible point, shape (|Y|,); None before the first such point.
         share: Position of the query (where the blocks are solved) between the centre (0) and the master's point (1).
         rounds: Number of rounds so far.
         bases: The basis from which each block's next solve starts; None before its first solve.
         trajectory: Tuples (seconds, lower, upper) in the user's units.
-        seconds: Time that the run took before it was resumed.
+        seconds: Seconds that the run had taken before it was resumed.
         master_times: Seconds in the master, for each round.
         block_times: Seconds in each block, summed over all rounds, shape (blocks,).
         first_feasible: First round in which each block was feasible, shape (blocks,); 0 if there was no such round yet.
@@ -58,7 +58,7 @@ class State:
 
     @classmethod
     def begin(cls, blocks: int) -> State:
-        """Return the state of a new run with the given number of blocks, without a point or bound."""
+        """Return the state for a new run with the given number of blocks, without a point or bound."""
         return cls(bases=[None] * blocks, block_times=np.zeros(blocks), first_feasible=np.zeros(blocks, dtype=np.int64))
 
     def raise_lower(self, bound: float, duals: Floats | None) -> bool:
