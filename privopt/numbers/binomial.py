@@ -18,13 +18,14 @@ __all__ = ["Event", "binomial_quantile", "clopper_pearson", "epsilon_lower"]
 
 
 def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.95, *, delta: float = 0.0) -> float:
-    """Return a lower bound on the privacy loss between two inputs, from draws alone.
+    """Return a lower bound on the privacy loss between two inputs, computed from draws alone.
 
-    One half of the draws serves to choose an event (a set of outputs) that is likely under one input and unlikely under
-    the other, for each of the two directions. It is a half-line or the set of all observed values above some likelihood
-    ratio. The other half tests the event by Clopper-Pearson bounds: its probability is bounded from below under one
-    input and from above under the other. The error probability 1 - confidence is divided among two directions with two
-    bounds each. So with probability at least ``confidence`` the mechanism's privacy loss is at least the returned one.
+    For each of the two directions, one half of the draws is used to choose an event (a set of outputs) that is likely
+    under one input and unlikely under the other. The event is a half-line or the set of all observed values above some
+    likelihood ratio. The other half tests the event with Clopper-Pearson bounds: its probability is bounded from below
+    under one input and from above under the other. The error probability 1 - confidence is divided among two directions
+    with two bounds each. With probability at least ``confidence``, the mechanism's privacy loss is therefore at least
+    the returned value.
 
     Args:
         draws_a: (n,) outputs under one input, integers or reals.
@@ -33,7 +34,7 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
         delta: The delta of (epsilon, delta)-DP, which is subtracted from the probability that is bounded from below.
 
     Returns:
-        The bound, at least 0.
+        The bound, which is non-negative.
 
     Raises:
         UsageError: There are fewer than 4 draws for an input, or the confidence is out of range.
@@ -59,18 +60,18 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
 
 
 def _log_ratio_bound(hits: ArrayLike, n: int, other_hits: ArrayLike, m: int, alpha: float, delta: float) -> Floats:
-    """Return lower bounds of log((p - delta) / q) from the observed counts of events of probabilities p and q.
+    """Return lower bounds on log((p - delta) / q) from the observed counts of events with probabilities p and q.
 
     Args:
-        hits: How often the event of probability p occurred in ``n`` draws, as a number or array.
-        n: Number of draws.
-        other_hits: How often the event of probability q occurred in ``m`` draws.
-        m: Number of draws.
-        alpha: Error probability of each of the bounds of p and q.
+        hits: How often the event with probability p occurred in ``n`` draws, as a number or array.
+        n: Number of draws among which ``hits`` are counted.
+        other_hits: How often the event with probability q occurred in ``m`` draws.
+        m: Number of draws among which ``other_hits`` are counted.
+        alpha: Error probability of each of the bounds on p and q.
         delta: The delta of (epsilon, delta)-DP.
 
     Returns:
-        The bounds, with the shape of the counts; minus infinity where p may be as small as delta.
+        The bounds, in the shape of the counts; minus infinity where p may be as small as delta.
     """
     lower, upper = clopper_pearson(hits, n, alpha)[0], clopper_pearson(other_hits, m, alpha)[1]
     with np.errstate(divide="ignore"):
@@ -78,14 +79,14 @@ def _log_ratio_bound(hits: ArrayLike, n: int, other_hits: ArrayLike, m: int, alp
 
 
 def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Floats, Floats]:
-    """Return a lower and an upper confidence bound of an event's probability, from how often the event occurred.
+    """Return a lower and an upper confidence bound on an event's probability, from how often the event occurred.
 
     >>> low, high = clopper_pearson(0, 100, 0.05)
     >>> float(low), round(float(high), 4)
     (0.0, 0.0295)
 
     Args:
-        hits: How often an event occurred; a number or array.
+        hits: How often the event occurred, as a number or array.
         draws: The number of draws.
         error: Probability, in (0, 1), with which each of the two bounds may be wrong.
 
@@ -104,10 +105,10 @@ def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Fl
 
 
 def binomial_quantile(probability: float, draws: int, chance: float) -> int:
-    """Return the smallest k for which an event happens at most k times in ``draws`` with at least this probability.
+    """Return the smallest k such that an event occurs at most k times in ``draws`` with at least ``probability``.
 
-    ``scipy.stats.binom.ppf`` returns the same, but importing ``scipy.stats`` takes longer than a whole check of the
-    kit.
+    ``scipy.stats.binom.ppf`` returns the same, but importing ``scipy.stats`` takes longer than an entire check in the
+    conformance kit.
 
     >>> binomial_quantile(0.5, 10, 0.5)
     5
@@ -152,7 +153,7 @@ def _learn_event(
     ordering_counts = np.stack([np.bincount(indices[0::2], minlength=values.size) for indices in value_indices])
     test_counts = np.stack([np.bincount(indices[1::2], minlength=values.size) for indices in value_indices])
     sizes = test_counts.sum(axis=1)
-    # Half an observation more of each: a value that was seen under one input alone must not have an infinite ratio.
+    # Half an observation is added to each: a value seen under one input alone must not have an infinite ratio.
     ratio = (ordering_counts[0] + 0.5) * sizes[1] / ((ordering_counts[1] + 0.5) * sizes[0])
     ascending = np.arange(values.size)
     best_score, event = -np.inf, _make_event("set", values, ascending[:0])
@@ -170,7 +171,7 @@ def _learn_event(
 
 
 def _make_event(kind: str, values: NDArray[np.generic], value_indices: Ints) -> Event:
-    """Return a function that returns whether each of some given draws belongs to an event.
+    """Return a function that says which of its draws belong to an event.
 
     Args:
         kind: "set" for exactly the selected values, "below" for all numbers up to the largest of them, "above" for all

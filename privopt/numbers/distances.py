@@ -1,9 +1,9 @@
-"""Euclidean and great-circle distances, rounded down so as never to exceed the distance of the coordinates as written.
+"""Euclidean and great-circle distances, rounded down so as never to exceed those between the coordinates as written.
 
 A double that exceeds the distance by one bit would grant less privacy than the user asked for. The formulas use only
 additions, multiplications, divisions and square roots, which IEEE 754 rounds correctly. They do not call a library's
-sine, whose last bit may depend on the processor and on the position in an array. So each distance is the same double on
-every machine and in every block of a matrix. In this module u = 2^-53.
+sine, whose last bit may depend on the processor and on the position in an array. Each distance is therefore the same
+double on every machine and in every block of a matrix. In this module u = 2^-53.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
     5.0
 
     Args:
-        a, b: (..., dim) coordinates in one unit. The result, of shape (...), has the same unit.
+        a, b: (..., dim) coordinates in the same unit. The result, of shape (...), is in that unit too.
     """
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    # Points are numbered, and the numbers broadcast in place of the points: no point is copied for each pair.
+    # The points' indices are broadcast in place of the points, so that no point is copied for each pair.
     row_numbers = [np.arange(x[..., 0].size).reshape(x.shape[:-1]) for x in (a, b)]
     i, j = np.broadcast_arrays(*row_numbers)
     distances = np.empty(i.shape)
@@ -83,7 +83,7 @@ def directions(degrees: Floats) -> Floats:
 
 
 def upper_distances(distances: Floats) -> Floats:
-    """Return upper bounds of the exact distances, from the distances that this module's formulas rounded down.
+    """Return upper bounds on the exact distances, from the distances that this module's formulas rounded down.
 
     The factor covers the largest relative error of the formulas, and the added constant covers distances that became 0.
     """
@@ -128,7 +128,7 @@ def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
 
 @jit(inline="always")
 def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compiled
-    """Return a lower bound of the root of a sum of squares, summed in doubles in blocks of 16 columns.
+    """Return a lower bound on the root of a sum of squares, which was summed in doubles in blocks of 16 columns.
 
     Each square has a relative error of at most 3 u, and the sums add (15 + dim / 16) u. The root halves this error, and
     the root and the product add 2 u. Here u is 2^-53 and ``dim`` is the number of columns.
@@ -145,8 +145,8 @@ def _plain_roots_of_square(
     Args:
         points: (N, dim) coordinates.
         across: (dim, N) the transpose of ``points``, in which neighbouring points lie side by side in memory.
-        start, stop: Range of rows.
-        table: (N, N), written to in both halves.
+        start, stop: The range of rows whose distances are written.
+        table: (N, N) the results, written to in both halves.
     """
     n, dim = points.shape
     sums, block_sums, block_columns = np.empty(64), np.empty(64), np.zeros((dim, 64))
@@ -176,17 +176,17 @@ def _plain_roots_of_square(
 def distances_of_pairs(
     a: Floats, b: Floats, a_rest: Floats, b_rest: Floats, i: Ints, j: Ints, out: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Set out[p] to the greatest double that is proved to be at most the distance of the points a[i[p]] and b[j[p]].
+    """Set out[p] to the greatest double that is proved to be at most the distance between a[i[p]] and b[j[p]].
 
     Rounding errors are carried along, so the result is exact for integer coordinates. For vectors of 16 to 1,024
-    columns that would be slow. Their squares are summed in plain doubles instead, and the largest possible error is
+    columns that would be slow, so their squares are summed in plain doubles instead, and the largest possible error is
     subtracted, a relative 6e-15 at most for 300 columns. Distances below 1e-140 become 0.
 
     Args:
         a, b: (N, dim), (M, dim) coordinates.
         a_rest, b_rest: The remainders of the coordinates that doubles omit, with the shapes of a and b; both of shape
             (0, dim) if nothing is omitted.
-        i, j: (P,) row numbers in a and b.
+        i, j: (P,) row indices into a and b.
         out: (P,) the results, written to.
     """
     # At most 6 operations for each column work on the omitted parts, each with an error of u.
@@ -220,7 +220,7 @@ def distances_of_pairs(
 def distances_of_block(
     points: Floats, across: Floats, rests: Floats, start: int, stop: int, table: Floats
 ) -> None:  # pragma: no cover
-    """Write the distances from rows ``start`` to ``stop - 1`` of a set of points to themselves and to all later rows.
+    """Write the distances from rows ``start`` to ``stop - 1`` in a set of points to themselves and to all later rows.
 
     The distances equal those of :func:`distances_of_pairs` bit for bit.
 
@@ -228,8 +228,8 @@ def distances_of_block(
         points: (N, dim) coordinates.
         across: (dim, N) the transpose of ``points``, in which neighbouring points lie side by side in memory.
         rests: (dim, N) the remainders of the coordinates that doubles omit; (dim, 0) if nothing is omitted.
-        start, stop: Range of rows.
-        table: (N, N), written to in both halves.
+        start, stop: The range of rows whose distances are written.
+        table: (N, N) the results, written to in both halves.
     """
     n, dim = points.shape
     if _is_wide(dim, rests.shape[1]):
@@ -316,7 +316,7 @@ def great_circle(
 
     Args:
         lat_a, lon_a: Latitudes and longitudes of the points a in degrees; all arrays broadcast.
-        cos_a: Cosines of the latitudes, as :func:`cosine_of_latitude` returns them.
+        cos_a: Cosines of these latitudes, as :func:`cosine_of_latitude` returns them.
         lat_b, lon_b, cos_b: The same for the points b.
         lat_rest, lon_rest: The remainders of the differences a - b, in degrees, that doubles omit.
         error: Bound on a further relative error of the product of cosines.

@@ -1,11 +1,11 @@
 """Rigorous bounds on exponentials and logarithms.
 
-All privacy rows in privopt are decided by one of two tools:
+All privacy rows in privopt are decided with one of two tools:
 
 * doubles for most rows: :func:`exp_bounds` encloses exp(eps d) between neighbouring doubles for whole arrays,
   computed in double-double arithmetic (error-free transformations of Dekker and Knuth; no call to the platform's
   ``exp``);
-* integers for the rest: :func:`exp_fixed` encloses exp(eps d) between two integers over a power of two, by
+* integers for the rest: :func:`exp_fixed` encloses exp(eps d) between two integers over a power of two, with
   python-flint's ball arithmetic at any precision.
 
 A double is taken as the exact rational number that it represents. Epsilon is a :class:`fractions.Fraction`.
@@ -47,10 +47,10 @@ __all__ = [
 
 
 Ball: TypeAlias = Callable[[], arb]
-"""A function that encloses one real number at the current precision of ``flint.ctx``."""
+"""A function that returns a ball around one real number, at the current precision of ``flint.ctx``."""
 
 PRECISIONS: Final = (128, 256, 512, 1024, 4096)
-"""Precisions in bits, tried in order until a comparison is decided. The last one decides any ratio of doubles."""
+"""Precisions in bits, tried in order until a comparison is decided. The last one decides every ratio of doubles."""
 
 #: Relative error that the double-double exponential may have. The analysis in :func:`_exp_dd` gives less than 2**-90.
 KERNEL_ERROR = 2.0**-80
@@ -188,7 +188,7 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
 def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, lower, upper):  # type: ignore[no-untyped-def]
     """Write the neighbouring doubles that enclose exp((eps_head + eps_tail) d) for every distance d.
 
-    Beyond an exponent of 45, the lower bound is that of exp(45) and the upper bound is infinite.
+    Beyond an exponent of 45, the lower bound is the one for exp(45) and the upper bound is infinite.
 
     Args:
         eps_head, eps_tail: Epsilon as a double-double: the exact sum of head and tail.
@@ -234,12 +234,12 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
     """Enclose exp(epsilon d) for every distance.
 
     Args:
-        distances: (P,) finite, >= 0; each double is taken as the exact number that it represents.
-        epsilon: Exact, at least 0.
+        distances: (P,) finite and non-negative; each double is taken as the exact number that it represents.
+        epsilon: Exact and non-negative.
 
     Returns:
         ``lower`` and ``upper``, (P,) neighbouring doubles with lower <= exp(epsilon d) <= upper. Where epsilon d
-        exceeds 45, lower is a lower bound of exp(45) and upper is infinite, because no ratio of weights is that large.
+        exceeds 45, lower is a lower bound on exp(45) and upper is infinite, because no ratio of weights is that large.
     """
     d = np.ascontiguousarray(distances, dtype=np.float64)
     lower, upper = np.empty_like(d), np.empty_like(d)
@@ -253,7 +253,7 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
     constants = _LN2_HEAD, _LN2_MID, _LN2_TAIL, _COEFFICIENTS, KERNEL_ERROR
 
     def fill_bounds(first: int, end: int) -> None:
-        """Compute the bounds of distances ``first`` to ``end - 1``, in one thread."""
+        """Compute the bounds for distances ``first`` to ``end - 1``, in one thread."""
         _exp_bounds(head, tail, d[first:end], *constants, lower[first:end], upper[first:end])
 
     in_threads(fill_bounds, d.size, min_span=100_000)
@@ -261,7 +261,7 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
 
 def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
-    """Return doubles that enclose exp(epsilon d) for every distance d (P,), like :func:`exp_bounds`, but by rationals.
+    """Return doubles that enclose exp(epsilon d) for every distance d (P,), like :func:`exp_bounds`, but with rationals.
 
     This function is used for a few distances, and for an epsilon for which double-doubles could underflow or overflow.
     """
@@ -282,10 +282,10 @@ def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
 
 def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
-    """Return integers with ``low <= exp(exponent) 2**bits <= high``, by ball arithmetic.
+    """Return integers with ``low <= exp(exponent) 2**bits <= high``, computed by ball arithmetic.
 
     Args:
-        exponent: Exact, at least 0. The integers grow with it, so callers should avoid values above 45.
+        exponent: Exact and non-negative. The integers grow with it, so callers should avoid values above 45.
         bits: Fractional bits of the result.
 
     Returns:
@@ -304,7 +304,7 @@ def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
 
 
 def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
-    """Return doubles with ``low <= ln(ratio) / divisor <= high``, by ball arithmetic.
+    """Return doubles with ``low <= ln(ratio) / divisor <= high``, computed by ball arithmetic.
 
     Args:
         ratio: Exact, at least 1.
@@ -330,7 +330,7 @@ def ball_of(value: Fraction) -> arb:
 
 
 def sign_of(number: Ball) -> int | None:
-    """Return the sign of a real number, 1, 0 or -1, or None if no precision of :data:`PRECISIONS` decides it.
+    """Return the sign of a real number, 1, 0 or -1, or None if no precision in :data:`PRECISIONS` decides it.
 
     ``number`` is called at each precision, lowest first, and returns a ball (an interval) that contains the number.
     """

@@ -36,8 +36,8 @@ _MIN_DELTA = Fraction(1, 1 << _SUBNORMAL_BITS)
 def _terms(variance: Fraction) -> tuple[int, int, int]:
     """Return the compiled sampler's parameters: integers t, n, d with the least n such that variance <= t n / d.
 
-    t is near the standard deviation, and d is a power of 2. The product 2 t n d stays below 2**43, so that multiplied
-    by the few steps of a Bernoulli draw it stays below 2**64.
+    t is near the standard deviation, and d is a power of 2. The product 2 t n d stays below 2**43, so that even
+    multiplied by the few steps of a Bernoulli draw it stays below 2**64.
 
     Raises:
         UsageError: The variance is not above 0, or exceeds 2**40.
@@ -52,7 +52,7 @@ def _terms(variance: Fraction) -> tuple[int, int, int]:
 
 
 def variance_above(variance: Fraction) -> Fraction:
-    """Return the least drawable variance that is at least the given one. From 1 on it is less than 0.1 % larger.
+    """Return the least drawable variance that is at least the given one. From 1 on, it is less than 0.1 % larger.
 
     >>> variance_above(Fraction(5, 2))
     Fraction(5, 2)
@@ -66,15 +66,15 @@ def variance_above(variance: Fraction) -> Fraction:
 
 @jit()
 def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def]
-    """Fill ``samples`` from ``sample_count`` on; return the number of words used and of samples filled.
+    """Fill ``samples`` from ``sample_count`` on; return the number of words used and the number of samples filled.
 
-    By Algorithm 3, y from the discrete Laplace distribution of scale t is kept with probability
-    exp(-(|y| - n/d)^2 / (2 t n/d)), that is exp(-(d |y| - n)^2 / (2 t n d)).
+    By Algorithm 3, a draw y from the discrete Laplace distribution with scale t is kept with probability
+    ``exp(-(|y| - n/d)^2 / (2 t n/d))``, which is ``exp(-(d |y| - n)^2 / (2 t n d))``.
 
     Args:
         words: Random 64-bit words, used in order.
         t, n, d: The parameters of :func:`_terms`, as unsigned 64-bit integers.
-        samples: Array that the draws are written to.
+        samples: The array that the draws are written to.
         sample_count: Number of samples that are already filled.
     """
     one_word = np.uint64(1)
@@ -107,7 +107,7 @@ def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = Non
     Args:
         count: Number of draws.
         variance: Exact, above 0, at most 2**40.
-        source: Random bytes; the operating system's by default.
+        source: Source of random bytes; the operating system's by default.
 
     Raises:
         UsageError: The variance is out of range.
@@ -145,8 +145,8 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
 def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return a rho for which rho-zCDP provably implies (epsilon, delta)-DP, a few millionths below the largest one.
 
-    The proof is by :func:`delta_of` in ball arithmetic. The result is rounded down, so that another machine, whose
-    doubles may differ, reaches the same verdict.
+    :func:`delta_of` proves this in ball arithmetic. The result is rounded down, so that another machine, whose doubles
+    may differ, reaches the same verdict.
 
     Raises:
         UsageError: epsilon is not above 0, or delta is not between 0 and 1.
@@ -174,8 +174,8 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
     """Return an epsilon, rounded up at its sixth digit, for which rho-zCDP provably implies (epsilon, delta)-DP.
 
     The result is close to the minimum of a rho + ln((a - 1) / a) + (ln(1 / delta) - ln a) / (a - 1) over a > 1, and at
-    least 0. Every rho-zCDP mechanism satisfies this bound (Canonne, Kamath and Steinke 2020, Corollary 13). The proof
-    is by :func:`delta_of` in ball arithmetic.
+    least 0. Every rho-zCDP mechanism satisfies this bound (Canonne, Kamath and Steinke 2020, Corollary 13).
+    :func:`delta_of` proves this for the result in ball arithmetic.
 
     >>> epsilon_of(Fraction(1, 2), Fraction(1, 10**6))
     Fraction(261077, 50000)

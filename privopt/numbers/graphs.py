@@ -11,14 +11,14 @@ from privopt.arrays import Floats, Ints, csr_array
 
 
 def shortest_rows(edges: Ints, lengths: Floats) -> Ints:
-    """Return the row number of the shortest edge for each ordered pair of nodes that an edge joins.
+    """Return the row index of the shortest edge for each ordered pair of nodes that an edge joins.
 
     Among equally short edges, the first one counts. Loops are omitted. Edges in opposite directions belong to different
-    pairs. The row numbers are sorted by tail, then head.
+    pairs. The row indices are sorted by tail, then head.
 
     Args:
-        edges: (E, 2) numbers of the nodes at the tail and head of each edge.
-        lengths: (E,) length of each edge.
+        edges: (E, 2) indices of the nodes at the tail and head of each edge.
+        lengths: (E,) the length of each edge.
     """
     # Sorted by tail, head and length: the shortest of parallel edges comes first. The sort is stable.
     order = np.lexsort((lengths, edges[:, 1], edges[:, 0]))
@@ -35,8 +35,8 @@ def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool
 
     Args:
         nodes: Number of nodes.
-        pairs: (E, 2) tails and heads.
-        lengths: (E,) lengths, or one for all edges, at least 0. An edge of length 0 is stored as an explicit 0.
+        pairs: (E, 2) the nodes at the tail and head of each edge.
+        lengths: (E,) non-negative lengths, or one for all edges. An edge of length 0 is stored as an explicit 0.
         both: Whether each edge also runs from head to tail.
     """
     # Imported here, because SciPy takes long to load.
@@ -60,7 +60,7 @@ def neighbours(nodes: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
 
     Returns:
         ``start`` (nodes + 1,), ``neighbours`` (2 P,) and ``pair`` (2 P,). Entries ``start[i]`` to ``start[i + 1] - 1``
-        belong to node i: its neighbours, and the number of the pair that each of them comes from.
+        belong to node i: its neighbours, and the index of the pair that each of them comes from.
     """
     source, target = np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
     # Sorted by source node, then by neighbour.
@@ -71,16 +71,16 @@ def neighbours(nodes: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
-    """Return the number of the connected component that each node belongs to.
+    """Return the index of the connected component that each node belongs to.
 
     Args:
         nodes: Number of nodes.
-        pairs: (E, 2) tails and heads.
+        pairs: (E, 2) the nodes at the tail and head of each edge.
         strong: Whether to return strongly connected components, in which each node can be reached from every other.
             Otherwise pairs count in both directions.
 
     Returns:
-        (nodes,) numbers from 0, in the order in which the components first occur.
+        (nodes,) indices from 0, in the order in which the components first occur.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -1,4 +1,4 @@
-"""Exact draws with Python's integers, of any number of digits, from a source of random bytes."""
+"""Exact draws from a source of random bytes, with Python's integers of any number of digits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def draw_below(bound: int, source: Source = os.urandom) -> int:
     """Draw a uniform integer in [0, bound).
 
     Args:
-        bound: An integer of at least 1.
+        bound: A positive integer.
         source: Function that returns a given number of random bytes.
     """
     width = (bound - 1).bit_length()
@@ -45,7 +45,7 @@ def draw_bernoulli_exp(u: int, t: int, source: Source = os.urandom) -> bool:
 
 
 def read_in_blocks(source: Source) -> Source:
-    """Return a source of the same bytes that reads them in blocks, because one system call per draw would be slow."""
+    """Return a source that gives the same bytes but reads them in blocks: one system call per draw would be slow."""
     block = b""
 
     def read(count: int) -> bytes:

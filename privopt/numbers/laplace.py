@@ -1,8 +1,8 @@
-"""Exact draws of the discrete Laplace distribution from a stream of random words.
+"""Exact draws from the discrete Laplace distribution, made from a stream of random words.
 
 The samplers are Algorithms 1 and 2 of Canonne, Kamath and Steinke 2020 ("The Discrete Gaussian for Differential
-Privacy"), which use only integers, comparisons and rejection. The distribution of scale t / s is P(X = v) proportional
-to exp(-|v| s / t).
+Privacy"), which use only integers, comparisons and rejection. The distribution with scale t / s has P(X = v)
+proportional to exp(-|v| s / t).
 
 :func:`draw_laplace` is compiled and works on 64-bit words, so s and t are limited to 2**40. :func:`draw_wide_laplace`
 has no limit, because it works on Python's integers; a draw takes about 10 microseconds instead of less than one.
@@ -119,7 +119,7 @@ def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
 
 @jit()
 def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
-    """Draw one discrete Laplace value of scale t / s (Algorithm 2); return the value and the offset of the next word.
+    """Draw one discrete Laplace value with scale t / s (Algorithm 2); return the value and the offset of the next word.
 
     The offset is -1 if the words ran out.
     """
@@ -139,7 +139,7 @@ def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
 
 @jit()
 def _fill(words, s, t, samples, sample_count):  # type: ignore[no-untyped-def]
-    """Fill ``samples`` from ``sample_count`` on; return the number of words used and of samples filled.
+    """Fill ``samples`` from ``sample_count`` on; return the number of words used and the number of samples filled.
 
     ``words`` are random 64-bit words; the scale of the distribution is t / s.
     """
@@ -163,8 +163,8 @@ def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | Non
 
     Args:
         count: Number of draws.
-        scale_reciprocal: s / t, exact, above 0, both terms at most 2**40.
-        source: Random bytes; the operating system's by default.
+        scale_reciprocal: s / t, exact and above 0, with both terms at most 2**40.
+        source: Source of random bytes; the operating system's by default.
 
     Raises:
         UsageError: The reciprocal scale is not above 0, or a term of it exceeds 2**40.
@@ -185,7 +185,7 @@ def draw_in_bulk(
         fill: ``(words, *terms, samples, sample_count) -> (used_words, sample_count)``: fills ``samples`` from
             ``sample_count`` on with complete draws, and returns the number of words used.
         terms: Parameters of the distribution.
-        source: Random bytes; the operating system's by default.
+        source: Source of random bytes; the operating system's by default.
     """
     entropy: Any = source or os.urandom
     samples = np.empty(count, dtype=np.int64)
@@ -206,8 +206,8 @@ def draw_wide_laplace(count: int, scale_reciprocal: Fraction, *, source: Source 
 
     Args:
         count: Number of draws.
-        scale_reciprocal: s / t, exact, above 0; its terms may have any number of digits.
-        source: Random bytes; the operating system's by default.
+        scale_reciprocal: s / t, exact and above 0; its terms may have any number of digits.
+        source: Source of random bytes; the operating system's by default.
 
     Raises:
         UsageError: The reciprocal scale is not above 0.
@@ -223,7 +223,7 @@ def draw_wide_laplace(count: int, scale_reciprocal: Fraction, *, source: Source 
 
 
 def _draw_wide_laplace(source: Source, s: int, t: int) -> int:
-    """Draw one discrete Laplace value of scale t / s from a source of random bytes (Algorithm 2)."""
+    """Draw one discrete Laplace value with scale t / s from a source of random bytes (Algorithm 2)."""
     while True:
         # u + t v is geometric with parameter exp(-1 / t): u is its remainder modulo t, and v its quotient.
         u = draw_below(t, source)

@@ -1,7 +1,7 @@
 """Additive noise with exactly the distribution that the guarantee assumes.
 
 * discrete Laplace noise: the sampler of Canonne, Kamath and Steinke 2020 ("The Discrete Gaussian for Differential
-  Privacy", Algorithms 1 and 2) on the operating system's entropy: integers and rejection only, no floating point;
+  Privacy", Algorithms 1 and 2) with the operating system's entropy: integers and rejection only, no floating point;
 * Laplace noise on doubles: the same sampler on the grid of all doubles, 2**-1074, and one rounding of the sum to a
   double, which is post-processing;
 * discrete Gaussian noise: Algorithm 3 of the same paper, equally exact;
@@ -46,15 +46,15 @@ __all__ = [
 ]
 
 Law = Literal["discrete-laplace", "laplace", "discrete-gaussian"]
-"""A distribution of noise."""
+"""The name of a noise distribution."""
 
 
 _DOUBLE_GRID: Final = 1 << 1074
 """Every double is a whole multiple of the reciprocal of this."""
 _LARGEST_COUNT = 1 << 62
-"""Counts must be below this in size, so that a count plus noise fits into 64 bits."""
+"""Counts must be smaller than this in absolute value, so that a count plus noise fits into 64 bits."""
 _LARGEST_SCALE = 1 << 55
-"""Up to this scale, noise of 2**62, which could overflow a 64-bit sum, has a probability below exp(-128)."""
+"""Up to this scale, noise of 2**62 or more, which could overflow a 64-bit sum, has a probability below exp(-128)."""
 
 
 _RATIONAL: Final = re.compile(r"[1-9][0-9]{0,999}(/[1-9][0-9]{0,999})?")
@@ -67,12 +67,12 @@ _MIN_SCALE: Final = Fraction(1, 1 << 1000)
 
 @frozen
 class NoiseRecord:
-    """A record of how noise was drawn, and of the privacy budget that it uses.
+    """A record of how noise was drawn and how much privacy budget it uses.
 
     Attributes:
         engine: "exact-integer", or "seeded" if the draws came from a seed.
         distribution: "discrete-laplace", "laplace" or "discrete-gaussian".
-        scale: Exact scale of the noise; for a Gaussian the variance parameter.
+        scale: Exact scale of the noise; for a Gaussian, the variance parameter.
         draws: Number of noise values that were drawn.
     """
 
@@ -101,9 +101,9 @@ def discrete_laplace(
     """Return integers plus independent discrete Laplace noise.
 
     Args:
-        counts: Integers of any shape, below 2**62 in size.
+        counts: Integers of any shape, smaller than 2**62 in absolute value.
         scale_reciprocal: epsilon / sensitivity, exact, above 0.
-        seed: For experiments only.
+        seed: Seed for the draws, for experiments only; None for the operating system's entropy.
 
     Returns:
         Noisy integers of the same shape, and the record.
@@ -131,10 +131,11 @@ def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | N
     """Return integers plus independent discrete Gaussian noise.
 
     Args:
-        counts: Integers of any shape, below 2**62 in size.
+        counts: Integers of any shape, smaller than 2**62 in absolute value.
         variance: sensitivity**2 / (2 rho) with the L2 sensitivity, exact, above 0, at most 2**40. The variance is
-            rounded up slightly (:func:`privopt.numbers.gaussian.variance_above`); the record has the rounded value.
-        seed: For experiments only.
+            rounded up slightly (:func:`privopt.numbers.gaussian.variance_above`); the record contains the rounded
+            value.
+        seed: Seed for the draws, for experiments only; None for the operating system's entropy.
 
     Returns:
         Noisy integers of the same shape, and the record.
@@ -162,7 +163,7 @@ def continuous_laplace(
     Args:
         values: Finite doubles of any shape.
         scale_reciprocal: epsilon / sensitivity, exact, above 0.
-        seed: For experiments only.
+        seed: Seed for the draws, for experiments only; None for the operating system's entropy.
 
     Returns:
         Noisy doubles of the same shape, and the record.
@@ -188,14 +189,14 @@ class NoiseSource:
         Args:
             values: Integers, or doubles for continuous noise, of any shape.
             law: Distribution of the noise.
-            scale: Exact, above 0; for a Gaussian the variance.
-            seed: For experiments only; None for the operating system's entropy.
+            scale: Exact and above 0; for a Gaussian, the variance.
+            seed: Seed for the draws, for experiments only; None for the operating system's entropy.
         """
         size, engine = values.size, "exact-integer" if seed is None else "seeded"
         source = make_source(seed)
         if law == "discrete-gaussian":
             noise = draw_gaussian(size, scale, source=source).reshape(values.shape)
-            # The sampler rounds the variance up, and the record has the rounded one.
+            # The sampler rounds the variance up, and the record contains the rounded one.
             return values + noise, NoiseRecord(engine, law, variance_above(scale), size)
         if law == "laplace":
             noisy = _add_laplace_on_grid(values.ravel(), scale, source).reshape(values.shape)
@@ -260,8 +261,9 @@ def split_budget(
     given denominator (to 1 / q if it is below 1 / denominator), so that the compiled 64-bit sampler can draw.
 
     Args:
-        epsilon: Exact, above 0.
-        shares: Relative weights, at least 0, not all 0; their sum need not be 1. A float means its decimal text.
+        epsilon: Exact and above 0.
+        shares: Relative weights, non-negative and not all 0; their sum need not be 1. A float stands for its decimal
+            text.
         denominator: The largest denominator allowed.
 
     Raises:
@@ -307,7 +309,7 @@ def _check_integers(counts: NDArray[Any]) -> Ints:
     """Return counts as 64-bit integers.
 
     Raises:
-        UsageError: The counts are not integers, or one reaches 2**62 in size.
+        UsageError: The counts are not integers, or the absolute value of one is 2**62 or more.
     """
     values = np.asarray(counts)
     if not np.issubdtype(values.dtype, np.integer):
@@ -331,7 +333,7 @@ def _draw_laplace_of_any_scale(count: int, scale_reciprocal: Fraction, source: S
     Args:
         count: Number of draws.
         scale_reciprocal: Exact, above 0.
-        source: Random bytes.
+        source: Source of random bytes.
     """
     if max(scale_reciprocal.numerator, scale_reciprocal.denominator) <= LARGEST_TERM:
         return draw_laplace(count, scale_reciprocal, source=source)
@@ -344,9 +346,9 @@ def _add_laplace_on_grid(values: Floats, scale: Fraction, source: Source) -> Flo
     """Add Laplace noise to doubles: discrete noise on the grid of all doubles (multiples of 2**-1074), rounded once.
 
     Args:
-        values: (n,) finite doubles.
+        values: Finite doubles, shape (n,).
         scale: Exact scale of the noise, in the values' unit.
-        source: Random bytes.
+        source: Source of random bytes.
     """
     noise_steps = draw_wide_laplace(values.size, 1 / (scale * _DOUBLE_GRID), source=source)
     sums = (_grid_steps(value) + steps for value, steps in zip(values.tolist(), noise_steps, strict=True))

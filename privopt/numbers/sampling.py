@@ -1,7 +1,7 @@
 """Exact draws from rows of integer weights, with the operating system's entropy.
 
 Draws from weights involve no floating point and no modulo, so each output has exactly the probability that was
-certified. :func:`choose`, which draws by rational probabilities, uses doubles only where they provably decide.
+certified. :func:`choose`, which draws with rational probabilities, uses doubles only where they provably decide.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOTAL = 1 << 63
 
 #: The largest error of the doubles that :func:`choose` gets as cuts, compared with the exact rationals.
 MAX_CUT_ERROR: Final = 2.0**-36
-#: Draws that are processed at a time, to bound the memory.
+#: Draws that are processed at a time, to limit the memory used.
 _CHUNK = 1 << 20
 #: Draws from different rows that are looked up at a time, so that their arrays stay in the processor's cache.
 _SEARCH_BLOCK = 1 << 14
@@ -52,7 +52,7 @@ class RowStreams:
 
     Attributes:
         read: ``read(row, start, count)`` returns bytes ``start`` to ``start + count`` of a row's stream.
-        rows: (B,) row numbers, in the order of the draws.
+        rows: (B,) row indices, in the order of the draws.
         _next: Position in ``rows`` of the row whose first 8 bytes are read next.
     """
 
@@ -61,7 +61,7 @@ class RowStreams:
     _next: int = 0
 
     def of(self, row_numbers: NDArray[np.int64]) -> RowStreams:
-        """Return the streams of some of the rows; ``row_numbers`` are positions in ``rows``."""
+        """Return the streams for some of the rows; ``row_numbers`` are positions in ``rows``."""
         return RowStreams(self.read, self.rows[row_numbers])
 
     def __call__(self, count: int) -> bytes:
@@ -71,7 +71,7 @@ class RowStreams:
         return b"".join(self.read(row, 0, 8) for row in stream_rows)
 
     def beyond(self, row_number: int) -> Source:
-        """Return a source of the bytes after the first 8 of a row's stream. Each call continues after the last.
+        """Return a source for the bytes after the first 8 in a row's stream. Each call continues where the last ended.
 
         ``row_number`` is the row's position in ``rows``.
         """
@@ -92,13 +92,13 @@ def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | No
     Args:
         weights_row: (K,) uint64, summing to exactly 2**63.
         draws: Number of draws.
-        source: Random bytes; the operating system's by default.
+        source: Source of random bytes; the operating system's by default.
 
     Returns:
-        (draws,) indices. Cost: 8 bytes of entropy and a binary search each.
+        (draws,) indices. Each costs 8 bytes of entropy and a binary search.
 
     Raises:
-        UsageError: The weights have another type, shape or sum, or ``draws`` is negative.
+        UsageError: The weights have the wrong type, shape or sum, or ``draws`` is negative.
 
     >>> draw(np.array([0, 2**63], dtype=np.uint64), 3)
     array([1, 1, 1])
@@ -122,7 +122,7 @@ class CumulatedRows:
     """
 
     def __init__(self, weights: NDArray[np.uint64]) -> None:
-        """Create the sampler of weights (N, K), uint64; each row that is drawn from must sum to exactly 2**63."""
+        """Create the sampler for weights (N, K), uint64; each row that is drawn from must sum to exactly 2**63."""
         self._weights = np.asarray(weights)
         if self._weights.dtype != np.uint64 or self._weights.ndim != 2:
             shape = self._weights.shape[1:]
@@ -149,11 +149,11 @@ class CumulatedRows:
         """Draw one index for each entry of ``rows``: index k of row i with probability exactly weights[i, k] / 2**63.
 
         Args:
-            rows: (B,) numbers from 0 to N - 1, in any order.
-            source: Random bytes, 8 for each entry in order; the operating system's by default.
+            rows: (B,) row indices from 0 to N - 1, in any order.
+            source: Source of random bytes, 8 for each entry in order; the operating system's by default.
 
         Returns:
-            (B,) indices of outputs. Cost: 8 bytes of entropy and a binary search each.
+            (B,) output indices. Each costs 8 bytes of entropy and a binary search.
 
         Raises:
             UsageError: A row does not sum to 2**63.
@@ -174,10 +174,10 @@ class CumulatedRows:
         return samples
 
     def _sum_rows(self, rows: NDArray[np.int64]) -> None:
-        """Compute the running sums of those given rows (B,) that have none yet.
+        """Compute the running sums of those of the given rows (B,) that have none yet.
 
         Raises:
-            UsageError: A row has another sum than 2**63.
+            UsageError: The sum of a row is not 2**63.
         """
         missing_rows = np.unique(rows[~self._is_summed[rows]])
         step = max(1, _CHUNK // max(1, self._weights.shape[1]))
@@ -194,11 +194,11 @@ class CumulatedRows:
             self._is_summed[part] = True
 
     def _look_up(self, rows: NDArray[np.int64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return how many running sums of each row (B,) are at most its integer (B,), by binary search of all at once.
+        """Return how many running sums of each row (B,) are at most its integer (B,), by one binary search for all.
 
-        Every search takes the same steps, so that they need no loop in Python: the answer is one of ``length`` indices
-        from ``first`` on, and a step leaves one of their halves. No step can leave the row, because its last sum 2**63
-        is larger than any integer.
+        All searches take the same steps, so they need no loop in Python: the answer is one of ``length`` indices from
+        ``first`` on, and each step keeps one half of these. No step can leave the row, because its last sum 2**63 is
+        larger than any integer.
         """
         flat_sums, length = self._sums.ravel(), int(self._weights.shape[1])
         start = rows * length
@@ -248,12 +248,12 @@ def choose(
     Args:
         cuts: (B, m) cumulative probabilities of the first 1, ..., m alternatives, each with an error below
             :data:`MAX_CUT_ERROR`.
-        exact: A function that takes a row number and returns the row's m cuts as rationals.
-        source: Random bytes, 8 for each row in order; the operating system's by default. With
+        exact: A function that takes a row index and returns the row's m cuts as rationals.
+        source: Source of random bytes, 8 for each row in order; the operating system's by default. With
             :class:`RowStreams`, further bytes come from the row's stream.
 
     Returns:
-        (B,) numbers from 0 to m. Cost: 8 bytes of entropy each.
+        (B,) indices of alternatives, from 0 to m. Each costs 8 bytes of entropy.
 
     >>> choose(np.array([[0.0, 1.0], [1.0, 1.0]]), lambda row: [Fraction(row), Fraction(1)])
     array([1, 0])
@@ -279,7 +279,7 @@ def _decide_exactly(bits: int, cuts: Sequence[Fraction], entropy: Source) -> int
 
     Args:
         bits: The first 64 bits after the binary point, as an integer.
-        cuts: A row's cumulated probabilities, as rationals.
+        cuts: A row's cumulative probabilities, as rationals.
         entropy: Source of further bits, which are read until the comparison is decided.
     """
     length = 64

@@ -17,7 +17,7 @@ from privopt.numbers.exp_log_bounds import float_down
 FINEST: Final = 2.0**-48
 """The smallest unit, relative to the number."""
 COARSEST: Final = 2.0**-30
-"""The largest unit of a stated loss: relative to the loss, or absolute if the loss is below 1."""
+"""The largest unit for a stated loss: relative to the loss, or absolute if the loss is below 1."""
 HALF: Final = Fraction(1, 2)
 
 
@@ -26,7 +26,7 @@ def choose_unit(lower: float, upper: float, maximum: float = math.inf) -> float:
 
     Args:
         lower, upper: Bounds of the interval, finite.
-        maximum: Upper limit of the rounded value, for numbers with a known one, such as a probability.
+        maximum: Upper limit on the numbers, if one is known, such as 1 for a probability.
     """
     # The interval is widened by a quarter of its width on both sides, for programs with other rounding errors. The
     # constant 2^-1000 keeps the width above 0, and 1 + 2^-40 covers the rounding errors of this function.
