@@ -261,7 +261,7 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
 
 def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
-    """Return doubles that enclose exp(epsilon d) for every distance d (P,), like :func:`exp_bounds`, but with rationals.
+    """Return doubles that enclose exp(epsilon d) for every distance d (P,), like :func:`exp_bounds`, but in rationals.
 
     This function is used for a few distances, and for an epsilon for which double-doubles could underflow or overflow.
     """
