@@ -1,13 +1,13 @@
 """Check privopt's release folders with the standard library alone. No code is shared with the rest of privopt.
 
-Auditors of a release read this code in the following order: ``run`` (what is checked, exit codes), ``files`` and
+To audit a release, read this code in the following order: ``run`` (what is checked, exit codes), ``files`` and
 ``arrays`` (how bytes are read), ``exact`` (numbers), ``compare`` (what result.json says). Then comes the part for the
 kind of guarantee, which the plugin provides (``privopt_metric_dp.checkers.matrix``,
-``privopt_photo_censor.checkers.photos``). Each function names the formula that it checks; docs/reference/proof.md has
-them all, with their proofs.
+``privopt_photo_censor.checkers.photos``). Each function names the formula that it checks; docs/reference/proof.md
+contains all of them, with their proofs.
 
-``privopt checker --out FILE.pyz`` writes all of it as one file, which ``python -I FILE.pyz DIR``
-runs without an installed privopt.
+``privopt checker --out FILE.pyz`` writes the whole checker as one file, which ``python -I FILE.pyz DIR`` runs without
+an installed privopt.
 """
 
 from privopt.checker.arrays import Array, read_npz

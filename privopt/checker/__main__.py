@@ -1,4 +1,4 @@
-"""``python -m privopt.checker DIR``."""
+"""Run the checker from the command line: ``python -m privopt.checker DIR``."""
 
 import sys
 

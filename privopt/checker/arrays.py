@@ -1,7 +1,7 @@
 """Read NumPy's ``.npy`` and ``.npz`` files with the standard library alone.
 
 The formats are those of NEP 1 (``.npy``) and of ZIP archives without encryption (``.npz``). The reader is stricter than
-NumPy: it refuses whatever two programs could read differently, because then a checker and a user would see two
+NumPy: it refuses whatever two programs could read differently, because a checker and a user would then see two
 different releases.
 """
 
@@ -34,36 +34,36 @@ LETTERS = {
     "u4": "I",
     "u8": "Q",
 }
-"""Format characters of ``struct`` by NumPy's name of a value type."""
+"""The format characters of ``struct``, by NumPy's name for a type of values."""
 
 STORED, DEFLATED = 0, 8
 """The compression methods that an archive may use, as ZIP numbers them."""
 
 MAX_UNPACKED_RATIO = 8
-"""The arrays of an archive may have this multiple of its size in bytes, and a number of bytes that the caller permits.
+"""An archive's arrays may take this many times its size in bytes, plus a number of bytes that the caller permits.
 
-Larger archives are refused before they are unpacked. If the caller permits no bytes, the multiple is 1."""
+Larger archives are refused before they are unpacked. If the caller permits no extra bytes, the factor is 1."""
 
 
 class Array:
-    """An array of an ``.npy`` file.
+    """The array in an ``.npy`` file.
 
     Attributes:
         kind: Type of the values as NumPy writes it, without ``"<"``; ``"U"`` for text.
         shape: The length along each axis.
         flat: The values, row by row.
-        rows: The rows of a matrix; empty for an array of another dimension.
+        rows: The rows of a matrix; empty for an array with another number of axes.
     """
 
     def __init__(self, raw: bytes, name: str) -> None:
         """Read the bytes of a file.
 
         Args:
-            raw: The bytes.
+            raw: The bytes of the file.
             name: The array's name in messages.
 
         Raises:
-            RefusedError: The bytes are not an ``.npy`` file, or the type of the values is unknown here.
+            RefusedError: The bytes are not an ``.npy`` file, or the checker does not know the type of the values.
         """
         # Only version 1.0 is accepted, whose header states its length in two bytes. NumPy writes later versions only
         # for longer headers and special types.
@@ -105,11 +105,11 @@ def _unpack_numbers(body: bytes, descr: str, unit: int) -> tuple[Any, ...]:
     """Decode the numbers in an array's bytes.
 
     Args:
-        body: The bytes.
+        body: The bytes that follow the header.
         descr: Byte order and type of a number, such as ``"<u8"``.
         unit: The number of bytes of one number.
     """
-    # "|" stands for types of one byte, which have no order. LETTERS has struct's letter for each type.
+    # "|" stands for types of one byte, which have no order. LETTERS contains struct's letter for each type.
     order = ">" if descr[0] == ">" else "<"
     return struct.unpack(f"{order}{len(body) // unit}{LETTERS[descr[1:]]}", body)
 
@@ -122,7 +122,7 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
         wanted: Words separated by blanks, one for each array, each a regular expression for
             ``name:type:dimensions``. No other array may be in the archive.
         maybe: The same for arrays that may be absent.
-        more: Bytes that the arrays may have in addition to eight times the size of the archive. If 0, they may have at
+        more: Bytes that the arrays may take in addition to eight times the size of the archive. If 0, they may take at
             most the size of the archive.
 
     Raises:
@@ -148,11 +148,11 @@ def _read_arrays(path: Path, more: int) -> dict[str, Array]:
 
     Args:
         path: The archive.
-        more: Bytes that the arrays may have in addition to eight times the size of the archive; if 0, they may have at
+        more: Bytes that the arrays may take in addition to eight times the size of the archive; if 0, they may take at
             most the size of the archive.
 
     Raises:
-        RefusedError: A name occurs twice, a member is compressed by another method, or the arrays are too large.
+        RefusedError: A name occurs twice, a member is compressed with another method, or the arrays are too large.
     """
     arrays_by_name: dict[str, Array] = {}
     remaining_bytes = (MAX_UNPACKED_RATIO if more else 1) * path.stat().st_size + more
@@ -185,7 +185,7 @@ def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
         archive: The same file, opened by ``zipfile``.
 
     Raises:
-        RefusedError: The archive has any other bytes.
+        RefusedError: The archive contains any other bytes.
     """
     # The fixed sizes are those of the ZIP specification (APPNOTE 4.3): 30 bytes of local header, 46 of central header.
     offset, directory, members = 0, 0, archive.infolist()
@@ -207,7 +207,7 @@ def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
 
 
 def read_texts(path: Path, name: str) -> list[str]:
-    """Read one array of texts from an archive. Unlike :func:`read_npz`, do not check the rest of the archive.
+    """Read one array of texts from an archive, without the checks of :func:`read_npz` on the rest of the archive.
 
     Raises:
         RefusedError: The array is missing, occurs twice, is too large, or is not a list of texts.

@@ -1,4 +1,4 @@
-"""Compare the claims of result.json with what the checker computed from the files of the folder.
+"""Compare the claims in result.json with what the checker computed from the folder's files.
 
 Every figure must be equal bit for bit, unless the checker's part for the guarantee (a plugin's code) declares that the
 solver computed the figure in doubles.
@@ -29,7 +29,7 @@ def compare(
     over: str | None = None,
     close: frozenset[str] = frozenset(),
 ) -> str:
-    """Compare the guarantee, the certificate and the objective of result.json with what the checker computed.
+    """Compare the guarantee, the certificate and the objective in result.json with what the checker computed.
 
     Args:
         result: The contents of result.json.
@@ -37,8 +37,8 @@ def compare(
             ``epsilon_text`` are None.
         measured: What ``certificate`` must contain.
         value: What ``objective.value`` must be.
-        unit: The unit of the value.
-        gap: Relative gap between the stated value and bound; None without a bound.
+        unit: What ``objective.unit`` must be.
+        gap: Relative gap between the stated value and the stated bound; None without a bound.
         over: What ``objective.bound_over`` must be; None if the key must be absent.
         close: Names of the parts whose figures may differ by a relative 1e-9. All other figures must be equal.
 
@@ -77,11 +77,11 @@ def compare(
 
 
 def _compare_figure(name: str, stated: object, expected: object, *, loose: bool) -> None:
-    """Refuse a figure of result.json that differs from the expected one or has another type.
+    """Refuse a figure in result.json that differs from the expected one or has another type.
 
     Args:
         name: The figure's name in messages.
-        stated: The figure in result.json. An integer may stand for a double, since JSON writes 1.0 also as 1.
+        stated: The figure in result.json. An integer may stand for a double, because JSON can also write 1.0 as 1.
         expected: The figure as the checker computed it.
         loose: Whether the figure may differ by :data:`RELATIVE_TOLERANCE`.
 

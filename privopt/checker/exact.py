@@ -1,7 +1,7 @@
-"""The checker's arithmetic: reals are whole multiples of 2**-256, rounded so that an error can only refuse a claim.
+"""The checker's arithmetic: reals are whole multiples of 2**-256, rounded so that errors can only refuse a claim.
 
 ``ONE`` is the real 1. A function called ``..._down`` returns at most the exact value, one called ``..._up`` at least
-the exact value. Decimals of the problem's files are read as exact rationals (:func:`rational`).
+the exact value. Decimals in the problem's files are read as exact rationals (:func:`rational`).
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ RADIUS_KM = 6371
 """Radius of the sphere on which positions in degrees lie, in km."""
 
 FLAT = 45 * ONE
-"""Larger log ratios are replaced by this one, because exp(45) exceeds 2**64, and no ratio of two weights does."""
+"""Larger log ratios are replaced by this one, because exp(45) exceeds 2**64, and so any ratio of two weights."""
 
 CONTEXT = decimal.Context(prec=120)
 """Decimal arithmetic with correctly rounded exponential and logarithm, to 120 digits."""
 
 FLOOR_CONTEXT = decimal.Context(prec=120, rounding=decimal.ROUND_FLOOR)
-"""The same decimals, for quotients that must not exceed the exact value."""
+"""The same arithmetic, for quotients that must not exceed the exact value."""
 
 TINY = Fraction(1, 10**110)
-"""A bound on the relative error of a result of 120 digits, with a large margin."""
+"""A bound, with a large margin, on the relative error of a result with 120 digits."""
 
 
 class RefusedError(Exception):
@@ -62,7 +62,7 @@ class RefusedError(Exception):
     """
 
     def __init__(self, why: str, code: int) -> None:
-        """Create the error; ``why`` is the reason for the user."""
+        """Create the error; ``why`` tells the user the reason."""
         super().__init__(why)
         self.code = code
 
@@ -72,8 +72,8 @@ def need(holds: object, why: str, code: int = 1) -> None:
 
     Args:
         holds: The condition, true or false.
-        why: The reason of a refusal, for the user.
-        code: The exit code of a refusal: 1 if the claim is false, 2 if it cannot be checked.
+        why: The reason for a refusal, as the user reads it.
+        code: The exit code for a refusal: 1 if the claim is false, 2 if it cannot be checked.
 
     Raises:
         RefusedError: The condition does not hold.
@@ -83,7 +83,7 @@ def need(holds: object, why: str, code: int = 1) -> None:
 
 
 def low(value: Fraction) -> int:
-    """Round a rational down to a multiple of 2**-256, and return the number of these."""
+    """Round a rational down to a whole multiple of 2**-256, and return this multiple as an integer."""
     return (value.numerator << BITS) // value.denominator
 
 
@@ -108,7 +108,7 @@ def rational(value: object) -> Fraction:
 
 
 def number(value: object) -> Fraction:
-    """Convert a number of a TOML or JSON file to an exact rational number.
+    """Convert a number from a TOML or JSON file to an exact rational number.
 
     Raises:
         RefusedError: The value is not a number.
@@ -119,12 +119,12 @@ def number(value: object) -> Fraction:
 
 
 def exp_down(x: int) -> int:
-    """Return a lower bound of exp(x) for x >= 0, too small by at most a relative 2e-110 and 2**-256."""
+    """Return a lower bound on exp(x) for x >= 0, too small by at most a relative 2e-110 plus 2**-256."""
     return ONE if x == 0 else low(_exp(x) * (1 - TINY))
 
 
 def exp_up(x: int) -> int:
-    """Return an upper bound of exp(x) for x >= 0, too large by at most a relative 2e-110 and 2**-256."""
+    """Return an upper bound on exp(x) for x >= 0, too large by at most a relative 2e-110 plus 2**-256."""
     return ONE if x == 0 else low(_exp(x) * (1 + TINY)) + 1
 
 
@@ -140,7 +140,7 @@ def _exp(x: int) -> Fraction:
 
 
 def log_down(x: Fraction) -> Fraction:
-    """Return a lower bound of ln(x) for x >= 1, too small by at most a relative 2e-110 plus 1e-119."""
+    """Return a lower bound on ln(x) for x >= 1, too small by at most a relative 2e-110 plus 1e-119."""
     # The quotient q must be rounded down: near 1, an error of 5e-120 in q can exceed ln(x) itself, so that no factor
     # below 1 would undo it. Since 1 <= q <= x < q (1 + 1e-119), ln(q) is at most ln(x), and below it by at most 1e-119.
     # ln rounds to the nearest decimal, a relative error of at most 5e-120, for which the factor 1 - TINY makes up.

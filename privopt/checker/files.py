@@ -1,7 +1,7 @@
-"""Check the checksums of a folder, and read the problem in it (docs/reference/proof.md: Programs that check).
+"""Check a folder's checksums, and read the problem in it (docs/reference/proof.md: Programs that check).
 
-A part of the checker (its code for one kind of guarantee) reads files of the problem only through :class:`Problem`,
-which records their names. A file that the part did not read is refused in the end, because readers could take it for
+A part of the checker (its code for one kind of guarantee) reads the problem's files only through :class:`Problem`,
+which records their names. In the end, any file that the part did not read is refused, because readers could take it for
 part of the claim.
 """
 
@@ -29,7 +29,7 @@ UNLISTED = {"SHA256SUMS", "SHA256SUMS.sig", "report.html"}
 
 
 def check_sums(folder: Path) -> list[str]:
-    """Check the files of a folder against its SHA256SUMS, and return the names of all files.
+    """Check a folder's files against its SHA256SUMS, and return the names of all files.
 
     Names are relative to the folder, and include files without a checksum (:data:`UNLISTED`, ``private/``). Links,
     pipes and devices are never opened.
@@ -70,7 +70,7 @@ class Problem:
 
     Attributes:
         folder: The folder ``problem/``.
-        names: Names of all files of the release's folder.
+        names: Names of all files in the release's folder.
         tables: The contents of the problem file, with decimals as :class:`~decimal.Decimal`.
         used: Names of the files that were read. Any other file in ``problem/`` is refused.
         most_weights: The largest number of weights that fits into mechanism.npz, given its size. Sizes stated in the
@@ -82,8 +82,8 @@ class Problem:
 
         Args:
             folder: The release's folder.
-            stated: The table ``problem`` of result.json.
-            names: Names of all files of the folder.
+            stated: The table ``problem`` in result.json.
+            names: Names of all files in the folder.
 
         Raises:
             RefusedError: The file is missing, or its checksum is not the stated one.
@@ -102,7 +102,7 @@ class Problem:
         A table that the checker does not know could change the meaning of the claim.
 
         Raises:
-            RefusedError: The problem has another table.
+            RefusedError: The problem contains another table.
         """
         heading = {name for name in ("title", "purpose") if is_line(self.tables.get(name))}
         unknown_tables = sorted(self.tables.keys() - tables - heading)
@@ -112,13 +112,14 @@ class Problem:
         """Accept tables on which no claim depends, and the files that they name.
 
         Such a table belongs to one mechanism, and says how a release was found, for example from which matrix. None of
-        these tables is read, so the checker's findings are valid for any contents. Every text may be a file's name.
+        these tables is read, so the checker's findings are valid whatever they contain. Any text in them can be a
+        file's name.
 
         Args:
             tables: Names of the problem's tables, or of its title and purpose.
 
         Raises:
-            RefusedError: The title or the purpose is not one line of text, or another value is no table.
+            RefusedError: The title or the purpose is not one line of text, or another value is not a table.
         """
         for name in sorted(tables):
             value, is_heading = self.tables[name], name in ("title", "purpose")

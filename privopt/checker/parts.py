@@ -1,10 +1,10 @@
 """Find the installed part of the checker for each kind of guarantee, without importing any part.
 
-A part is the code that a plugin brings to check the releases of one kind of guarantee. A distribution registers it by
-an entry point, whose name is a kind of guarantee, or ``KIND.MECHANISM`` for a mechanism that has a part of its own, and
-whose value is ``module:Part``. If two entry points have the same name, no part is chosen, because a distribution that
-is installed later must not be able to replace another one's part. A mechanism's own part takes precedence over that of
-the kind, but only if the mechanism's distribution brings it.
+A part is the code that a plugin brings to check the releases of one kind of guarantee. A distribution registers it with
+an entry point. The entry point's name is a kind of guarantee, or ``KIND.MECHANISM`` for a mechanism that has a part of
+its own, and its value is ``module:Part``. If two entry points have the same name, no part is chosen, because a
+distribution that is installed later must not be able to replace another one's part. A mechanism's own part takes
+precedence over the part for the kind, but only if the mechanism's distribution brings it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Claims = Mapping[str, tuple[EntryPoint, ...]]
 
 
 def find_parts(points: Iterable[EntryPoint] | None = None) -> Claims:
-    """Return the entry points of the checker's parts, by the kind of guarantee that they check.
+    """Return the entry points that register the checker's parts, by the kind of guarantee that they check.
 
     Args:
         points: The entry points to group. None stands for the installed ones.
@@ -48,7 +48,7 @@ def describe(point: EntryPoint) -> str:
 
 
 def normal_name(distribution: object) -> str:
-    """Return the name of a distribution in the normal form of packaging (PEP 503), to compare two names."""
+    """Return a distribution's name in the normal form for packages (PEP 503), in which two names can be compared."""
     return re.sub(r"[-_.]+", "-", str(distribution)).lower()
 
 
@@ -69,11 +69,11 @@ def choose_part(claims: Claims, kind: str, mechanism: str = "", plugin: object =
         claims: The installed parts (:func:`find_parts`).
         kind: The kind of guarantee.
         mechanism: The name of the release's mechanism.
-        plugin: The distribution of that mechanism, as result.json names it.
+        plugin: The distribution that brings this mechanism, as result.json names it.
 
     Raises:
         RefusedError: No distribution claims the kind, several do, the entry point is malformed, or the mechanism's own
-            part is of another distribution than the mechanism.
+            part belongs to another distribution than the mechanism.
     """
     is_own = kind != part_name(claims, kind, mechanism)
     kind = part_name(claims, kind, mechanism)

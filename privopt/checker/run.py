@@ -21,14 +21,15 @@ __all__ = ["Part", "Release", "check", "main"]
 
 
 class Release(Protocol):
-    """A release whose claims are checked, as a part reads it."""
+    """A release as a part reads it, with the claims to check."""
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
         """Return the claims to check by name, in order. Each function returns a finding or raises RefusedError."""
 
 
 Part = Callable[[Path, Problem, dict[str, Any]], Release]
-"""Reads a release of one kind of guarantee, from the folder, its problem and the contents of result.json."""
+"""A function that reads a release with one kind of guarantee from the folder, its problem and the contents of
+result.json."""
 
 
 def check(
@@ -42,7 +43,7 @@ def check(
         folder: The folder that ``privopt solve`` wrote.
         write_line: Function that is called with a line for each claim.
         parts: ``module:Part`` by kind of guarantee, or by ``KIND.MECHANISM``, where ``Part`` is code that a plugin
-            brings to check its releases; None for all parts that are installed.
+            brings to check its releases; None for all installed parts.
 
     Returns:
         The exit code: 0 if all claims hold and the release is private, 1 if a claim does not hold, 2 if the folder
@@ -86,11 +87,11 @@ def check(
 
 
 def main(arguments: list[str], parts: Mapping[str, str] | None = None) -> int:
-    """Run the checker for the arguments of a command line, and return the exit code of :func:`check`.
+    """Run the checker with command-line arguments, and return the exit code of :func:`check`.
 
     Args:
         arguments: A single argument, the folder to check.
-        parts: ``module:Part`` by kind of guarantee, in a checker written as one file; None for all that are installed.
+        parts: ``module:Part`` by kind of guarantee, for a checker written as one file; None for all installed parts.
     """
     if len(arguments) != 1:
         print("usage: give one folder that privopt wrote", file=sys.stderr)
