@@ -41,13 +41,13 @@ __all__ = [
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """The compression methods that NumPy uses for members of an archive."""
 _HEADER_BYTES: Final = 4096
-"""A member of an archive is expected to take at most this many bytes in addition to its values."""
+"""An archive's member is expected to take at most this many bytes in addition to its values."""
 _MAX_TEXT_BYTES: Final = 1024
 """The largest size, in bytes, of a text in an archive."""
 _LOCAL, _LENGTHS, _CENTRAL, _END_64 = 30, 26, 46, 76
-"""Sizes and offsets in a zip archive, in bytes: the size of a member's local header, the offset in it of the lengths of
-the name and extra field, the size of an entry in the directory, and the size of the zip64 records before the end
-(APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16)."""
+"""Sizes and offsets in a zip archive, in bytes: the size of a member's local header, the offset in that header of the
+lengths of the name and extra field, the size of an entry in the directory, and the size of the zip64 records before the
+end (APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16)."""
 _TYPE_BYTES = 256
 """The number of bytes at the start of an .npy header that contain the type, which NumPy writes first."""
 _STATED = re.compile(rb"""['"]descr['"]: ['"][<|>]""")
@@ -249,7 +249,7 @@ def read_npz(
 
 
 Shape = tuple[int | str | None, ...]
-"""The axes of an array. Each is a length, a name (axes of the same name have equal length), or None for any length."""
+"""The axes of an array. Each is a length, a name (axes that share a name have equal length), or None for any length."""
 
 
 def read_arrays(
@@ -259,7 +259,7 @@ def read_arrays(
     optional: Mapping[str, tuple[DTypeLike, Shape]] | None = None,
     largest: int | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an .npz file of a release, which must have exactly the given names, types and shapes.
+    """Return the arrays in a release's .npz file, which must have exactly the given names, types and shapes.
 
     ::
 
@@ -281,7 +281,7 @@ def read_arrays(
     """
     all_types = {**required, **(optional or {})}
     arrays = read_npz(path, f"arrays {', '.join(all_types)}", only=all_types, largest=_max_bytes(all_types) or largest)
-    # `sides` has the length of each named axis, taken from the first array that has the axis.
+    # `sides` contains the length of each named axis, taken from the first array that has the axis.
     faults, sides = Faults(), dict[str, int]()
     for name, (dtype, shape) in all_types.items():
         expectation = f"{np.dtype(dtype).type.__name__.rstrip('_')} of shape {_shape_text(shape)}"
@@ -362,8 +362,8 @@ def loading(need: Callable[[float, str], None]) -> Iterator[None]:
     """Call ``need`` before anything large is loaded in the block.
 
     Args:
-        need: A function of a number of bytes and a plural noun for what takes them. It raises an error if the bytes do
-            not fit into memory.
+        need: A function that takes a number of bytes and a plural noun for what needs them. It raises an error if the
+            bytes do not fit into memory.
     """
     token = _NEED.set(need)
     try:
@@ -386,8 +386,8 @@ def loading_bytes(stream: BufferedReader, size: int) -> float:
     """Return an estimate of the bytes that reading a table, an array or a text takes; 0 if it cannot be read at all.
 
     Args:
-        stream: A file that a problem names (.npy, .csv, .parquet or another), positioned at its start. The position is
-            restored.
+        stream: A file that a problem names (.npy, .csv, .parquet or another), positioned at its start. On return, it is
+            at its start again.
         size: The size of the file in bytes.
     """
     try:
@@ -411,7 +411,7 @@ def loading_bytes(stream: BufferedReader, size: int) -> float:
 
 
 def _count_cells(stream: BufferedReader) -> float:
-    """Return the number of cells (rows times columns) of a Parquet file from its footer; 0 if it cannot be read."""
+    """Return the number of cells (rows times columns) in a Parquet file, from its footer; 0 if it cannot be read."""
     import polars as pl
 
     try:

@@ -12,7 +12,7 @@ from privopt.files.log_file import Form, LogFile, translated_errors
 __all__ = ["DurableLog"]
 
 SCHEMA: Final = ("CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NOT NULL)",)
-"""The SQL statements that create the tables of a log."""
+"""The SQL statements that create a log's tables."""
 
 
 class DurableLog(LogFile):
@@ -28,7 +28,7 @@ class DurableLog(LogFile):
 
     Args:
         path: The file. If it does not exist, the first block of :meth:`adding` creates it.
-        name: The name of this kind of file in messages.
+        name: The name for this kind of file in messages.
         mark: The SQLite application id that identifies this kind of file.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The SQLite file of a ledger, of stored reports or of a log. Every transaction is durable and atomic.
+"""The SQLite file behind a ledger, stored reports or a log. Every transaction is durable and atomic.
 
 SQLite's errors are divided into three kinds: changed bytes, a file that may not be opened or written, and a disk or
 lock that prevents the work.
@@ -22,7 +22,7 @@ from privopt.files.new_folder import OURS, claim_folder
 from privopt.files.regular import Unreadable, flush, open_regular
 
 LOCK_TIMEOUT_SECONDS: Final = 60.0
-"""The seconds that a process waits for another process that is writing."""
+"""Seconds that a process waits for another process that is writing."""
 
 PAGE_BYTES: Final = 4096
 """The size of a database page in bytes. The first page contains the marks that identify the kind of file."""
@@ -35,8 +35,8 @@ _PRAGMAS: Final = (
 )
 _MAGIC: Final = b"SQLite format 3\0"
 """The first bytes of every SQLite file."""
-# The names of SQLite's errors by which the disk or another process prevents the work, and of those that mean that the
-# file may not be opened or written.
+# The names of SQLite's errors that mean that the disk or another process prevents the work, and of those that mean that
+# the file may not be opened or written.
 _IN_THE_WAY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOMEM", "SQLITE_INTERRUPT")
 _NOT_OPEN: Final = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")
 
@@ -46,7 +46,7 @@ class Form:
     """The kind of a log file, such as a ledger.
 
     Attributes:
-        name: The name of this kind of file in messages.
+        name: The name for this kind of file in messages.
         mark: The SQLite application id that identifies this kind of file.
         schema: The SQL statements that create the tables.
     """
@@ -88,9 +88,9 @@ class LogFile:
         path: The path of the file.
         form: The kind of the file.
         make: Whether the file may be missing. If False, a missing file is refused.
-        _is_there: Whether the connection is to the file, and not to tables in memory.
+        _is_there: Whether the connection is to the file rather than to tables in memory.
         _connection: The SQLite connection.
-        _identity: Device and inode of the open file, by which a replaced file is noticed.
+        _identity: Device and inode of the open file, used to detect that the file has been replaced.
 
     Raises:
         InputError: The file is missing or of another kind.
@@ -162,9 +162,9 @@ class LogFile:
                     connection.execute("ROLLBACK")
 
     def _begin_transaction(self, begin: str, *, make: bool) -> sqlite3.Connection:
-        """Begin a transaction in the file that has the path now, and return its connection.
+        """Begin a transaction in the file that is now at the path, and return its connection.
 
-        Another process may replace the file (:mod:`privopt.ledger.rotation`), also while this one waits for its lock.
+        Another process may replace the file (:mod:`privopt.ledger.rotation`), even while this one waits for its lock.
         ``begin`` is the SQL statement, and ``make`` says whether to create the file if it is missing.
         """
         while True:
@@ -243,7 +243,7 @@ class LogFile:
 
 @contextmanager
 def open_archive(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
-    """Open a file that nobody writes any more, for reading, and yield the connection in a transaction.
+    """Open a file to which nobody writes any more, for reading, and yield the connection in a transaction.
 
     Args:
         path: The file.
@@ -346,9 +346,9 @@ def _check_tables(connection: sqlite3.Connection, path: Path, form: Form) -> Non
 
 
 def _check_head(path: Path, form: Form) -> None:
-    """Check the first page of a file for three marks: SQLite's name, the application id, and the tables.
+    """Check a file's first page for three marks: SQLite's name, the application id, and the tables.
 
-    A file with two of the three marks counts as a changed file of this kind, and a file with fewer as one of another
+    A file with two of the three marks counts as a changed file of this kind, and a file with fewer as a file of another
     kind.
 
     Raises:
@@ -363,7 +363,7 @@ def _check_head(path: Path, form: Form) -> None:
         raise InputError([Fault(str(path), "", error.actual, f"a {form.name}")]) from None
     signs = (
         head[:16] == _MAGIC,
-        head[68:72] == form.mark.to_bytes(4, "big"),  # where SQLite's header has the application id
+        head[68:72] == form.mark.to_bytes(4, "big"),  # where SQLite's header contains the application id
         all(statement.encode() in head for statement in form.schema),
     )
     if sum(signs) < 2:

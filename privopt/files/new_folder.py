@@ -68,7 +68,7 @@ def check_target(folder: Path, *, force: bool, option: str = "--out", known_by: 
 
 
 def _describe_force(option: str) -> str:
-    """Return how a user permits that a target is replaced: on the command line, or in Python if that named it."""
+    """Return how a user allows a target to be replaced: on the command line, or in Python if it was named there."""
     return "--force" if option.startswith("--") else "force=True"
 
 
@@ -135,7 +135,7 @@ def check_files(
 
 
 OURS: Final = ".privopt"
-"""A part of the names of hidden folders, so that those of other programs are never removed."""
+"""A part of the names of privopt's hidden folders, so that other programs' folders are never removed."""
 
 
 @contextmanager
@@ -248,14 +248,14 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
 
 
 def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
-    """Write a file of a release folder (DIR) that the checksums do not cover, such as the report.
+    """Write a file in a release folder (DIR) that the checksums do not cover, such as the report.
 
     The file is written next to DIR and then renamed, because leftovers of a killed run in DIR would make DIR invalid.
-    Only if the folder around DIR cannot be written, it is written in its own folder.
+    It is written in its own folder only if the folder around DIR cannot be written.
 
     Args:
         target: The file, in ``folder`` or in its ``private/``.
-        contents: The bytes of the file.
+        contents: The bytes to write.
         folder: The absolute path of DIR.
 
     Raises:

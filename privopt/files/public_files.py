@@ -19,11 +19,11 @@ PACKED: Final = ("external_attr", "compress_type", "flag_bits", "create_system")
 """The metadata that an archive stores about how each member was packed."""
 
 NUMBER: Final = re.compile(rb"(?<![\w-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w-])")
-"""Matches a number in a text that is not part of a word or name."""
+"""Matches a number in a text, unless it is part of a word or name."""
 
 
 def public_bytes(folder: Path, *, private: bool = False) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and contents of each file of a release, and of each member of an archive (``file:member``).
+    """Yield the name and contents of each file in a release, and of each member in an archive (``file:member``).
 
     Args:
         folder: The release folder.
@@ -61,7 +61,7 @@ def read_public_parts(folder: Path) -> dict[str, bytes]:
 
 
 def _iter_leaves(value: Any, location: str) -> Iterator[tuple[str, Any]]:
-    """Yield the location and value of each part of a JSON document: keys of objects, whole lists, and single values.
+    """Yield the location and value of each part of a JSON document: an object's keys, whole lists, and single values.
 
     ``location`` is the location of ``value``, such as ``details.plans[2]``; empty for the whole document.
     """

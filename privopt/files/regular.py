@@ -17,7 +17,7 @@ LARGEST: Final = 8 * 2**30
 
 
 class Unreadable(ValueError):  # noqa: N818  (a reason, which callers turn into a fault with file and key)
-    """Raised if a path cannot be read. The text gives the reason as a clause, such as ``which is a pipe``."""
+    """Raised if a path cannot be read. Its text gives the reason as a clause, such as ``which is a pipe``."""
 
     @property
     def actual(self) -> str:

@@ -47,13 +47,13 @@ REPORT: Final = "report.html"
 """The report in DIR or private/. It can be written long after the release, so SHA256SUMS does not cover it."""
 
 SIGNATURE: Final = "SHA256SUMS.sig"
-"""The signature of SHA256SUMS in DIR, which SHA256SUMS therefore cannot cover."""
+"""The signature of DIR's SHA256SUMS, which therefore cannot cover it."""
 
 LARGEST_TEXT: Final = 64 * 2**20
 """The largest size of a result.json or SHA256SUMS, in bytes."""
 
 MAX_JSON_DEPTH: Final = 32
-"""The largest number of levels of nested objects and lists in result.json."""
+"""The largest depth of nested objects and lists in result.json."""
 
 
 Json: TypeAlias = "Mapping[str, Json] | list[Json] | str | int | float | None"
