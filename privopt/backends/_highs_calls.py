@@ -445,7 +445,7 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
 
 
 def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis | None) -> Raw:
-    """Solve a linear program in this process, on the instance that the basis keeps if its model has the same matrix.
+    """Solve a linear program in this process, reusing the basis's solver instance if its model has the same matrix.
 
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.

@@ -155,7 +155,7 @@ class Search:
         return None if limit is None else max(limit - (time.monotonic() - self.started), 0.0)
 
     def _list_attempts(self) -> Iterator[tuple[Backend, int]]:
-        """Yield each attempt as a backend and its settings, counted from 0; attempts by the substitute come last."""
+        """Yield each attempt as a backend and an index of its settings, from 0. The substitute's attempts come last."""
         for attempt in range(self.backend.attempts):
             yield self.backend, attempt
         substitute = self._load_substitute()

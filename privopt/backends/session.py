@@ -20,7 +20,7 @@ MISS_TOLERANCE = 1e-7
 
 @frozen(eq=False, kw_only=True)
 class Answer:
-    """The answer to one solve in a session, in the rows, units and sense of the form.
+    """The answer from one solve in a session, in the rows, units and sense of the form.
 
     Attributes:
         outcome: How the solve ended, such as optimal or infeasible.

@@ -48,7 +48,7 @@ CONTEXT = decimal.Context(prec=120)
 """Decimal arithmetic with correctly rounded exponential and logarithm, to 120 digits."""
 
 FLOOR_CONTEXT = decimal.Context(prec=120, rounding=decimal.ROUND_FLOOR)
-"""The same arithmetic, for quotients that must not exceed the exact value."""
+"""Decimal arithmetic to 120 digits that rounds down, for quotients that must not exceed the exact value."""
 
 TINY = Fraction(1, 10**110)
 """A bound, with a large margin, on the relative error of a result with 120 digits."""

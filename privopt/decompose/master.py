@@ -74,7 +74,7 @@ class _Row:
 
 @frozen(eq=False, kw_only=True)
 class MasterAnswer:
-    """The answer to one solve of the master.
+    """The answer from one solve of the master problem.
 
     Attributes:
         outcome: How the solve ended. If it is not optimal, the other attributes except ``seconds`` are unset.

@@ -32,8 +32,8 @@ WIDE_ROW_ADVICE = (
 EXPONENT_ROUNDING = 2.0**-50
 """The exponent L of a privacy row is lowered by this times 4 + |L|. It is eight units of rounding (2**-53)."""
 MIP_COST = 2.0**13
-"""An integer program whose largest cost is smaller is scaled up until this is its largest cost, because searches over
-integers stop at an absolute difference of about 1e-6 (see ``_cost_scale``)."""
+"""The size to which an integer program's largest cost is scaled up if it is smaller, because searches over integers
+stop at an absolute difference of about 1e-6 (see ``_cost_scale``)."""
 
 
 @frozen(kw_only=True)

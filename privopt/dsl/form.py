@@ -305,7 +305,7 @@ class StandardForm:
         return value if self.Q is None else value + 0.5 * sum_products(point, self.Q @ point)
 
     def linearised_at(self, point: Floats) -> StandardForm:
-        """Return this form with its objective replaced by the tangent at a point, shape (n,), which is linear.
+        """Return this form with its objective replaced by the (linear) tangent at a point, shape (n,).
 
         The tangent lies below a convex objective and above a concave one, so a bound on the optimum of the returned
         form is also one on the optimum of this form.

@@ -306,7 +306,7 @@ def _in_array(value: Any) -> Any:
 
 
 def is_vector(value: Any) -> bool:
-    """Return whether a side makes its relation one between vectors: an array, or an expression without indices."""
+    """Return whether a value, as a side of a relation, is a vector: an array, or an expression without indices."""
     return isinstance(value, np.ndarray) or (isinstance(value, Operators) and value._is_expression_of_vectors)
 
 

@@ -474,7 +474,7 @@ def _fits(a: IndexSet, b: IndexSet) -> bool:
 
 
 def _is_axis(index_set: IndexSet) -> bool:
-    """Return whether a set is an unnamed axis of an array that was given without its sets."""
+    """Return whether a set stands for an unnamed axis of an array that was given without sets."""
     return index_set.name.startswith("axis ")
 
 

@@ -41,7 +41,7 @@ __all__ = [
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """The compression methods that NumPy uses for members of an archive."""
 _HEADER_BYTES: Final = 4096
-"""An archive's member is expected to take at most this many bytes in addition to its values."""
+"""The most bytes that a member of an archive is assumed to take in addition to its values."""
 _MAX_TEXT_BYTES: Final = 1024
 """The largest size, in bytes, of a text in an archive."""
 _LOCAL, _LENGTHS, _CENTRAL, _END_64 = 30, 26, 46, 76
@@ -383,7 +383,7 @@ def expect(needed: float, subject: str) -> None:
 
 
 def loading_bytes(stream: BufferedReader, size: int) -> float:
-    """Return an estimate of the bytes that reading a table, an array or a text takes; 0 if it cannot be read at all.
+    """Estimate the memory in bytes that reading a table, an array or a text takes; 0 if it cannot be read at all.
 
     Args:
         stream: A file that a problem names (.npy, .csv, .parquet or another), positioned at its start. On return, it is

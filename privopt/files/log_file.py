@@ -228,7 +228,7 @@ class LogFile:
             flush(self.path.parent)
 
     def _check_folder(self) -> None:
-        """Refuse a file in a missing folder. The folder is not created, because its name is probably misspelt."""
+        """Refuse a log file whose folder does not exist. It is not created, because its name is probably misspelt."""
         if not self.path.parent.is_dir():
             raise UsageError(f"{self.path}: the folder {self.path.parent} of the {self.form.name} must exist")
 

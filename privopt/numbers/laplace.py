@@ -55,7 +55,7 @@ def _draw_below(words, offset, bound):  # type: ignore[no-untyped-def]
 def _draw_bernoulli_exp(words, offset, u, t):  # type: ignore[no-untyped-def]
     """Draw True with probability exp(-u / t), for 0 <= u <= t (Algorithm 1).
 
-    Return the draw and the offset of the next unused word, or -1 if the random ``words`` ran out.
+    Return the draw, and the offset of the next unused word, which is -1 if the random ``words`` ran out.
     """
     # Von Neumann's method: the first k for which a draw of probability u / (t k) fails is odd with probability
     # exp(-u / t).
@@ -74,8 +74,8 @@ def draw_bernoulli_exp_steps(words, offset, steps, s, t):  # type: ignore[no-unt
     """Draw True with probability exp(-steps s / t), for any steps >= 0 and s <= t.
 
     The probability is a product of factors with exponents of at most 1. The first factor that fails ends the draw, so
-    most factors are never drawn. Return the draw and the offset of the next unused word, or -1 if the random ``words``
-    ran out.
+    most factors are never drawn. Return the draw, and the offset of the next unused word, which is -1 if the random
+    ``words`` ran out.
     """
     # The largest number of steps with an exponent of at most 1.
     max_part = t // s
@@ -92,9 +92,9 @@ def draw_bernoulli_exp_steps(words, offset, steps, s, t):  # type: ignore[no-unt
 def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
     """Draw m >= 0 with P(m) proportional to exp(-m s / t) (Algorithm 2 without the sign).
 
-    The number u + t v, with remainder u and quotient v modulo t, is geometric with parameter exp(-1 / t). Divided by s
-    and rounded down, it is geometric with parameter exp(-s / t). Return m and the offset of the next unused word, or -1
-    if the random ``words`` ran out.
+    The number u + t v, whose remainder modulo t is u and whose quotient is v, is geometric with parameter exp(-1 / t).
+    Divided by s and rounded down, it is geometric with parameter exp(-s / t). Return m, and the offset of the next
+    unused word, which is -1 if the random ``words`` ran out.
     """
     while True:
         u, offset = _draw_below(words, offset, t)
