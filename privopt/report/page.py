@@ -89,17 +89,7 @@ def table_section(
     file: str = "",
     for_experts: bool = False,
 ) -> Section:
-    """Return a section with a title, a sentence and one table.
-
-    Args:
-        title: The title of the section, and the name of the table for screen readers.
-        header: Names of the columns.
-        rows: The rows.
-        lead: The sentence above the table.
-        total: The total number of rows, if ``rows`` are only the first.
-        file: Name of the file in the release folder that has all rows; empty if there is none.
-        for_experts: Whether the section stands in the part for experts.
-    """
+    """Return a section with a title, a sentence (``lead``) and one table, which :func:`table` makes."""
     html = table(title, header, rows, total=total, file=file)
     return Section(title=title, lead=lead, html=html, for_experts=for_experts)
 

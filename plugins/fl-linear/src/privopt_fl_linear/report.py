@@ -211,9 +211,8 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         site = problem.data.site
         # Method "optimal" publishes no counts, so a release that was read back cannot compare costs.
         if release.counts is not None:
-            figures["cost-beside"] = use_theme(draw_losses)(
-                _list_baselines(problem, release, result), "cost at the noisy counts (units of cost)", None
-            )
+            baselines = _list_baselines(problem, release, result)
+            figures["cost-beside"] = draw_losses(baselines, "cost at the noisy counts (units of cost)", None)
             if problem.is_nearest_best and site.size <= MAX_RECOMPUTED:
                 delta = result.details.facts.get("delta")
                 figures["cost-over-delta"] = cost_over_delta(problem, release.counts, delta)

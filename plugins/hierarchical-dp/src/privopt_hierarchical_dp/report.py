@@ -79,17 +79,15 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figu
         shares, starts = totals[level] / root_total, left_edges[level] / root_total
         drawn = np.flatnonzero((shares >= NARROW_SHARE) & tree.first_here(level))
         style: dict[str, Any] = {"color": PALE, "edgecolor": SOFT, "linewidth": 0.6}
+        label_style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9, "color": INK}
         axes.barh(np.full(len(drawn), -level - 0.45), shares[drawn], 0.9, starts[drawn], **style)
         for region in drawn.tolist():
             label = f"{tree.name_of(level, region)}\n{int(totals[level][region]):,}"
             # A tenth of an inch is the width of a character with some space around the text; two lines are 0.3 high.
             characters, inches = max(map(len, label.split("\n"))), shares[region] * width
             if inches > min(0.1 * characters, 0.3 if characters <= UPRIGHT_CHARACTERS else math.inf):
-                middle, rotation = (
-                    (starts[region] + shares[region] / 2, -level - 0.45),
-                    90 * (inches <= 0.1 * characters),
-                )
-                axes.text(*middle, label, ha="center", va="center", rotation=rotation, fontsize=9, color=INK)
+                middle, rotation = starts[region] + shares[region] / 2, 90 * (inches <= 0.1 * characters)
+                axes.text(middle, -level - 0.45, label, rotation=rotation, **label_style)
     axes.set_xlim(0, 1)
     axes.set_ylim(-tree.depth, 0.02)
     axes.set_axis_off()
@@ -353,11 +351,5 @@ def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[
             f" {count:,} of {row_count:,} cells have a standard error above {limit:g} % of their count and are "
             f"{'left out' if rules.too_noisy == 'suppress' else 'marked'} as too noisy to use, here and in publish/."
         )
-    header = [
-        "region",
-        *form.cells,
-        "count",
-        *(("low", "high") if level_bounds else ()),
-        *(["quality"] * is_ruled),
-    ]
+    header = ["region", *form.cells, "count", *(["low", "high"] if level_bounds else []), *(["quality"] * is_ruled)]
     return table_section(f"{_heading_of(form)}: every region", header, rows, lead, total=row_count, file=form.file)

@@ -52,10 +52,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         sections.append(figure_section("Loss next to baselines", figures["loss-beside-baselines"], lead))
         sections.append(_users_section(problem, release))
         if central:
-            sections += [
-                _range_section(problem, figures["range"]),
-                _server_section(problem, figures["upload"]),
-            ]
+            sections += [_range_section(problem, figures["range"]), _server_section(problem, figures["upload"])]
         else:
             lead = (
                 "Nothing: users upload nothing. The server publishes its part once (public.npz), and each user "
@@ -65,8 +62,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         sections += _uncovered_sections(problem, result)
         if "convergence" in figures:
             lead = "Bounds of the users' common program, round by round; the truth lies between the lines."
-            title, figure = "Convergence of the bounds", figures["convergence"]
-            sections.append(figure_section(title, figure, lead, for_experts=True))
+            sections.append(figure_section("Convergence of the bounds", figures["convergence"], lead, for_experts=True))
         return sections
 
     def headline(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> str:
@@ -108,9 +104,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
             rows.append(("exponential mechanism", float(_users_losses(problem, exponential_matrix).mean())))
         # Always reporting the best single output reveals nothing, so it is the least that a mechanism should beat.
         rows.append(("one output for all", float(data.cost[users].mean(axis=0).min())))
-        figures["loss-beside-baselines"] = use_theme(draw_losses)(
-            rows, f"mean loss of the users ({data.loss_unit})", None
-        )
+        figures["loss-beside-baselines"] = draw_losses(rows, f"mean loss of the users ({data.loss_unit})", None)
         trajectory = trajectory_of(result)
         if len(trajectory) > 1:
             figures["convergence"] = convergence(trajectory, "objective of CLR-Geo (scaled)")

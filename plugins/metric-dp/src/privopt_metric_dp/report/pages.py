@@ -183,8 +183,7 @@ def metric_sections(
     sections.append(Section(title="What many reports reveal", lead=lead, paragraphs=[text], html=html))
     if "convergence" in drawings:
         lead = f"While it was solved: {_covered_mechanisms(result)} can be below the lower line."
-        title, figure = "Convergence of the bounds", drawings["convergence"]
-        sections.append(figure_section(title, figure, lead, for_experts=True))
+        sections.append(figure_section("Convergence of the bounds", drawings["convergence"], lead, for_experts=True))
     return sections
 
 

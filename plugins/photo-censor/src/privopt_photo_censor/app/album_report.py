@@ -46,8 +46,7 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
         (is_guessed, MARK, "x", "guessed"),
     ):
         if mask.any():
-            x, y = places[mask].T
-            axes.scatter(x, y, s=60, c=colour, marker=marker, label=f"{label} ({mask.sum()})")
+            axes.plot(*places[mask].T, marker, color=colour, ms=8, mew=2, label=f"{label} ({mask.sum()})")
     set_up_map(axes, labels, latitude=latitude, margin=0.15)
     # To get equal scales, the ranges of the axes are widened instead of shrinking the box.
     axes.set_adjustable("datalim")
@@ -165,16 +164,6 @@ def _revealed_table(problem: PhotoInstance) -> Section:
         thumbnail, name = "yes" if photo.thumbnail else "", describe_revelation(photo.photo) or ""
         read = (where, photo.taken, photo.camera, photo.serial, thumbnail, name, photo.texts, photo.unread)
         rows.append((photo.photo, *read))
-    header = [
-        "photo",
-        "position",
-        "time",
-        "camera",
-        "serial number, owner",
-        "thumbnail",
-        "name tells",
-        "texts",
-        "not read",
-    ]
+    revealed = ("position", "time", "camera", "serial number, owner", "thumbnail", "name tells", "texts", "not read")
     lead = "What each file says apart from its picture. Programs that sort or upload photos read all of it."
-    return table_section("What each photo reveals", header, rows, lead)
+    return table_section("What each photo reveals", ("photo", *revealed), rows, lead)
