@@ -1,9 +1,10 @@
 """A client that draws reports on the device: docs/how-to/approximate-location.md as a script. It needs node.
 
 ``python docs/used-for/browser.py [--small] [--out FOLDER]``. A release is exported. In node the client draws reports of
-uniform positions, from which their mean error is measured, beside planar Laplace of the same epsilon, whose reports may
-leave the grid and which protects any two positions, not cells. It must refuse a position 500 km away, and give the
-reports of its own test vectors.
+uniform positions, from which their mean error is measured, beside the mean error that planar Laplace of the same
+epsilon has on an endless plane. The two are not the same promise: reports of planar Laplace may leave the grid, and it
+protects any two positions, while the release protects pairs of cells. The client must refuse a position on another
+continent, and give the reports of its own test vectors.
 
 The full size has 25 x 25 cells of 1 km at 1.4 per km; the small one 6 x 6 cells.
 """
@@ -46,6 +47,7 @@ def run_job(folder: Path, *, small: bool) -> dict[str, float]:
     """Export the release, draw in node, and return mean errors in km, sizes in bytes and what was refused."""
     side = 6 if small else 25
     (folder / "problem.toml").write_text(
+        f'title = "An approximate location in a city"\n'
         f'[records]\ngrid = {{ rows = {side}, cols = {side}, cell_km = 1.0 }}\n[distance]\nkind = "euclidean"\n'
         f'[privacy]\nepsilon = {EPSILON}\nneighbours_within = 1.5\n[utility]\nkind = "distance"\n'
     )
@@ -58,7 +60,7 @@ def run_job(folder: Path, *, small: bool) -> dict[str, float]:
     figures: dict[str, float] = json.loads(completed.stdout)
     return {
         **figures,
-        "planar_laplace_mean_km": 2 / EPSILON,
+        "planar_laplace_mean_km": 2 / EPSILON,  # on an endless plane
         "artefact_bytes": (folder / "client" / "mechanism.bin").stat().st_size,
         "module_bytes": (folder / "client" / "privopt-client.mjs").stat().st_size,
     }

@@ -54,6 +54,7 @@ def write_people(folder: Path, *, small: bool) -> None:
     (folder / "regions.csv").write_text("\n".join(["level_1,level_2,level_3", *regions]) + "\n")
     names = ", ".join(f'"{age}"' for age in ages)
     (folder / "census.toml").write_text(
+        'title = "Residents by age and sex"\n'
         '[hierarchy]\nregions = "regions.csv"\nrecords = "people.csv"  # secret\nexact = ["level_2"]\n'
         f'[hierarchy.attributes]\nage = [{names}]\nsex = ["f", "m"]\n'
         '[hierarchy.tables.age]\nby = ["age"]\n[hierarchy.tables.age_sex]\nby = ["age", "sex"]\n'
@@ -75,7 +76,8 @@ def count_truth(folder: Path) -> dict[tuple[str, ...], int]:
 def add_up_noise(folder: Path, truth: dict[tuple[str, ...], int]) -> NDArray[np.float64]:
     """Return the absolute errors of the states' counts by age and sex if noisy counts of counties were added up.
 
-    A person changes one of these counts of counties by 1, so normal noise of variance 1 / (2 rho) has rho-zCDP.
+    The promise is the release's own: the values of one person are replaced by others. Of the cells of one table, one
+    then loses 1 and one gains 1, which is 2 in squares, so normal noise of variance 2 / (2 rho) has rho-zCDP.
     """
     rng = np.random.default_rng(0)
     with (folder / "regions.csv").open() as stream:
@@ -83,7 +85,7 @@ def add_up_noise(folder: Path, truth: dict[tuple[str, ...], int]) -> NDArray[np.
     errors: dict[tuple[str, ...], float] = defaultdict(float)
     for region, *cell in truth:
         if region in state_by_county and len(cell) == 2:
-            errors[state_by_county[region], *cell] += rng.normal(0, (2 * RHO) ** -0.5)
+            errors[state_by_county[region], *cell] += rng.normal(0, RHO**-0.5)
     return np.abs(list(errors.values()))
 
 

@@ -101,6 +101,7 @@ def publish_table(folder: Path, counts: pl.DataFrame) -> pl.DataFrame:
     (folder / "regions.csv").write_text("level_1\ncity\n")
     names = json.dumps(counts["from"].unique().sort().to_list())
     (folder / "central.toml").write_text(
+        'title = "Trips between districts"\n'
         '[hierarchy]\nregions = "regions.csv"\nrecords = "counts.csv"  # secret: every trip counts\n'
         f"[hierarchy.attributes]\nfrom = {names}\nto = {names}\n"
         '[hierarchy.tables.flows]\nby = ["from", "to"]\n'
@@ -122,6 +123,7 @@ def measure_errors(folder: Path, *, small: bool) -> dict[str, float]:
     trips = pl.DataFrame({"start": ids[starts], "end": ids[ends]})
     truth = count_flows(trips, district_by_cell)
     flows, raw_counts = estimate_from_reports(trips, district_by_cell, side)
+    flows.write_csv(folder / "flows.csv")
     central = publish_table(folder, truth)
     true_counts = truth["count"].to_numpy().astype(float)
     figures = {"trips": float(count), "districts": float(district_side**2), "mean_flow": float(true_counts.mean())}
@@ -142,7 +144,7 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--out", type=Path, help="a new folder for the central table; a temporary one by default")
+    parser.add_argument("--out", type=Path, help="a new folder for both tables; a temporary one by default")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.out or Path(temporary)

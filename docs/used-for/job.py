@@ -64,4 +64,6 @@ def main(text: str | None, run_job: Callable[..., dict[str, float]]) -> None:
             figures = run_job(folder, small=arguments.small)
         except FileNotFoundError as error:
             sys.exit(str(error))
-        print(json.dumps(figures, indent=2))
+        # Four digits are all that a reader compares; counts of people and bytes are whole numbers.
+        shown = {name: value if isinstance(value, int) else float(f"{value:.4g}") for name, value in figures.items()}
+        print(json.dumps(shown, indent=2))

@@ -1,8 +1,8 @@
 """An album without its place: docs/used-for/photo-censor.md as a script. It needs onnx, onnxruntime and Pillow.
 
 ``python docs/used-for/photos.py [--small] [--out FOLDER]``. A toy classifier compares a photo's mean colour with those
-of four towns. The published copies are scored again by a session of onnxruntime: the town must not be its best guess.
-All smaller sets of photos are tried, to confirm that deleting them would not do. The copies must have no metadata.
+of four towns. The published copies are scored again by a session of one's own: the town must not be its best guess.
+All sets of photos are tried, to see that no smaller one would do. The copies must carry no metadata.
 
 The full size has nine photos of Arezzo with GPS (PRIVOPT_DATA); the small one five painted ones.
 """
@@ -70,6 +70,7 @@ def write_model(folder: Path) -> None:
         'model = "eye.onnx"\ncells = "cells.csv"\noutput = "logits"\n[input]\nwidth = 16\nheight = 16\n'
     )
     (folder / "album.toml").write_text(
+        'title = "Holiday photos to share"\n'
         '[photos]\nfolder = "photos"\nclassifier = "places.toml"\n[privacy]\ntop_k = 1\n'
     )
 
@@ -110,6 +111,7 @@ def run_job(folder: Path, *, small: bool) -> dict[str, float]:
     write_model(folder)
     privopt(folder, "solve", "photo-censor", "album.toml", "--out", "album", "--copy-to", "to-post", "--quiet")
     privopt(folder, "verify", "album", "--quiet")
+    privopt(folder, "report", "album", "--quiet")
     copies = sorted((folder / "to-post").glob("*.jpg"))
     with_metadata = 0
     for path in copies:

@@ -66,6 +66,7 @@ def test_shelters_have_places_for_everybody(run_job, small):
     # Each of many runs may fail with probability .05.
     assert figures["overflowing_shelters"] <= 1
     assert figures["shelters"] == (4 if small else 12)
+    assert figures["overflow_rate"] <= 0.05
     assert 1.0 <= figures["cost_over_same_shelters_of_true_counts"] < 1.2
 
 
@@ -100,4 +101,6 @@ def test_papers_are_checked_and_forgeries_are_found(run_job, small):
     assert figures["checker_of_changed_claim"] == figures["checker_of_changed_claim_and_sums"] == 1
     assert figures["papers_that_name_the_limit"] == 2
     assert figures["papers_with_proved_sentences"] == 2
+    assert figures["papers_that_count_reports"] == 2
     assert figures["papers_that_say_by_road"] == (0 if small else 2)
+    assert figures["open_questions"] == 0
