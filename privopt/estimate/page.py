@@ -94,7 +94,7 @@ def _describe_source(estimate: Estimate, *, per_subject: bool) -> str:
     if estimate.skipped:
         verb = "is" if estimate.skipped == 1 else "are"
         source += (
-            f" {number_of(estimate.skipped, 'row')} without a report {verb} left out, so the shares say nothing of "
+            f" {number_of(estimate.skipped, 'row')} without a report {verb} left out, so the shares say nothing about "
             f"{'it' if estimate.skipped == 1 else 'them'}."
         )
     return source

@@ -35,6 +35,10 @@ LABELLED_DECADES: Final = 3.0
 """On an axis with more decades than this, only powers of ten are labelled."""
 
 
+MAX_LABEL_DIGITS: Final = 6
+"""Largest number of digits of the label of a bar. Numbers that need more to be told apart are the same for a reader."""
+
+
 def rows_of(names: Sequence[str], label: str, *, width: float = 7.6, row: float = 0.3) -> tuple[Figure, Axes, Ints]:
     """Return a figure with a row for each name (the first on top), its axes, and the rows' positions on the y axis.
 
@@ -226,16 +230,18 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
 
 
 def _distinct_texts(values: Sequence[float]) -> list[str]:
-    """Return numbers as texts, with more than three digits if different numbers would look alike.
+    """Return numbers as texts, with more than three digits if rounding would hide how different numbers compare.
 
-    >>> _distinct_texts([3604.4, 3612.1, 3598.1]), _distinct_texts([2.0, 2.0000001])
-    (['3,604', '3,612', '3,598'], ['2', '2'])
+    >>> _distinct_texts([3604.4, 3612.1, 3598.1]), _distinct_texts([1.0543, 1.17]), _distinct_texts([2.0, 2.0000001])
+    (['3,604', '3,612', '3,598'], ['1.05', '1.17'], ['2', '2'])
     """
-    # Numbers that differ by less than a part in 100,000 may look alike, because a bar is no place for more digits.
-    for digits in range(3, 7):
-        texts = [format_digits(value, digits) for value in values]
-        if len(set(texts)) == len(set(values)):
-            return texts
+    largest = max(map(abs, values), default=0.0)
+    steps = np.diff(np.unique(np.asarray(values, dtype=np.float64)))
+    if largest > 0 and math.isfinite(largest) and steps.size:
+        for digits in range(3, MAX_LABEL_DIGITS + 1):
+            # The last digit is worth at most half of the smallest difference.
+            if steps.min() >= 2 * 10.0 ** (math.floor(math.log10(largest)) + 1 - digits):
+                return [format_digits(value, digits) for value in values]
     return [format_digits(value) for value in values]
 
 

@@ -360,7 +360,7 @@ def test_papers_read_the_ledger(solved_folders, rider_ledger, tmp_path, form):
     for sentence in (
         "Its ledger says of epsilon: each subject may spend 8",
         "It counts 4 charges in epsilon, of 2 subjects; the most that one of them has spent is 2",
-        "reports of this release have 3 charges.",
+        "Its ledger has 3 charges for reports of this release.",
     ):
         assert sentence in paper
     assert "recorded" in paper
@@ -394,7 +394,7 @@ def test_papers_count_noise_that_was_charged_before_it_was_drawn(tmp_path):
     )
     assert completed.exit_code == 0, completed.output
     card = (tmp_path / "card").read_text()
-    assert "noise that was drawn to solve the problem of this release has 1 charge." in card
+    assert "Its ledger has 1 charge for noise that was drawn to solve the problem of this release." in card
     assert "No charge of its ledger" not in card
     assert "households" not in card
 

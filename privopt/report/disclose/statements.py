@@ -147,7 +147,7 @@ def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
     elif _bounds_odds(result):
         yield "release.after", {}
     for line in limits(result)[0] if private else ():
-        yield "release.checked", {"line": line}
+        yield "release.checked", {"line": f"{line[:1].lower()}{line[1:]}"}
     if private:
         yield "release.arithmetic", {"arithmetic": certificate.arithmetic}
     yield from _state_loss(result)

@@ -230,8 +230,8 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         sure = 100 * (1 - problem.declared.privacy.failure_probability)
         attack = LocalDP.describe_attack(result.guarantee)
         safety = (
-            f"The plan was made from noisy counts alone; with {sure:.3g}\u00a0% probability every facility is large "
-            "enough for the true ones."
+            f"The plan was made from noisy counts and public data alone; with {sure:.3g}\u00a0% probability every "
+            "facility is large enough for the true ones."
         )
         return f"{plan} {safety} {attack}"
 

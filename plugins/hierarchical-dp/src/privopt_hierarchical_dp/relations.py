@@ -344,7 +344,7 @@ class TableRelation:
             return TABLE_RELATIONS["moves"]
         return evolve(
             TABLE_RELATIONS["moves"],
-            scope=f"the values of one individual are replaced by others, in the same region of level_{count}",
+            scope=f"the values of one individual are replaced by others in the same region of level_{count}",
             unit=f"per individual of the public numbers of level_{count}",
             exact=count,
             promise="The guarantee compares inputs that differ in the values of one individual, who stays in its "
@@ -417,7 +417,7 @@ TABLE_RELATIONS: Final = {
         "covered.",
     ),
     "attributes": TableRelation(
-        scope="the values of one individual are replaced by others, in the same region",
+        scope="the values of one individual are replaced by others in the same region",
         unit="per individual of a region's public number",
         sensitivity=2,
         exact=None,

@@ -164,7 +164,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         tree, noun = release.tree, release.layout.noun
         regions = sum(int(tree.first_here(level).sum()) for level in range(tree.depth))
         total = format_digits(float(release.numbers[0].sum()))
-        levels = f" of {number_of(tree.depth, 'level')}" if tree.depth > 1 else ""
+        levels = f" on {number_of(tree.depth, 'level')}" if tree.depth > 1 else ""
         sentences = [
             f"About {total} {noun} are counted in {number_of(regions, 'region')}{levels}, with random noise in the "
             "numbers."

@@ -81,12 +81,12 @@ class TopK(PrivacyConstraint[Deletions]):
             extra = {"deletion_budget": task.budget}
         # Files that were not scored are named, since the guarantee does not cover them.
         left_out_text = (
-            f", nor of what else the folder holds: {shorten_list(folder_contents.left_out)}"
+            f", nor about what else the folder holds: {shorten_list(folder_contents.left_out)}"
             if folder_contents and folder_contents.left_out
             else ""
         )
         covered_text = (
-            f"It speaks of the {number_of(album.photos, 'picture')} scored, not of what else their files carry "
+            f"That is about the {number_of(album.photos, 'picture')} scored, not about what else their files carry "
             f"(position, time, names){left_out_text}."
         )
         return Guarantee(

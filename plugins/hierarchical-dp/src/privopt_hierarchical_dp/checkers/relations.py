@@ -153,7 +153,7 @@ def promise_of_tables(tables: Mapping[str, Any], kind: str, depth: int) -> Promi
         unit = f"per household of at most {most} persons that is replaced" + " by one of as many" * (levels > 0)
         return Promise(change, levels, scope, unit)
     if relation == "attributes":
-        scope = "the values of one individual are replaced by others, in the same region"
+        scope = "the values of one individual are replaced by others in the same region"
         return Promise(2, depth, scope, "per individual of a region's public number")
     need(relation in ("individuals", "moves"), f"privacy.relation {relation!r}: unknown here", 2)
     if relation == "individuals" and not levels:
@@ -162,5 +162,5 @@ def promise_of_tables(tables: Mapping[str, Any], kind: str, depth: int) -> Promi
     if levels <= 1:
         scope = "the values of one individual, its region among them, are replaced by others"
         return Promise(2, 1, scope, "per individual of a public number")
-    scope = f"the values of one individual are replaced by others, in the same region of level_{levels}"
+    scope = f"the values of one individual are replaced by others in the same region of level_{levels}"
     return Promise(2, levels, scope, f"per individual of the public numbers of level_{levels}")

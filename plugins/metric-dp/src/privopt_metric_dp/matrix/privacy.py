@@ -165,7 +165,7 @@ class MetricDP(MatrixConstraint):
                 "protects any two points of the sphere is a theorem.",
             ]
         unchecked_claims = [
-            "Whoever draws the reports: it knows the true records, and must be trusted with them.",
+            "Whoever draws the reports: they know the true records, and must be trusted with them.",
             AGAIN,
             "What the sender reveals elsewhere, or by when and how often it reports.",
         ]
