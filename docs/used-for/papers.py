@@ -11,6 +11,7 @@ The full size protects the street nodes of Rome (PRIVOPT_DATA), where distances 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
