@@ -31,12 +31,23 @@ if TYPE_CHECKING:
 else:
     Axes = Any
 
+LONGEST_NAME: Final = 60
+"""Largest number of characters of a name in a figure. Longer ones would leave no room for what it shows."""
 LABELLED_DECADES: Final = 3.0
 """On an axis with more decades than this, only powers of ten are labelled."""
 
 
 MAX_LABEL_DIGITS: Final = 6
 """Largest number of digits of the label of a bar. Numbers that need more to be told apart are the same for a reader."""
+
+
+def short_name(name: str) -> str:
+    """Return a name for a figure, cut if it is longer than :data:`LONGEST_NAME`. Tables have it whole.
+
+    >>> short_name("north"), short_name("n" * 1000)[-5:], len(short_name("n" * 1000))
+    ('north', 'nn...', 60)
+    """
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
 
 
 def rows_of(names: Sequence[str], label: str, *, width: float = 7.6, row: float = 0.3) -> tuple[Figure, Axes, Ints]:
@@ -51,7 +62,7 @@ def rows_of(names: Sequence[str], label: str, *, width: float = 7.6, row: float 
     # 1.1 inches are for the axis of values and its label.
     figure, axes = axes_of(width, 1.1 + row * len(names))
     positions = np.arange(len(names))
-    axes.set_yticks(positions, names, fontsize=9)
+    axes.set_yticks(positions, [short_name(name) for name in names], fontsize=9)
     # From the last position to the first, so that the first row is on top, with about half a row beyond either end.
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(label)
@@ -215,7 +226,9 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
     axes.bar_label(bars, labels=_distinct_texts(values), padding=4, color=INK)
     # Names are above the bars, which therefore begin at the same place however long the names are.
     for position, (name, _) in zip(positions, rows, strict=True):
-        axes.annotate(name, (0, position - 0.3), xytext=(2, 0), textcoords="offset points", va="bottom", color=INK)
+        axes.annotate(
+            short_name(name), (0, position - 0.3), xytext=(2, 0), textcoords="offset points", va="bottom", color=INK
+        )
     axes.set_ylim(len(rows) - 0.6, -0.9)  # matplotlib draws the first bar at the bottom
     axes.set_yticks([])
     axes.margins(x=0.18)

@@ -169,15 +169,16 @@ def test_served_sums_and_connection_cost(case, data):
 
 
 def test_matrix_must_be_a_metric():
-    for invalid_matrix in (
-        [[0, 1], [2, 0]],
-        [[1, 1], [1, 0]],
-        [[0, -1], [-1, 0]],
-        [[0, 9, 1], [9, 0, 1], [1, 1, 0]],
-        [[0, 1]],
+    for invalid_matrix, words in (
+        ([[0, 1], [2, 0]], r"row 0, column 1 \(from 0\): .*got 1.0 beside 2.0 in row 1, column 0"),
+        ([[0, 1], [1, 3]], r"row 1, column 1 \(from 0\): .*got 3.0"),
+        ([[0, -1], [-1, 0]], "finite distances"),
+        ([[0, 9, 1], [9, 0, 1], [1, 1, 0]], r"row 0, column 1 .*got 9.0 beside 1.0 \+ 1.0 through location 2"),
+        ([[0, 1]], "shape"),
     ):
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match=words):
             Matrix(invalid_matrix)
+    assert Matrix(np.zeros((0, 0))).size == 0
     large_matrix = np.abs(np.subtract.outer(np.arange(500.0), np.arange(500.0)))
     assert Matrix(large_matrix).size == 500
     large_matrix[3, 400] = large_matrix[400, 3] = 1e4

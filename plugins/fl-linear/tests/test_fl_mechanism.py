@@ -362,3 +362,18 @@ def test_page_compares_the_plan_with_others_only(problem):
     # Discrete noise gives whole numbers of places.
     assert all(capacity.isdigit() for _, capacity in rows(output_folder / "capacities.csv"))
     assert verify(output_folder).verdict == "declared"
+
+
+@pytest.mark.parametrize(("name", "delta"), [("n" * 10_000, "0.2"), ("$x_{", "1e300"), ("a\nb", "0")])
+def test_page_is_drawn_of_any_name_and_radius(tmp_path, name, delta):
+    """Matplotlib warns if names leave no room for the axes, or if an axis would reach to 1e300."""
+    (tmp_path / "locations.csv").write_text(
+        f'id,x,y,facility_cost,clients\n"{name}",0,0,0.2,40\nb,0.1,0,0.3,35\nc,1,1,0.1,60\n'
+    )
+    (tmp_path / "p.toml").write_text(
+        '[locations]\npoints = "locations.csv"\n[privacy]\nepsilon = 0.5\nfailure_probability = 0.1\n'
+        f"[fl-linear]\ndelta = {delta}\n"
+    )
+    output_folder, _, _ = run(tmp_path / "p.toml")
+    page = write_report(output_folder).read_text("utf-8")
+    assert ("right of these" in page) == (delta == "1e300")

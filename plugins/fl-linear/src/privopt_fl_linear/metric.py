@@ -319,18 +319,34 @@ class Matrix(Metric):
             raise InputError([Fault(self.source, "", f"shape {d.shape}", expectation)])
         scale = float(d.max(initial=0.0))
         # The two halves of a matrix may differ by rounding errors, but not by more.
-        if np.diagonal(d).any() or (np.abs(d - d.T) > 1e-12 * scale).any():
-            raise InputError([Fault(self.source, "", "an unsymmetric matrix or a non-zero diagonal", expectation)])
-        n = len(d)
-        if n <= 400:
-            # The largest violation: d(i, j) minus the length of a path through some location k.
-            excess = max((float((d - (d[:, [k]] + d[[k], :])).max()) for k in range(n)), default=0.0)
-        else:
+        uneven = np.argwhere((np.abs(d - d.T) > 1e-12 * scale) | np.diag(np.diagonal(d) != 0.0))
+        if len(uneven):
+            i, j = uneven[0].tolist()
+            actual = f"{float(d[i, j])!r}" + ("" if i == j else f" beside {float(d[j, i])!r} in row {j}, column {i}")
+            raise InputError([Fault(self.source, f"row {i}, column {j} (from 0)", actual, expectation)])
+        if not len(d):
+            return
+        i, k, j = self._shortest_detour()
+        if d[i, j] - (d[i, k] + d[k, j]) > 1e-9 * scale:
+            actual = f"{float(d[i, j])!r} beside {float(d[i, k])!r} + {float(d[k, j])!r} through location {k}"
+            expectation = "at most the way through any other location (the triangle inequality)"
+            raise InputError([Fault(self.source, f"row {i}, column {j} (from 0)", actual, expectation)])
+
+    def _shortest_detour(self) -> tuple[int, int, int]:
+        """Return locations i, k and j for which the way from i through k to j is the most too short.
+
+        Of more than 400 locations, two million triples are compared.
+        """
+        d, n = self.distances, len(self.distances)
+        if n > 400:
             # A fixed seed: whether a file is accepted must not depend on chance.
             a, b, c = np.random.default_rng(0).integers(0, n, (3, 2_000_000))
-            excess = float((d[a, c] - (d[a, b] + d[b, c])).max())
-        if excess > 1e-9 * scale:
-            raise InputError([Fault(self.source, "", "a broken triangle inequality", "a metric")])
+            worst = int((d[a, c] - (d[a, b] + d[b, c])).argmax())
+            return int(a[worst]), int(b[worst]), int(c[worst])
+        excesses = [float((d - (d[:, [k]] + d[[k], :])).max()) for k in range(n)]
+        k = int(np.argmax(excesses))
+        i, j = divmod(int((d - (d[:, [k]] + d[[k], :])).argmax()), n)
+        return i, k, j
 
     @property
     def size(self) -> int:

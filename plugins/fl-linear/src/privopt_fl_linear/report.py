@@ -17,7 +17,7 @@ from privopt.interfaces import Result
 from privopt.interfaces.notions import LocalDP
 from privopt.interfaces.reporting import Feature, Layer, Reporting
 from privopt.report import Section, figure_section, table_section, use_theme
-from privopt.report.charts import draw_losses, fit_height, orient_map, rows_of, set_up_map
+from privopt.report.charts import draw_losses, fit_height, orient_map, rows_of, set_up_map, short_name
 from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, SOFT, add_legend, axes_of, make_narrow
 from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.reconnection import list_radii
@@ -28,6 +28,8 @@ __all__ = ["FLReporting", "plan_map"]
 
 MAX_BARS: Final = 40
 """Maximum number of facilities in the figure of capacities, which shows the largest ones."""
+MAX_RADIUS_SHARE: Final = 10.0
+"""Largest ratio of the radius that was used to those of the grid up to which the figure reaches to it."""
 MAX_NAMED: Final = 12
 """Number of facilities up to which the map names them."""
 MAX_RECOMPUTED: Final = 10_000
@@ -63,7 +65,9 @@ def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) 
     axes.scatter(x[opened], y[opened], s=facility_sizes, marker="s", color=MARK, alpha=0.85, zorder=3, **style)
     if is_named and len(opened) <= MAX_NAMED:
         for name, place in zip(problem.data.ids[opened].tolist(), places[opened].tolist(), strict=True):
-            axes.annotate(name, place, xytext=(0, 10), textcoords="offset points", ha="center", color=INK, zorder=4)
+            axes.annotate(
+                short_name(name), place, xytext=(0, 10), textcoords="offset points", ha="center", color=INK, zorder=4
+            )
     # Empty scatters make legend entries of one size.
     axes.scatter([], [], s=45, color=PALE, edgecolors=SOFT, linewidths=0.8, label="location")
     axes.scatter([], [], s=45, marker="s", color=MARK, alpha=0.85, label="facility")
@@ -108,8 +112,10 @@ def cost_over_delta(problem: FLInstance, noisy: Floats, delta: float | None) -> 
     names = ("capacity, margins included", "connection", "total")
     for name, cost, marker in zip(names, (capacity, connection, capacity + connection), "oDs", strict=True):
         axes.plot(radii, cost, marker=marker, markersize=4, mfc="none", label=name)
-    if delta is not None:
+    if delta is not None and delta <= MAX_RADIUS_SHARE * radii.max():
         axes.axvline(delta, color=BAD, linestyle="--", linewidth=1.3, label=f"delta used: {delta:.3g}")
+    elif delta is not None:
+        axes.plot([], [], color=BAD, linestyle="--", linewidth=1.3, label=f"delta used: {delta:.3g}, right of these")
     min_radius = radii[radii > 0].min() if (radii > 0).any() else 1.0
     # The grid is geometric, but has 0 too: logarithmic from the least radius on, linear below.
     axes.set_xscale("symlog", linthresh=min_radius)
