@@ -186,7 +186,7 @@ def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float
     outcome = _OUTCOMES[status]
     # Without a time limit nothing can have stopped the solve.
     if outcome is Outcome.STOPPED and time_limit is None:
-        raise RejectedAnswerError("cbc gave up without a limit and found nothing")
+        raise RejectedAnswerError("cbc gave up before any limit and found nothing")
     is_optimal = outcome is Outcome.OPTIMAL
     return Raw(
         outcome=outcome,

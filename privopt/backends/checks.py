@@ -58,7 +58,9 @@ def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e
         tightening=conditioned.tightening,
     )
     if raw.outcome is Outcome.UNBOUNDED and not can_be_unbounded(conditioned.form):
-        raise FailedCheckError(f"{solver} calls the model unbounded, whose columns bound it")
+        raise FailedCheckError(
+            f"{solver} calls the model unbounded, although the bounds of its columns bound the objective"
+        )
     bound = None if raw.bound is None or not np.isfinite(raw.bound) else float(conditioned.bound(raw.bound))
     if raw.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
         # A bound for tightened rows does not bound the model as it was given. For a linear program, only bounds that
@@ -326,7 +328,10 @@ def _check_rows(form: StandardForm, matrix: Any, lower: Floats, upper: Floats, x
         text = f"its vector misses {form.row_name(row)} by {violations[position]:.3g} (allowed {allowed[position]:.3g})"
         entries = np.abs(form.A.data[form.A.indptr[row] : form.A.indptr[row + 1]])
         if len(entries) and entries.max() > WIDE_SPAN * entries.min():
-            text += f"; its coefficients, {entries.min():.3g} to {entries.max():.3g}, span more than solvers hold: "
+            text += (
+                f"; its coefficients, {entries.min():.3g} to {entries.max():.3g}, span more than solvers can "
+                "represent: "
+            )
             text += WIDE_ROW_ADVICE
         raise SolverError(text)
     return float(violations.max(initial=0.0))

@@ -54,7 +54,7 @@ class Clash:
         if not self.confirmed:
             return "the solver finds no point that satisfies all rows (a second solver does not confirm it)"
         names = " and ".join(self.families) if self.families else "the bounds of the variables alone"
-        text = f"{names} clash" if len(self.families) > 1 else f"{names} cannot hold"
+        text = f"{names} clash" if len(self.families) > 1 else f"{names} cannot be satisfied"
         if self.rows:
             text += f", already in rows {_abbreviate_names(self.rows)}"
         if self.bounds:

@@ -57,7 +57,7 @@ def read_options(options: Mapping[str, Any]) -> Options:
     names = tuple(BackendOptions.__annotations__)
     for name in options:
         if name not in names:
-            raise UsageError(f"a solve has the options {', '.join(names)}, got {name!r}")
+            raise UsageError(f"a solve takes the options {', '.join(names)}, got {name!r}")
     checked = Options(**options)
     limit, gap = checked.time_limit, checked.gap
     if limit is not None and not (_is_number(limit) and limit > 0):

@@ -195,7 +195,9 @@ class Search:
             result = self._prove_optimum(backend, result)
         if result.outcome is Outcome.INFEASIBLE:
             if self.points:
-                raise FailedCheckError(f"{result.solver} calls the model infeasible, of which a point is known")
+                raise FailedCheckError(
+                    f"{result.solver} calls the model infeasible, although a feasible point is known"
+                )
             self._check_infeasible(backend, result)
         elif result.outcome is Outcome.UNBOUNDED:
             result = self._check_unbounded(backend, result)
@@ -211,7 +213,10 @@ class Search:
             # A better point was already known when the solver called this one optimal.
             best = min(self.points, key=self._cost_of)
             if self._cost_of(best) < self._cost_of(result) - 1e-7 * abs(float(result.objective or 0.0)):
-                text = f"{result.solver} calls {result.objective:.9g} optimal after a point of {best.objective:.9g}"
+                text = (
+                    f"{result.solver} calls {result.objective:.9g} optimal, although a point with objective "
+                    f"{best.objective:.9g} is known"
+                )
                 raise FailedCheckError(text)
         return result
 
@@ -361,7 +366,10 @@ class Search:
         if self._cost_of(second) > self._cost_of(best) + self._gap_tolerance(second) + MIP_RESOLUTION / abs(
             finer.cost_scale
         ):
-            text = f"{second.solver} calls {second.objective:.9g} optimal after a point of {best.objective:.9g}"
+            text = (
+                f"{second.solver} calls {second.objective:.9g} optimal, although a point with objective "
+                f"{best.objective:.9g} is known"
+            )
             raise FailedCheckError(text, evolve(best, outcome=Outcome.FEASIBLE, bound=None))
         seconds = result.seconds + second.seconds
         # The bound may be beyond the better of the two points, by the tolerance that was just allowed.
@@ -400,7 +408,7 @@ class Search:
             FailedCheckError: The optimum is not proved. The error carries the point with the outcome "feasible".
         """
         point = evolve(result, outcome=Outcome.FEASIBLE, bound=None)
-        reason = f"{result.solver} calls a point of objective {result.objective:.9g} optimal, and gives no multipliers"
+        reason = f"{result.solver} calls a point of objective {result.objective:.9g} optimal, but gives no multipliers"
         if backend.name == PROVER:
             raise FailedCheckError(reason, point)
         try:
@@ -451,7 +459,7 @@ class Search:
             FailedCheckError: The objective improves along no ray.
         """
         if not self._has_improving_ray(backend):
-            raise FailedCheckError(f"{result.solver} calls the model unbounded, and it improves along no direction")
+            raise FailedCheckError(f"{result.solver} calls the model unbounded, but it improves along no direction")
         if not self.form.is_mip:
             return result
         feasibility = backend.solve(self._without_costs(), time_limit=self._remaining_options().time_limit)
@@ -497,7 +505,7 @@ class Search:
             check_vector(conditioned, raw.x)
         except SolverError:
             return  # The other solver has no feasible point to show, so nothing contradicts the claim.
-        text = f"{result.solver} calls the model infeasible, and {substitute.title()} finds a feasible point"
+        text = f"{result.solver} calls the model infeasible, but {substitute.title()} finds a feasible point"
         raise FailedCheckError(text)
 
     def _best_point(self, failure: str) -> Result:

@@ -169,7 +169,7 @@ class ColdSession(Session):
             # The coefficients of privacy rows are computed from their exponents, so other entries would be lost.
             if block.log_ratio is not None and has_entry[block.start : block.stop].any():
                 raise ModelError(
-                    f"privacy rows of {block.name} have two columns each: an added one must not be in them"
+                    f"privacy rows of {block.name} have two columns each: an added column must not have entries in them"
                 )
         self.form = evolve(
             form,

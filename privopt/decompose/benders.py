@@ -246,7 +246,7 @@ class _Run:
         if status == "stopped":
             self.save_checkpoint(always=True)
         if self.state.x is None:
-            raise StoppedError(f"stopped after {self.state.rounds} rounds with nothing feasible")
+            raise StoppedError(f"stopped after {self.state.rounds} rounds without a feasible point")
         return self.build_result(form, status)
 
     def run_rounds(self) -> str:

@@ -203,8 +203,8 @@ def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
     # A relation without variables was decided by Python or sympy before it came here.
     if relation in (True, False, sympy.true, sympy.false):
         raise ModelError(
-            f"{where}: the relation is always {bool(relation)}; it speaks of no variable. "
-            "Write it with Le, Ge or Eq to keep it as it is; == and != compare formulas, and state nothing"
+            f"{where}: the relation is always {bool(relation)}; it contains no variable. Write it with Le, Ge or Eq "
+            "to keep it as it is; == and != compare formulas, and state nothing"
         )
     operator = relation_operator(relation)
     if operator not in _OPERATORS.values():
@@ -213,7 +213,7 @@ def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
     # All terms move to the left side.
     terms += [negate_term(t) for t in linear_terms(relation.rhs, where)]
     if all(t.variable is None for t in terms):
-        raise ModelError(f"{where}: {relation_text(relation)} speaks of no variable")
+        raise ModelError(f"{where}: {relation_text(relation)} contains no variable")
     return terms, operator
 
 
@@ -226,7 +226,7 @@ def _read_range(relation: Range, where: str) -> tuple[list[Term], str, list[Term
     if any(t.variable is not None for t in (*lower, *upper)):
         raise ModelError(f"{where}: the sides of {relation} must have no variables")
     if all(t.variable is None for t in terms):
-        raise ModelError(f"{where}: {relation} speaks of no variable")
+        raise ModelError(f"{where}: {relation} contains no variable")
     constants = [t for t in terms if t.variable is None]
     return [*terms, *map(negate_term, lower)], ">=", [*constants, *map(negate_term, upper)]
 
@@ -278,8 +278,8 @@ def build_family(
             raise ModelError(f"{location}: {error}") from None
         if not set(restricted) <= set(indices):
             raise ModelError(
-                f"{location}: where speaks of ({', '.join(map(str, restricted))}), "
-                f"forall of ({', '.join(map(str, indices))})"
+                f"{location}: where has the indices ({', '.join(map(str, restricted))}), forall has "
+                f"({', '.join(map(str, indices))})"
             )
     replacer = FunctionReplacer(name, ((restricted, tuples),))
     row = _replace_functions(row, replacer, location, is_implied=bool(switch))

@@ -259,7 +259,7 @@ class Model:
     def _set_objective(self, expression: Expression, sense: Literal["min", "max"], replace: bool) -> None:
         """Set the objective, as :meth:`minimize` and :meth:`maximize` describe it."""
         if self._objective is not None and not replace:
-            raise ModelError(f"model {self.name}: the objective is set already; replace=True puts another in its place")
+            raise ModelError(f"model {self.name}: the objective is set already; replace=True replaces it")
         formula = as_expression(expression)
         replacer = FunctionReplacer("objective")
         terms, quadratic = quadratic_terms(replacer.replace(formula), "objective")

@@ -130,7 +130,9 @@ class Operators:
         if isinstance(other, np.ndarray):
             return self._combine_with_array(operator, other)
         if other is None or isinstance(other, str | bytes | list | tuple | dict | set):
-            raise MisuseError(f"{self} meets {other!r}; arithmetic is with numbers, params and variables")
+            raise MisuseError(
+                f"{self} cannot be combined with {other!r}; arithmetic takes numbers, params and variables"
+            )
         return with_operators(getattr(sympy.Expr, method)(as_plain(self), as_plain(other)))
 
     def _combine_with_array(self, operator: Callable[[Any, Any], Any], array: Any) -> Any:
@@ -138,7 +140,9 @@ class Operators:
         refuse_masked(array, str(self))
         if array.dtype != object:
             text = f"({self})" if isinstance(self, sympy.Add) else str(self)
-            raise ModelError(f"{self} is a scalar, and meets an array; write it with indices, as p[i] * {text}")
+            raise ModelError(
+                f"{self} is a scalar, and is combined with an array; write it with indices, as p[i] * {text}"
+            )
         result = np.empty(array.shape, dtype=object)
         for place, entry in np.ndenumerate(array):
             result[place] = operator(self, entry)
@@ -223,7 +227,7 @@ class Operators:
     def _refuse_remainder(self, other: object) -> NoReturn:
         """Raise the error for ``%``, ``//`` and ``divmod``."""
         raise MisuseError(
-            f"{self}: % and // are no linear operations; state x == n*q + r by Eq, with an integer variable q and a "
+            f"{self}: % and // are not linear operations; state x == n*q + r by Eq, with an integer variable q and a "
             "variable r from 0 to n - 1"
         )
 
@@ -232,8 +236,8 @@ class Operators:
     def _refuse_bits(self, other: object = None) -> NoReturn:
         """Raise the error for ``&``, ``|``, ``^``, ``~``, ``<<`` and ``>>``."""
         raise MisuseError(
-            f"{self}: &, |, ^, ~, << and >> are no operations of expressions; write ** for a power, 1 - h for 'not' of "
-            "a binary h, and rows such as g + h >= 1 for 'or'"
+            f"{self}: &, |, ^, ~, << and >> are not operations on expressions; write ** for a power, 1 - h for 'not' "
+            "of a binary h, and rows such as g + h >= 1 for 'or'"
         )
 
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse_bits
@@ -241,7 +245,9 @@ class Operators:
 
     def _refuse_as_number(self, *_: object) -> NoReturn:
         """Raise the error for ``float``, ``int``, ``round`` and the functions of ``math``."""
-        raise MisuseError(f"{self} is no number before a solve; its value is solution[...] of the variable afterwards")
+        raise MisuseError(
+            f"{self} is not a number before a solve; its value is solution[...] of the variable afterwards"
+        )
 
     __float__ = __int__ = __complex__ = __round__ = __trunc__ = __floor__ = __ceil__ = _refuse_as_number
 
@@ -252,7 +258,9 @@ class Operators:
         left, right = inputs[0], inputs[-1]
         if ufunc.__name__ in ("equal", "not_equal"):
             if any(isinstance(value, np.ndarray) for value in inputs):
-                raise MisuseError(f"{self} meets an array: == does not state an equation; write Eq(left, right)")
+                raise MisuseError(
+                    f"{self} is compared with an array: == does not state an equation; write Eq(left, right)"
+                )
             return left == right if ufunc.__name__ == "equal" else left != right
         methods = _UFUNC_METHODS.get(ufunc.__name__)
         if methods is None or method != "__call__" or options:
@@ -281,7 +289,7 @@ class Operators:
     def _refuse_numpy(self, name: str) -> NoReturn:
         """Raise the error for the NumPy function called ``name``."""
         advice = _NUMPY_ADVICE.get(name, "use operators, maximum, minimum, abs and total")
-        raise MisuseError(f"numpy.{name} takes numbers, and {self} is none before a solve; {advice}")
+        raise MisuseError(f"numpy.{name} takes numbers, and {self} is not one before a solve; {advice}")
 
 
 def as_number(value: Any) -> Any:
@@ -313,8 +321,8 @@ def is_vector(value: Any) -> bool:
 def refuse_array_beside(scalar: Any) -> NoReturn:
     """Raise the error for an array that is compared with a scalar."""
     raise ModelError(
-        f"{scalar} meets an array; write the array with indices, as p[i], where p is a param, or compare it with a "
-        "whole variable"
+        f"{scalar} is compared with an array; write the array with indices, as p[i], where p is a param, or compare "
+        "it with a whole variable"
     )
 
 

@@ -481,8 +481,8 @@ def solve_form(
         raise UnboundedError(f"{name} is unbounded: the objective improves without end")
     if outcome == "stopped":
         raise StoppedError(
-            f"{name}: {result.solver} stopped after {result.seconds:.1f} s with nothing feasible"
-            f"{f' ({result.message})' if result.message else ''}"
+            f"{name}: {result.solver} stopped after {result.seconds:.1f} s without a feasible "
+            f"point{f' ({result.message})' if result.message else ''}"
         )
     if result.x is None or result.objective is None:
         raise SolverError(f"{name}: {result.solver} calls it {outcome} and gives no vector")

@@ -324,7 +324,7 @@ class VectorExpression(Operators):
         raise ModelError("== does not state an equation: write Eq(left, right)")
 
     def __bool__(self) -> bool:
-        raise MisuseError(f"{self} is no condition; its values are numbers only after a solve")
+        raise MisuseError(f"{self} is not a condition; its values are numbers only after a solve")
 
     def _as_vector(self) -> VectorExpression:
         return self
@@ -396,7 +396,9 @@ class VectorExpression(Operators):
         try:
             numbers = as_doubles(values)
         except (TypeError, ValueError):
-            raise ModelError(f"{self} meets a {type(other).__name__}, and must meet numbers") from None
+            raise ModelError(
+                f"{self} is combined with a {type(other).__name__}, and must be combined with numbers"
+            ) from None
         try:
             numbers = np.broadcast_to(numbers, self.shape)
         except ValueError:

@@ -62,5 +62,5 @@ def test_log_is_copied_while_it_is_written(capsys: pytest.CaptureFixture[str]) -
 def test_refuses_a_log_that_is_no_truth_value(backend: str) -> None:
     with pytest.raises(UsageError, match="log must be True or False, got 'yes'"):
         knapsack("binary").solve(backend, log="yes")  # type: ignore[typeddict-item]
-    with pytest.raises(UsageError, match="a solve has the options"):
+    with pytest.raises(UsageError, match="a solve takes the options"):
         knapsack("binary").solve(backend, log_file="solver.log")  # type: ignore[call-arg]

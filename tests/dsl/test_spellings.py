@@ -86,10 +86,10 @@ REFUSED = {
     **dict.fromkeys(["h & h", "h | x", "~h", "x ^ 2", "(x + y) << 1", "V[i] | 1"], r"write \*\* for a power, 1 - h"),
     **dict.fromkeys(
         ["float(x)", "int(x + y)", "round(V[i], 1)", "math.exp(x)", "math.floor(x)", "complex(V)", "math.fsum([x, y])"],
-        "is no number before a solve",
+        "is not a number before a solve",
     ),
-    **dict.fromkeys(["x + 'a'", "None * x", "[1, 2] + x", "x - {}", "(x + y) / 'a'"], "arithmetic is with numbers"),
-    **dict.fromkeys(["V + 'a'", "'5' * V", "V * ['1', '2', '3']"], "must meet numbers"),
+    **dict.fromkeys(["x + 'a'", "None * x", "[1, 2] + x", "x - {}", "(x + y) / 'a'"], "arithmetic takes numbers"),
+    **dict.fromkeys(["V + 'a'", "'5' * V", "V * ['1', '2', '3']"], "must be combined with numbers"),
     **dict.fromkeys(
         ["ONES * 1j @ V", "V @ np.array(['1', '2', '3'])", "sparse.csr_array([[1j, 2, 3]]) @ V"], "must be of numbers"
     ),
@@ -104,8 +104,12 @@ REFUSED = {
         [f"M.add_block('block', [[1, 2, 3]], columns=V, upper={side})" for side in ("ONES[:1] * 1j", "'5'", "MASKED")],
         "block block: upper must be numbers",
     ),
-    **dict.fromkeys(["x + ONES", "ONES * V[i]", "ONES * (x + y)", "V[i] - ONES"], "is a scalar, and meets an array"),
-    **dict.fromkeys(["ONES <= x", "x + y >= ONES", "V[i] <= ONES"], r"meets an array; write the array with indices"),
+    **dict.fromkeys(
+        ["x + ONES", "ONES * V[i]", "ONES * (x + y)", "V[i] - ONES"], "is a scalar, and is combined with an array"
+    ),
+    **dict.fromkeys(
+        ["ONES <= x", "x + y >= ONES", "V[i] <= ONES"], r"is compared with an array; write the array with indices"
+    ),
     **dict.fromkeys(["ONES * (x + y)", "(x + y) - ONES"], r"as p\[i\] \* \(x \+ y\)"),
     **dict.fromkeys(["ONES == V", "V != ONES", "x == ONES", "V + 1 == ONES[0]"], r"write Eq\(left, right\)"),
     **dict.fromkeys(
@@ -138,7 +142,7 @@ REFUSED = {
         ],
         r"cannot be copied or pickled, .* pickle the arrays of Model.compile\(\)",
     ),
-    "1 if V + W else 2": "is no condition",
+    "1 if V + W else 2": "is not a condition",
     "M.require('r', x == 1)": "Write it with Le, Ge or Eq",
     "M.require('r', x + y < 1)": "strict relations and != cannot be rows",
     **dict.fromkeys(
