@@ -68,7 +68,7 @@ class Array:
         # Only version 1.0 is accepted, whose header states its length in two bytes. NumPy writes later versions only
         # for longer headers and special types.
         size = 10 + int.from_bytes(raw[8:10], "little")
-        need(raw[:8] == b"\x93NUMPY\1\0" and size <= len(raw), f"{name}: no .npy file", 2)
+        need(raw[:8] == b"\x93NUMPY\1\0" and size <= len(raw), f"{name}: not a .npy file", 2)
         # literal_eval, because the header is a Python literal. It runs no code. ``descr`` is the type of the values:
         # byte order, a letter and the size of a value, such as "<u8".
         header = ast.literal_eval(raw[10:size].decode("latin-1"))
@@ -83,7 +83,7 @@ class Array:
         body = raw[size:]
         self.flat: Sequence[Any] = _decode_texts(body, unit) if is_text else _unpack_numbers(body, descr, unit)
         has_right_length = math.prod(self.shape) == len(self.flat)
-        need(has_right_length, f"{name}: not as long as its header says", 2)
+        need(has_right_length, f"{name}: its length is not that in its header", 2)
         # A matrix that is stored column by column is put in the order of rows. Vectors have the same order in both.
         if is_fortran and len(self.shape) == 2:
             rows = self.shape[0]
@@ -134,7 +134,7 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
     except RefusedError:
         raise
     except Exception:  # zipfile, ast and struct raise many types of errors for damaged bytes
-        raise RefusedError(f"{path.name}: no archive of whole arrays, as np.savez writes", 2) from None
+        raise RefusedError(f"{path.name}: not an archive of complete arrays, as np.savez writes it", 2) from None
     contents = " ".join(sorted(f"{name}:{array.kind}:{len(array.shape)}" for name, array in arrays_by_name.items()))
     parts = wanted.split() + [part for part in maybe.split() if part.split(":")[0] in arrays_by_name]
     # Both sides are sorted, so that the order of the members in the archive does not matter.
@@ -196,14 +196,14 @@ def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
             name, extra = struct.unpack("<HH", file.read(4))
             is_plain = info.orig_filename == info.filename and not info.flag_bits and not info.comment
             is_in_place = is_plain and info.header_offset == offset
-            need(is_in_place, f"{path.name}: {info.filename!r}: odd, or not behind the one before", 2)
+            need(is_in_place, f"{path.name}: {info.filename!r}: malformed, or not directly after the one before", 2)
             offset += 30 + name + extra + info.compress_size
             directory += 46 + name + len(info.extra)
         file.seek(offset + directory + (76 if offset >= 2**31 else 0))
         counts = len(members), len(members), directory, min(offset, 2**32 - 1)
         # The required end record: one disk, the number of members twice, size and offset of the directory, no comment.
         end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, *counts, 0)
-        need(file.read() == end, f"{path.name}: more than members, or another end", 2)
+        need(file.read() == end, f"{path.name}: expected its members and the end of the archive, and nothing else", 2)
 
 
 def read_texts(path: Path, name: str) -> list[str]:
@@ -217,5 +217,5 @@ def read_texts(path: Path, name: str) -> list[str]:
         is_acceptable = len(matches) == 1 and matches[0].file_size <= path.stat().st_size
         need(is_acceptable, f"{path.name}: {name}: missing, twice, or too large", 2)
         array = Array(archive.open(matches[0]).read(), f"{path.name}: {name}")
-    need(array.kind == "U" and len(array.shape) == 1, f"{path.name}: {name}: no texts", 2)
+    need(array.kind == "U" and len(array.shape) == 1, f"{path.name}: {name}: not a list of texts", 2)
     return [*array.flat]

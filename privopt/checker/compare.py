@@ -64,7 +64,11 @@ def compare(
     for part, expected in expected_parts.items():
         unmatched_keys = result[part].keys() ^ expected.keys()
         # If keys are only missing, a claim fails (code 1). A key that is unknown here cannot be checked (code 2).
-        need(not unmatched_keys, f"{part}: {sorted(unmatched_keys)}", 1 if unmatched_keys <= expected.keys() else 2)
+        need(
+            not unmatched_keys,
+            f"{part}: missing or unknown keys {sorted(unmatched_keys)}",
+            1 if unmatched_keys <= expected.keys() else 2,
+        )
         for key, expected_value in expected.items():
             _compare_figure(f"{part}.{key}", result[part][key], expected_value, loose=part in close)
     # A bound that covers only the chosen outputs says nothing about others, so it does not show optimality.
@@ -72,7 +76,7 @@ def compare(
     status = "optimal" if meets_gap else "feasible"
     # True and False are integers in Python, and could pass as gaps.
     is_consistent = status == result["status"] and type(requested_gap) is not bool and 0 < requested_gap < 1
-    need(is_consistent, f"status {status!r}, gap {requested_gap!r}")
+    need(is_consistent, f"status: {result['status']!r} is claimed, {status!r} found (asked.gap is {requested_gap!r})")
     return f"{promise['scope']}, epsilon {promise['epsilon_text']} {promise['unit']}; {status}"
 
 

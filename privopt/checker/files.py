@@ -37,8 +37,8 @@ def check_sums(folder: Path) -> list[str]:
     Raises:
         RefusedError: A file is missing, is not listed or differs, or a name contains line ends or backslashes.
     """
-    need(folder.is_dir(), f"{folder}: no folder", 2)
-    need((folder / "SHA256SUMS").exists(), f"{folder}: no SHA256SUMS: nothing that privopt wrote", 2)
+    need(folder.is_dir(), f"{folder}: not a folder", 2)
+    need((folder / "SHA256SUMS").exists(), f"{folder}: no SHA256SUMS, so not a folder that privopt wrote", 2)
     names: list[str] = []
     for path in folder.rglob("*"):
         # lstat does not follow links. They are refused, because a link could point out of the folder, or to a device.
@@ -47,7 +47,7 @@ def check_sums(folder: Path) -> list[str]:
         is_filled_folder = is_folder and any(path.iterdir())
         need(is_file or is_filled_folder, f"{name!r}: expected a regular file")
         is_unambiguous = not {*name} & {"\\", "\n", "\r"}
-        need(is_unambiguous, f"{name!r}: a name that sums can list in two ways", 2)
+        need(is_unambiguous, f"{name!r}: a name that SHA256SUMS can list in two ways", 2)
         if is_file:
             names.append(name)
     listed = sorted({name for name in names if not name.startswith("private/")} - UNLISTED)
@@ -191,7 +191,7 @@ class Problem:
         text = io.StringIO(self.read(file).decode("utf-8-sig"), newline="\n")
         header, *rows = [list(map(_strip_blanks, line)) for line in csv.reader(text, strict=True)]
         is_table = rows and header and {*map(len, rows)} == {len(header)}
-        need(is_table, f"problem/{file}: expected rows like its header", 2)
+        need(is_table, f"problem/{file}: expected at least one row, and rows as long as the header", 2)
         names = [n if header.count(n) == 1 else (n, k) for k, n in enumerate(header)]
         return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 

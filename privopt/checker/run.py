@@ -75,7 +75,7 @@ def check(
             write_line(f"holds: {claim}: {holds()}")
         # Parts record the files that they read, so this test comes after all claims.
         unused_files = [n for n in names if n.startswith("problem/") and n not in problem.used]
-        need(not unused_files, f"{unused_files}: of no use")
+        need(not unused_files, f"{unused_files}: files that no claim uses")
     except RefusedError as refused:
         verdict = "does not hold" if refused.code == 1 else "cannot be checked"
         write_line(f"{verdict}: {claim}: {refused}")
@@ -116,7 +116,7 @@ def _read_result(file: Path) -> dict[str, Any]:
 
     def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Build the dictionary of a JSON object from its names and values, and refuse a repeated name."""
-        need(len(dict(pairs)) == len(pairs), "a name twice", 2)
+        need(len(dict(pairs)) == len(pairs), "result.json: a name twice in one object", 2)
         return dict(pairs)
 
     def parse_finite(text: str) -> float:

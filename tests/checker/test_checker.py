@@ -84,7 +84,7 @@ def test_one_file_runs_in_an_empty_folder(example, tmp_path):
     (folder / "report.html").unlink(missing_ok=True)
     (folder / "problem" / "words.txt").write_text("x\n")
     assert run(folder, copied_file)[0] == 1
-    assert run(tmp_path / "none", copied_file) == (2, f"cannot be checked: files: {tmp_path / 'none'}: no folder\n")
+    assert run(tmp_path / "none", copied_file) == (2, f"cannot be checked: files: {tmp_path / 'none'}: not a folder\n")
     completed = subprocess.run([sys.executable, "-I", copied_file], capture_output=True, text=True, check=False)
     assert (completed.returncode, completed.stdout, completed.stderr[:6]) == (2, "", "usage:")
 

@@ -75,7 +75,7 @@ def test_disconnected_roads_need_a_limit(tmp_path, road, keywords):
     assert keywords in line
 
 
-@pytest.mark.parametrize(("outputs", "keywords"), [(None, "missing, twice, or"), (np.zeros(2), "no texts")])
+@pytest.mark.parametrize(("outputs", "keywords"), [(None, "missing, twice, or"), (np.zeros(2), "not a list of texts")])
 def test_chosen_outputs_are_texts(tmp_path, outputs, keywords):
     text = "[records]\ngrid = { rows = 2, cols = 2, cell_km = 1.0 }\n[outputs]\nchoose = 2\n[distance]\n"
     text += 'kind = "euclidean"\n[privacy]\nepsilon = 1.0\n[utility]\nkind = "distance"\n'
@@ -108,7 +108,7 @@ def test_does_not_unpack_beyond_the_stated_size(tmp_path):
         struct.pack_into("<I", raw, offset + 6, zlib.crc32(contents))
         struct.pack_into("<I", raw, offset + 14, len(contents))
     (tmp_path / "a.npz").write_bytes(raw)
-    with pytest.raises(checker.RefusedError, match="of whole arrays"):
+    with pytest.raises(checker.RefusedError, match="of complete arrays"):
         checker.read_npz(tmp_path / "a.npz", "x:f8:1", 1 << 20)
     with pytest.raises(InputError, match="CRC"):
         archive.read_npz(tmp_path / "a.npz", "x", largest=1 << 20)

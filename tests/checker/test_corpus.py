@@ -20,14 +20,14 @@ LEAST = 60
 """Forgeries of each folder, at least: more than 300 in all."""
 
 ELSEWHERE = {
-    "no folder",
+    "{folder}: not a folder",
     "chooses no outputs",
     "neither one of them",
     "of the records, in their order",
     "connect all records",
     "no road begins or ends",
     "missing, twice, or too large",
-    "no texts",
+    "not a list of texts",
     "len(points) == 1",
     "must be module:Part",
     "not is_own",
