@@ -31,17 +31,21 @@ from privopt.ledger.rotation import Rotation
     "--window",
     metavar="HOURS",
     callback=utf8,
-    help="With --set: the limit is of each window of that length, and nothing limits what they add up to. Alone: what "
-    "was spent in the last HOURS.",
+    help=(
+        "With --set: the limit is for each window of that length; their sum is not limited. Alone: show what was "
+        "spent in the last HOURS."
+    ),
 )
 @click.option(
     "--per",
     type=click.Choice(["day", "week", "month"]),
-    help="With --set: the limit is of each calendar period in which a row's own time lies (apply --time); periods add "
-    "up without limit. To be chosen before the first charge.",
+    help=(
+        "With --set: the limit is for each calendar period, by the rows' own times (apply --time); periods add up "
+        "without limit. Must be set before the first charge."
+    ),
 )
 @click.option("--zone", metavar="AREA/CITY", callback=utf8, help="With --per: its time zone; default: UTC.")
-@click.option("--unit", type=click.Choice(UNITS), help="With --set: of what the limit is, where notions differ.")
+@click.option("--unit", type=click.Choice(UNITS), help="With --set: what the limit counts, if notions differ.")
 @click.option("--delta", metavar="D", callback=utf8, help="Convert all accounts to one epsilon at this delta.")
 @click.option("--forget", metavar="ID", callback=utf8, help="Remove a subject's kept reports (apply --sticky).")
 @click.option(
@@ -66,9 +70,9 @@ from privopt.ledger.rotation import Rotation
 @click.option(
     "--rotate",
     is_flag=True,
-    help="Close a period: archive the file beside the ledger, and begin a new one with the accounts that still count.",
+    help="Close a period: archive the file next to the ledger, and begin a new one with the accounts that still count.",
 )
-@click.option("--history", is_flag=True, help="Check archived periods too, and what each left to the next.")
+@click.option("--history", is_flag=True, help="Check archived periods too, and what each carried over to the next.")
 @click.option("--head", metavar="N:HASH", callback=utf8, help="An earlier head: code 1 if it is missing now.")
 @click.option("--json", "as_json", is_flag=True, help="Amounts as exact text, on standard output.")
 @handle_errors
@@ -128,7 +132,10 @@ def budget(
                 complain(f"{ledger}: head {head} is of a closed period, {archive.name}, which this ledger continues")
             if history:
                 count = book.check_history(progress=progress)
-                complain(f"{ledger}: {number_of(count, 'archived period')}: all entries hold, and what they left")
+                complain(
+                    f"{ledger}: {number_of(count, 'archived period')}: all entries are intact, and so is what they "
+                    "carried over"
+                )
             if rotate:
                 _say_rotation(book, book.rotate(progress=progress), as_json=as_json)
                 return

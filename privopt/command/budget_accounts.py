@@ -25,8 +25,8 @@ MAX_AMOUNT_DIGITS: Final = 40
 """The largest number of digits that an amount can have before its decimal point, and after it (``cost.amount_of``)."""
 
 SPENT_AT_DELTA: Final = (
-    "an epsilon at a delta always holds for limits; for what was spent, only if amounts were fixed beforehand, not "
-    "chosen from results"
+    "an epsilon at a delta always holds for a limit; for what was spent, it holds only if amounts were fixed "
+    "beforehand and not chosen from results"
 )
 """A caution printed with conversions at a delta: sums over amounts that were chosen from earlier results need not hold.
 """
@@ -90,11 +90,11 @@ def show_accounts(
     Raises:
         UsageError: ``delta`` is given, but some charges are under a notion whose amounts cannot be converted.
     """
-    checked = "every entry holds"
+    checked = "every entry is intact"
     if book.checked_from != 1:
         checked = (
-            f"the accounts and limits of the last check, and all entries since then, hold (privopt budget {book.path} "
-            "checks every entry)"
+            "the accounts and limits of the last check, and all entries since then, are intact (privopt budget "
+            f"{book.path} checks every entry)"
         )
     complain(
         f"{book.path}: {checked}; head {book.head}: keep a copy elsewhere, to see "

@@ -249,21 +249,23 @@ def describe(mechanism: str, as_json: bool) -> None:
     "--ledger",
     type=PATH,
     metavar="FILE",
-    help="Charge epsilon before noise is drawn; made where there is none.",
+    help="Charge epsilon before noise is drawn; created if missing.",
 )
 @click.option(
     "--subject",
     metavar="ID",
     callback=utf8,
-    help="With --ledger: whom; default: the one secret file's name, if the ledger knows no other subject.",
+    help="With --ledger: the subject; default: the one secret file's name, if the ledger knows no other subject.",
 )
 @HASH_SUBJECTS
-@click.option("--json", "as_json", is_flag=True, help="result.json also on standard output, nothing else there.")
+@click.option("--json", "as_json", is_flag=True, help="Also print result.json on standard output, and nothing else.")
 @QUIET
-@click.option("--copy-to", type=PATH, metavar="FOLDER", help="Clean copies of what is let out (photos kept).")
+@click.option(
+    "--copy-to", type=PATH, metavar="FOLDER", help="Folder for clean copies of what is released (photos kept)."
+)
 @click.option("--force", is_flag=True, help="Replace DIR.")
 @click.option("--allow-unsafe", is_flag=True, help="Accept a method without a guarantee.")
-@click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR.partial/.")
+@click.option("--resume", is_flag=True, help="Continue from the checkpoint in DIR.partial/.")
 @click.option("--sign", "signer", type=PATH, metavar="KEY", help="Also sign DIR, as privopt sign does.")
 @handle_errors
 def solve(
@@ -316,9 +318,9 @@ def solve(
 @JOBS
 @click.option("--json", "as_json", is_flag=True, help="Verdict, complaints and certificate on standard output.")
 @QUIET
-@click.option("--require", type=click.Choice(["proved"]), help="End with 6 where part rests on its maker's word.")
-@click.option("--kernel", is_flag=True, help="Also by the program that a proof was extracted to (make formal).")
-@click.option("--signed-by", "signers", type=PATH, metavar="FILE", help="Also who of these signed it.")
+@click.option("--require", type=click.Choice(["proved"]), help="End with code 6 if part rests on the publisher's word.")
+@click.option("--kernel", is_flag=True, help="Also check with the program extracted from a proof (make formal).")
+@click.option("--signed-by", "signers", type=PATH, metavar="FILE", help="Also name which of these signers signed it.")
 @handle_errors
 def verify(
     folder: Path,
@@ -409,7 +411,7 @@ def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet
 @cli.command()
 @click.argument("mechanism", type=MECHANISM)
 @click.option("--method", type=METHOD, metavar="NAME", help="One method; default: every one that has a guarantee.")
-@click.option("--only", multiple=True, metavar="CHECK", help="One check alone; may be given again for more.")
+@click.option("--only", multiple=True, metavar="CHECK", help="Only this check; may be repeated.")
 @click.option(
     "--effort",
     type=click.Choice(["quick", "ci", "full"]),
@@ -439,7 +441,7 @@ def check(
 
     if not only:
         for line in registry().describe_absences():
-            complain(f"checks of other distributions are not tried; {line}")
+            complain(f"checks of other distributions are not run; {line}")
     with progress_display(quiet=False) as progress:
         results = run(
             mechanism,

@@ -54,14 +54,17 @@ NO_PRIVACY: Final = 6  # the claims hold, but give no privacy or have less evide
 PATH: Final = click.Path(path_type=Path)
 SEED: Final = click.IntRange(0, 2**63 - 1)
 JOBS: Final = click.option(
-    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Processes and threads; default: 1, a thread a processor."
+    "--jobs",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Processes and threads; default: 1 process, a thread per processor.",
 )
 HASH_SUBJECTS: Final = click.option(
     "--hash-subjects",
     "key",
     type=PATH,
     metavar="KEYFILE",
-    help="With --ledger: it names subjects by a hash under this key, made where there is none.",
+    help="With --ledger: it names subjects by a hash under this key, created if missing.",
 )
 SOLVER: Final = click.option(
     "--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one."
@@ -75,7 +78,7 @@ def _keep_quiet(context: click.Context, parameter: click.Parameter, value: bool)
 
 
 QUIET: Final = click.option(
-    "--quiet", is_flag=True, callback=_keep_quiet, help="Print nothing on success; errors still come."
+    "--quiet", is_flag=True, callback=_keep_quiet, help="Print nothing on success; errors are still printed."
 )
 
 
@@ -106,7 +109,7 @@ GAP: Final = click.option(
     type=float,
     callback=check_fraction,
     metavar="RELATIVE",
-    help="Relative gap asked for; default: the method's own, 1e-6 for most. 0.01 does for a first look.",
+    help="Relative gap to reach; default: the method's own, 1e-6 for most. 0.01 is enough for a first look.",
 )
 TIME_LIMIT: Final = click.option(
     "--time-limit",
@@ -157,7 +160,7 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
                 complain(advice)
                 sys.exit(BAD_USAGE)
             complain(traceback.format_exc().rstrip())
-            complain("a fault of privopt or of a plugin, not of your input: please report the lines above")
+            complain("an error in privopt or in a plugin, not in your input: please report the lines above")
             sys.exit(STOPPED_EMPTY)
         sys.exit(code or DONE)
 

@@ -42,7 +42,9 @@ class SecretCommand(click.Command):
         except click.NoSuchOption as error:
             if error.possibilities:  # similar to the name of an option, so it is a misspelling and not the secret
                 raise
-            raise click.UsageError("No such option: it is not repeated here, for it may be the secret.", ctx) from None
+            raise click.UsageError(
+                "No such option: it is not repeated here, because it may be the secret.", ctx
+            ) from None
         except click.BadParameter as error:
             if error.param is None or error.param.callback is not None:  # callbacks quote nothing
                 raise

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     "--at",
     metavar="LAT,LON",
     callback=pair,
-    help="The secret: a position; its nearest record, or that very point where the release holds everywhere.",
+    help="The secret: a position; its nearest record, or that very point if the release holds everywhere.",
 )
 @click.option("--xy", metavar="X,Y", callback=pair, help="The same in km.")
 @click.option("-n", "count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Draws.")
@@ -48,8 +48,10 @@ if TYPE_CHECKING:
     "--ledger",
     type=PATH,
     metavar="FILE",
-    help="Charge each draw before it is drawn, whatever the secret; as many are drawn as the limit allows. Made where "
-    "there is none.",
+    help=(
+        "Charge each draw before it is drawn, whatever the secret; as many are drawn as the limit allows. Created if "
+        "missing."
+    ),
 )
 @click.option("--subject", metavar="ID", callback=utf8, help="With --ledger: whom the draws are about.")
 @HASH_SUBJECTS

@@ -381,14 +381,14 @@ def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tup
         problem_folder: The release's copy of the problem.
     """
     if solved.is_private:
-        return "private", "all of it is its owner's own: publish no file of this folder"
+        return "private", "all of it is private to its owner: publish no file of this folder"
     # The problem's public files lie in DIR too; the user should notice which of them are published.
     names = sorted(path.name for path in problem_folder.rglob("*") if path.is_file())
     shared = [name for name in names if name not in solved.secret_names]
     omission_note = f" and {len(shared) - MOST_NAMED_FILES} more" if len(shared) > MOST_NAMED_FILES else ""
     # Naming the secret file itself would read as if it were published.
     secret_count = len(names) - len(shared)
-    noisy_note = f", and what the noise made of {number_of(secret_count, 'secret file')}" if secret_count else ""
+    noisy_note = f", and noisy results from {number_of(secret_count, 'secret file')}" if secret_count else ""
     return "published", f"with the release: {', '.join(shared[:MOST_NAMED_FILES])}{omission_note}{noisy_note}"
 
 

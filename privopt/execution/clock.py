@@ -48,8 +48,8 @@ SLICE_SECONDS: Final = 0.1
 """The duration in seconds that :func:`slices` aims for, and so roughly the delay with which compiled work notices its
 deadline."""
 
-UNWRITTEN: Final = "the time limit came before a release was found; nothing written"
-"""The message of the error raised at a scope's deadline if the work does not say what is unfinished."""
+UNWRITTEN: Final = "the time limit was reached before a release was found; nothing written"
+"""The message of the error at a scope's deadline if the work does not say what is unfinished."""
 
 
 class OutOfTime(StoppedError):  # noqa: N818 (not an error to users: its own scope swallows it)
@@ -61,7 +61,7 @@ class OutOfTime(StoppedError):  # noqa: N818 (not an error to users: its own sco
 
     def __init__(self, clock: Clock, unfinished: str = "") -> None:
         """Create the error for a scope that has ended; ``unfinished`` says in the message what is unfinished."""
-        super().__init__(f"the time limit came before {unfinished}" if unfinished else UNWRITTEN)
+        super().__init__(f"the time limit was reached before {unfinished}" if unfinished else UNWRITTEN)
         self.clock = clock
 
 
@@ -413,7 +413,7 @@ class Ticket:
         with limit(self.seconds_left):
             return function(*arguments)
         # Reached only if limit swallowed the end of its own scope.
-        raise StoppedError(f"the time limit came before {getattr(function, '__qualname__', 'a task')} was done")
+        raise StoppedError(f"the time limit was reached before {getattr(function, '__qualname__', 'a task')} was done")
 
 
 _SIGNAL_RECEIVED: Final = threading.Event()

@@ -193,7 +193,7 @@ def _listen_to_numba() -> None:
             _compilation_count += 1
             # Each listener is called once: a program has many functions, and one sentence is enough.
             while _listeners:
-                _listeners.pop()("compiling for this machine; later runs find it done")
+                _listeners.pop()("compiling for this machine; later runs reuse the result")
 
         def on_end(self, happened: event.Event) -> None:
             """Do nothing; numba requires the method."""

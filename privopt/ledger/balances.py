@@ -114,7 +114,7 @@ class LedgerTransaction:
         # A missing previous entry gives another hash than the stored one, so it is noticed too.
         previous_hash = previous_row[0] if previous_row else BEGINNING
         if not entry.follows(previous_hash, key, self.terms_at(entry.terms)):
-            raise DoesNotHoldError(f"{self.path}: entry {entry.number}: changed: its hash is another")
+            raise DoesNotHoldError(f"{self.path}: entry {entry.number}: changed: its hash does not match")
         return entry
 
     def _read_texts(self, query: str, number: int | None) -> tuple[str, ...] | None:
@@ -438,7 +438,7 @@ class LedgerTransaction:
             # If the account is gone, its key has None in place of texts, and the hash computed with it is another.
             key, terms = AccountKey(*texts[:key_width]), Terms(*texts[key_width:])
             if entry.account is None or not entry.follows(previous_hash, key, terms):
-                raise DoesNotHoldError(f"{self.path}: entry {entry.number}: changed: its hash is another")
+                raise DoesNotHoldError(f"{self.path}: entry {entry.number}: changed: its hash does not match")
             charges.setdefault(key, []).append((entry.time, sum_of(terms.amount)[0]))
         return charges
 

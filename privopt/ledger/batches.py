@@ -389,7 +389,7 @@ class Batch:
             return False
         has_key = (self.folder / _KEY).exists()
         if not has_key and not record:
-            raise UsageError(f"batch {cut(self.name)} must be one of {self.ledger}, got a name that none has")
+            raise UsageError(f"batch {cut(self.name)} must be one of {self.ledger}, got an unknown name")
         self._close_batch({**record, "state": "forgotten"})
         return has_key
 

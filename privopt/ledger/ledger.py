@@ -169,7 +169,7 @@ class Ledger(LogFile):
         account = self.account(subject, period=period, unit=cost.account)
         request, within = f"{cost.account} {sum_text(cost.amount)}", f" in {account.period}" if account.period else ""
         remaining = account.left_text
-        actual = "no budget" if remaining is None else f"asked for {request} where {remaining} is left{within}"
+        actual = "no budget" if remaining is None else f"asked for {request}, but {remaining} is left{within}"
         return BudgetSpentError(
             f"{self.path}: subject {self.label_of(subject)}: budget spent: {actual}; nothing was charged"
         )

@@ -111,7 +111,7 @@ def key_at(path: Path, *, make: bool) -> bytes:
     # Whoever has the key can hash a list of names, and find each subject's account.
     mode = path.stat().st_mode & 0o777
     if mode & 0o077:
-        raise UsageError(f"{path} must have mode 0600, got {mode:04o}: who reads the key can name every subject")
+        raise UsageError(f"{path} must have mode 0600, got {mode:04o}: anyone who reads the key can name every subject")
     try:
         key = bytes.fromhex(text)
     except ValueError:

@@ -10,7 +10,7 @@ def test_secret_files_are_counted_and_not_named(tmp_path):
         (tmp_path / name).write_text("")
     outcome = SimpleNamespace(is_private=False, secret_names=("sites.csv",))
     row = _describe_published_files(outcome, tmp_path)
-    assert row == ("published", "with the release: p.toml, and what the noise made of 1 secret file")
+    assert row == ("published", "with the release: p.toml, and noisy results from 1 secret file")
     open_outcome = SimpleNamespace(is_private=False, secret_names=())
     assert _describe_published_files(open_outcome, tmp_path)[1] == "with the release: p.toml, sites.csv"
     assert "p.toml" not in "".join(_describe_published_files(SimpleNamespace(is_private=True), tmp_path))

@@ -44,7 +44,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("python", "bash", "toml", "text", "javascript", "html")
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\S*)(?P<rest>.*)$")
 COMMAND = re.compile(r"^\s*(\$ |privopt |python |make |uv )", re.MULTILINE)
-COMPILING = "compiling for this machine; later runs find it done\n"
+COMPILING = "compiling for this machine; later runs reuse the result\n"
 ECHO = '; echo "exit code $?"'
 PROGRESS = re.compile(r"^ *\d+\.\d s  .*\n", re.MULTILINE)
 """What a slow machine shows while it works."""

@@ -310,10 +310,10 @@ def test_newest_entry_with_a_hash_computed_anew_is_refused(original, tmp_path):
 
 
 def test_words_say_what_was_checked(checked):
-    assert "every entry holds" in privopt("budget", checked).stderr
+    assert "every entry is intact" in privopt("budget", checked).stderr
     quick = privopt("budget", checked, "--subject", "s1").stderr
-    assert "every entry holds" not in quick
-    assert "and all entries since then, hold" in quick
+    assert "every entry is intact" not in quick
+    assert "and all entries since then, are intact" in quick
     change(checked, "UPDATE entries SET total = '9' WHERE number = 6")
     assert privopt("budget", checked, "--subject", "s1").exit_code == 0
     # This reads all charges, so all are checked.

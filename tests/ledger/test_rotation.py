@@ -159,7 +159,7 @@ def test_closed_periods_refuse_charges(tmp_path):
         ledger.charge("anna", cost(), period="2026-04")
         rotation = ledger.rotate()
         assert rotation.closed == {EPSILON: "2026-04"}
-        with pytest.raises(BudgetSpentError, match="where 0 is left"):
+        with pytest.raises(BudgetSpentError, match="but 0 is left"):
             ledger.charge("anna", cost(), period="2026-03")
         # The period before the current one stays open, for rows that come late.
         ledger.charge("anna", cost(), period="2026-04")
