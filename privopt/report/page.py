@@ -322,7 +322,7 @@ def _describe_origin(result: Result) -> dict[str, Any]:
         "solver": ", ".join(f"{format_text(name)}: {format_text(value)}" for name, value in solver.items()),
         "made with": made_with,
         "problem": f"{format_text(result.problem.file)}, SHA-256 {format_text(result.problem.sha256)}",
-        "seed": "none: noise, where there is any, from the operating system" if result.seed is None else result.seed,
+        "seed": "none: noise, if there is any, is from the operating system" if result.seed is None else result.seed,
         "seconds": f"{seconds} (repair and verify run within solve too)",
     }
 

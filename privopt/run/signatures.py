@@ -101,7 +101,7 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
             signer = f"{key}, a key for any name like {name}" if set("*?!") & set(name) else f"{name} ({key})"
             return evolve(verdict, signed_by=signer)
     return _reject_signature(
-        verdict, f"{SIGNATURE}: no signature by whom {allowed} allows ({complaint or 'no such signer'})"
+        verdict, f"{SIGNATURE}: no signature by anyone whom {allowed} allows ({complaint or 'no such signer'})"
     )
 
 

@@ -66,8 +66,8 @@ __all__ = [
 
 
 Word = Literal["proved", "declared", "none"]
-"""A verdict on a guarantee: "proved" from the files, "declared" (relies on the maker's word that noise was drawn), or
-"none" (there is no guarantee)."""
+"""A verdict on a guarantee: "proved" from the files, "declared" (relies on the publisher's word that noise was drawn),
+or "none" (there is no guarantee)."""
 
 CACHE: Final = "PRIVOPT_CACHE"
 """The environment variable that can name a cache folder to use in place of the default."""
@@ -165,11 +165,11 @@ class Verdict:
         if self.verdict is None or certificate is None:
             return "does not hold"
         if certificate.holds is None:
-            return "no privacy guarantee; sums hold"
+            return "no privacy guarantee; checksums match"
         figures = f"{certificate.kind}: {certificate.in_words}; {certificate.arithmetic}"
         if self.seeded:
             return f"{SEEDED} ({figures})"
-        trust_note = f"; its maker's word: {certificate.rests_on}" if certificate.rests_on else ""
+        trust_note = f"; the publisher's word: {certificate.rests_on}" if certificate.rests_on else ""
         return f"holds ({figures}{trust_note})"
 
     def to_json(self) -> dict[str, Any]:
@@ -296,7 +296,7 @@ def verify(folder: Path, *, jobs: int | None = None, progress: Progress | None =
             progress(phase, 0, None, None)
 
     # First the checksums, since a changed file makes every later complaint misleading.
-    report("sums of the files")
+    report("checksums of the files")
     complaints = check_sums(folder)
     if not complaints:
         stated = read_document(folder)
@@ -429,14 +429,14 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
     if measurement.value_error is not None:
         complaints.append(f"objective: cannot be evaluated ({_describe_error(measurement.value_error)})")
     elif measurement.value_unit != unit:
-        missing = f"missing, where {value!r} is known to {measurement.value_unit!r}"
+        missing = f"missing, although {value!r} is known to {measurement.value_unit!r}"
         complaints.append(f"{RESULT}: details.{VALUE_UNIT}: {missing}")
     # If the loss could not be recomputed, the stated one stands in, so that the other fields can be compared.
     value = stated.value if value is None else value
     if lp is not None and not solves_program(opened.mechanism):
-        complaints.append(f"{RESULT}: details.{LP}: claims a program, but {result.mechanism} solves none besides")
+        complaints.append(f"{RESULT}: details.{LP}: claims a program, but {result.mechanism} solves none")
     facts: Mapping[str, Any] = {}
-    with _collect_errors(complaints, f"{RESULT}: details.{TOLD}: not as {result.method} tells"):
+    with _collect_errors(complaints, f"{RESULT}: details.{TOLD}: not as {result.method} reports it"):
         facts = details_of(opened.mechanism, problem, release, result.method, result.details.told)
     recomputed = evolve(
         result,
@@ -492,9 +492,9 @@ def _check_bound(opened: OpenedFolder, *, other_claims_hold: bool) -> list[str]:
     if proved is None:
         lines.append(f"{where}: {bound!r}, which nothing in the folder proves")
     elif isinstance(opened.mechanism, StatesProof) and opened.mechanism.bound_is_proof and proved != bound:
-        lines.append(f"{where}: {bound!r}, where {proved!r} is proved")
+        lines.append(f"{where}: {bound!r}, but {proved!r} is proved")
     elif (proved > bound) if maximise else (proved < bound):
-        lines.append(f"{where}: {bound!r}, where no more than {proved!r} is proved")
+        lines.append(f"{where}: {bound!r}, but no more than {proved!r} is proved")
     return lines
 
 

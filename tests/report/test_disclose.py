@@ -358,7 +358,7 @@ def test_papers_read_the_ledger(solved_folders, rider_ledger, tmp_path, form):
     assert "budget" not in completed.stderr.partition("open: ")[2].split(";")[0]
     paper = (tmp_path / "paper").read_text()
     for sentence in (
-        "Its ledger says of epsilon: each subject may spend 8",
+        "Its ledger says about epsilon: each subject may spend 8",
         "It counts 4 charges in epsilon, of 2 subjects; the most that one of them has spent is 2",
         "Its ledger has 3 charges for reports of this release.",
     ):

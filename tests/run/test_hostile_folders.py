@@ -106,7 +106,7 @@ def test_names_are_escaped_like_sha256sum(tmp_path):
         ("[" * 100_000, "nested too deeply"),
         ('{"a": "\\ud800"}', "invalid characters"),
         ('{"a": NaN}', "NaN"),
-        ('{"a": 1e999999999}', "no double holds"),
+        ('{"a": 1e999999999}', "no double can hold"),
         ("{" + "9" * 10, "not JSON"),
         ('{"a": ' + "9" * 5000 + "}", "too many digits"),
         ("\xff", "not JSON"),

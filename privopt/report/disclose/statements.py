@@ -93,7 +93,7 @@ def statements(
     """
     verdict = opened.verdict
     if verdict is None:
-        raise ModelError("a release must be verified before anything is said of it")
+        raise ModelError("a release must be verified before anything is said about it")
     # The evidence (claim) of a sentence follows from its key and the verdict alone, whatever its text says.
     recorded = [] if ledger is None else list(_state_ledger(opened, ledger))
     keyed_values = [*_state_release(opened, verdict), *_state_attacks(opened, audit), *recorded, *_state_limits(opened)]
