@@ -142,7 +142,7 @@ class MechanismSpec:
         """Check that there is a method, and that no two methods have the same name."""
         names = [method.name for method in value]
         if not names or len(set(names)) != len(names):
-            raise ValueError(f"{self.name}: methods must be one or more, with different names, not {names}")
+            raise ValueError(f"{self.name}: needs at least one method, all with different names, not {names}")
 
     @property
     def default(self) -> MethodSpec:

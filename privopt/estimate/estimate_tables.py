@@ -114,8 +114,8 @@ def _list_notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chos
         lines.append(f"{number_of(repeated, 'report')} omitted: their subjects had one already, and several show less")
     if several:
         lines.append(
-            "reports to several releases are taken for different people's; where one person sent several, intervals "
-            "are too narrow unless a column says who sent each (subject)"
+            "reports to several releases are taken for different people's; if one person sent several, intervals are "
+            "too narrow unless a column says who sent each (subject)"
         )
     if estimate.resolution:
         # Smooth shares are mixtures of bumps (smooth distributions around centres) as wide as the resolution.
@@ -178,7 +178,7 @@ def write_estimate(
     channel = channel_of(opened)
     members_by_group = None if groups is None else read_groups(groups, channel.inputs)
     if geo is not None and (not isinstance(channel, Channel) or channel.coordinates is None):
-        raise UsageError(f"--geo must be of records on a map, got those of {folder}, which lie nowhere")
+        raise UsageError(f"--geo must be of records on a map, got those of {folder}, which have no positions")
     result = _estimate_opened(
         opened,
         TableSource.of_file(reports),

@@ -53,7 +53,7 @@ precedes it."""
 
 LINK_ASSUMPTION: Final = (
     "intervals of flows are measured, not proved: they assume that ends depend on starts about as in one of the fits "
-    "that the reports allow, from independence to trips that end where they began; where a pattern is finer than the "
+    "that the reports allow, from independence to trips that end where they began; if a pattern is finer than the "
     "noise (each place linked to one other), they can miss the truth without any sign of it"
 )
 """What intervals assume of starts and ends, and what happens if it is wrong."""

@@ -449,8 +449,8 @@ def _find_intervals(
         if (low <= high).all():
             return low, high, method, ()
     note = (
-        "no shares at all give reports like these: they come from another release, are not independent (several of "
-        f"one person), or this is the {1 - options.confidence:.3g} of cases in which the intervals fail"
+        "no shares are consistent with these reports: they come from another release, are not independent (several "
+        f"of one person), or this is the {1 - options.confidence:.3g} of cases in which the intervals fail"
     )
     count = functionals.shape[0]
     return np.zeros(count), np.ones(count), method, (note,)

@@ -173,6 +173,6 @@ def describe_assumption(resolution: float, unit: str, *, has_others: bool = True
     advice = "; finite-sample intervals assume nothing" if has_others else ""
     return (
         f"intervals assume that shares are smooth over the map, no rougher than bumps {resolution:.3g} {unit} wide; "
-        "where they are not (a sharp border, many people at one address), the truth can lie outside of its interval "
+        "if they are not (a sharp border, many people at one address), the truth can lie outside its interval "
         f"without any sign of it{advice}"
     )

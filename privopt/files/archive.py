@@ -116,7 +116,7 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
     start = stream.tell()
     expected_bytes = math.prod(shape) * dtype.itemsize
     if len(contents) - start != expected_bytes:
-        raise ValueError(f"{len(contents) - start:,} bytes of values, where its header says {expected_bytes:,}")
+        raise ValueError(f"{len(contents) - start:,} bytes of values, but its header says {expected_bytes:,}")
     if not expected_bytes:  # frombuffer refuses an empty buffer
         return np.empty(shape, dtype)
     # A view: the array shares the memory of the file's bytes.
@@ -166,7 +166,7 @@ def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
         stream.seek(info.header_offset + _LENGTHS)
         name, extra = struct.unpack("<HH", stream.read(4))
         if info.header_offset != offset or info.orig_filename != info.filename or info.flag_bits or info.comment:
-            raise ValueError(f"{info.filename!r} not as solve writes members: one behind another, of plain names")
+            raise ValueError(f"{info.filename!r} not as solve writes members: one after another, with plain names")
         # Each member must begin where the one before ends.
         offset += _LOCAL + name + extra + info.compress_size
         directory += _CENTRAL + name + len(info.extra)
@@ -176,7 +176,7 @@ def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
     end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, *directory_fields, 0)
     stream.seek(offset + directory + (_END_64 if offset > zipfile.ZIP64_LIMIT else 0))
     if (tail := stream.read()) != end:
-        raise ValueError(f"{len(tail):,} bytes behind its members, which are not the end of {len(members)}")
+        raise ValueError(f"{len(tail):,} bytes after its {len(members)} members, which are not the end of the archive")
 
 
 def _read_members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
@@ -202,7 +202,7 @@ def _read_members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[A
             shape, _, dtype = _read_header(member)
             size = math.prod(shape) * dtype.itemsize
             if member.tell() + size != info.file_size:
-                raise ValueError(f"{name!r} of {info.file_size:,} bytes, where its header says {size:,} of values")
+                raise ValueError(f"{name!r} of {info.file_size:,} bytes, but its header says {size:,} of values")
         if head[6:8] != b"\x01\x00" or not _ORDERED.search(head):
             raise ValueError(f"{name!r} in another form than solve writes: version 1.0, little-endian")
         remaining_bytes -= info.file_size
@@ -244,7 +244,7 @@ def read_npz(
         raise InputError([Fault(str(path), "", f"no such archive ({error})", expectation)]) from None
     unknown = [name for name in arrays if only is not None and name not in only]
     if unknown:
-        raise InputError([Fault(str(path), name, "an array that nothing reads", expectation) for name in unknown])
+        raise InputError([Fault(str(path), name, "an unknown array", expectation) for name in unknown])
     return arrays
 
 

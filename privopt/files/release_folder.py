@@ -84,7 +84,7 @@ def jsonable(value: object) -> Json:
             return "inf" if value > 0 else "-inf"
     if value is None or isinstance(value, (str, int, float)):
         return value
-    raise TypeError(f"{type(value).__name__} {value!r} has no place in JSON")
+    raise TypeError(f"{type(value).__name__} {value!r} cannot be written as JSON")
 
 
 def dump_json(value: object) -> str:
@@ -206,7 +206,7 @@ def _compare_sums(folder: Path, *, private: bool) -> list[str]:
     try:
         written = read_bytes(folder / SUMS, largest=LARGEST_TEXT, links=False).decode("utf-8", "surrogateescape")
     except Unreadable as error:
-        raise InputError([Fault(str(folder / SUMS), "", error.actual, "the sums of a privopt folder")]) from None
+        raise InputError([Fault(str(folder / SUMS), "", error.actual, "the checksums of a privopt folder")]) from None
     actual = sums_text(folder, private=private)
     if written == actual:
         return []
@@ -264,7 +264,7 @@ def _read_finite(text: str) -> float:
     """Return a number in a JSON text as a double, and refuse numbers that are too large for a double."""
     number = float(text)
     if math.isinf(number):
-        raise ValueError(f"{text}, which no double holds")
+        raise ValueError(f"{text}, which no double can hold")
     return number
 
 

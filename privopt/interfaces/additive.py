@@ -101,7 +101,7 @@ def certify_noise(
         loss = notion.cost_of_call(shift) if is_valid else None
         if loss is None:
             noise_text = f"{call.law} noise of scale {call.scale} at sensitivity {call.sensitivity}"
-            complaints.append(f"{call.name} has {noise_text}, which does not keep {guarantee.kind}")
+            complaints.append(f"{call.name} has {noise_text}, which does not satisfy {guarantee.kind}")
             continue
         spent += loss
         if call.budget_share is not None and loss > call.budget_share:

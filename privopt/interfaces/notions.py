@@ -135,7 +135,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
             return ()
         return (
             f"the promise hides next to nothing: {cls.bound(result.guarantee)}, and a factor of {USELESS_FACTOR} "
-            "leaves hardly a doubt; a smaller budget hides more",
+            "leaves hardly any doubt; a smaller budget hides more",
         )
 
 

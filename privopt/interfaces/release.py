@@ -181,7 +181,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
         """Add the rows of the constraint to a model; ``symbols`` are the variables and indices used in the rows."""
         # Notions that are satisfied by adding noise have no model. Notions for optimised matrices override this method.
-        raise ModelError(f"{type(self).__name__} has no rows to emit: it is kept by the noise, not by a model")
+        raise ModelError(f"{type(self).__name__} has no rows to emit: the noise satisfies it, not a model")
 
     @abstractmethod
     def measure(self, release: R_contra) -> Certificate:
@@ -237,15 +237,15 @@ class UtilityLoss(ABC, Generic[R_contra]):
         """
         enclosure = self.enclose(release)
         if enclosure is None:
-            raise CertificationError(f"the unit of a loss that is not rounded must be absent, got {unit!r}")
-        # Only if both ends of the enclosure round to the same number is the rounded loss the same on every machine.
+            raise CertificationError(f"a unit of {unit!r} for a loss that is not rounded")
+        # Only if both ends of the enclosure round to one number is the rounded loss the same on every machine.
         rounded_lower, rounded_upper = (stated_above(end, unit) if unit > 0.0 else math.nan for end in enclosure)
         if (
             not FINEST * abs(rounded_lower) <= unit <= COARSEST * max(1.0, abs(rounded_lower))
             or rounded_lower != rounded_upper
         ):
             raise CertificationError(
-                f"the unit of a loss between {enclosure[0]!r} and {enclosure[1]!r} must be one at which both are "
-                f"rounded to the same, as solve writes it, got {unit!r}"
+                f"the unit of a loss between {enclosure[0]!r} and {enclosure[1]!r} must be such that both are rounded "
+                f"to the same value, as solve writes it, got {unit!r}"
             )
         return rounded_lower

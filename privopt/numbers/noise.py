@@ -274,11 +274,11 @@ def split_budget(
     """
     _check_budget(epsilon)
     if not shares or any(isinstance(s, float) and not math.isfinite(s) for s in shares):
-        raise UsageError(f"shares must be finite numbers of at least 0, one above, got {list(shares)}")
+        raise UsageError(f"shares must be finite numbers of at least 0, at least one above 0, got {list(shares)}")
     # The decimal text of a float, not its binary value: 0.1 means 1/10.
     exact = [Fraction(str(float(s))) if isinstance(s, float) else Fraction(s) for s in shares]
     if min(exact) < 0 or max(exact) == 0:
-        raise UsageError(f"shares must be finite numbers of at least 0, one above, got {list(shares)}")
+        raise UsageError(f"shares must be finite numbers of at least 0, at least one above 0, got {list(shares)}")
     total = sum(exact)
     parts = (epsilon * share / total for share in exact)
     return tuple(_floor_fraction(part, denominator) if part else part for part in parts)

@@ -92,7 +92,7 @@ def run_search(
     if isinstance(error, StoppedError | MemoryError) and not isinstance(error, OutOfTime):
         incumbent.note(str(error) or "out of memory")
     if was_interrupted or not (is_complete or incumbent.path):
-        incumbent.note("interrupted" if was_interrupted else "the time was over")
+        incumbent.note("interrupted" if was_interrupted else "the time limit was reached")
     while True:
         try:
             is_complete = _close(incumbent, search_time, begins_held=begins_held) and is_complete

@@ -256,7 +256,7 @@ def test_decomposer_becomes_a_method(plugin):
 def test_specs_refuse_invalid_guarantees_and_no_methods():
     with pytest.raises(ValueError, match="guarantee"):
         MethodSpec(name="a", summary="", guarantee="Strong!")
-    with pytest.raises(ValueError, match="one method or"):
+    with pytest.raises(ValueError, match="at least one method"):
         MechanismSpec(name="a", target="a:B", guarantee="none", summary="", methods=[])
 
 
