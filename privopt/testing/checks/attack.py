@@ -295,7 +295,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
             trial.history.long_test_seconds = used_seconds + longer * pace
             verdict = judge_claim(**claim, draws=longer, confidence=1 - error)
             if verdict.violated:
-                delta_text = f" beside a delta of {delta:.4g}" if delta else ""
+                delta_text = f" with a delta of {delta:.4g}" if delta else ""
                 trial.fail(
                     f"from {verdict.draws:,} releases, this problem and a neighbour of it differ by a log ratio of at "
                     f"least {verdict.epsilon_lower:.4g}{delta_text}; epsilon allows {epsilon:.4g}. {verdict.event}. "

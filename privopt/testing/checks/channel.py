@@ -82,7 +82,7 @@ def _check_stated_odds(
     # A mechanism's own channel may have rows for only some records, such as the problem's public places.
     compared = [all(must_be_alike.names[index] in row for index in pair) for pair in must_be_alike.pairs.tolist()]
     if not any(compared):
-        trial.be_idle("channel() has rows of no two inputs that must be alike")
+        trial.be_idle("channel() has rows for no two inputs that must be alike")
     pairs, distances = must_be_alike.pairs[compared], must_be_alike.distances[compared]
     for (i, j), distance in zip(pairs.tolist(), distances.tolist(), strict=True):
         first, second = (stated_channel.probabilities[row[must_be_alike.names[index]]] for index in (i, j))
@@ -95,7 +95,7 @@ def _check_stated_odds(
                     f"channel() gives {outputs} such probabilities for {must_be_alike.names[i]} and "
                     f"{must_be_alike.names[j]}, at distance {distance:g}, "
                     f"that {finding[1]}; epsilon allows {epsilon * distance:.6g}"
-                    + (f" beside a delta of {delta:.4g}" if delta else ""),
+                    + (f" with a delta of {delta:.4g}" if delta else ""),
                     problem,
                 )
 

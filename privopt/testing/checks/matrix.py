@@ -129,8 +129,8 @@ def epsilon_achieved(trial: Trial) -> None:
                     log_ratio - float(allowed),
                     (
                         f"records {run.release.records[i]} and {run.release.records[j]} at distance {d:g}, output "
-                        f"{run.release.outputs[k]}: log ratio {log_ratio:.9g}, so the epsilon kept is {spent}, not "
-                        f"{float(epsilon):g} (allowed log ratio {float(allowed):.9g})"
+                        f"{run.release.outputs[k]}: log ratio {log_ratio:.9g}, so the epsilon satisfied is {spent}, "
+                        f"not {float(epsilon):g} (allowed log ratio {float(allowed):.9g})"
                     ),
                 )
     if worst is not None:

@@ -224,8 +224,8 @@ def _check_budget(
         counts, other_counts = ([len(q.values) for q in query_list] for query_list in (calls, other_calls))
         if counts != other_counts:
             trial.fail(
-                f"{remark}noise is added to {counts} values, for a neighbour to {other_counts}: the number of values "
-                f"is no secret kept. The neighbour:\n{format_changes(problem, neighbour)}",
+                f"{remark}noise is added to {counts} values, but to {other_counts} for a neighbour: the number of "
+                f"values is not kept secret. The neighbour:\n{format_changes(problem, neighbour)}",
                 problem,
             )
         spent, lines = _privacy_loss(subject, calls, other_calls)
@@ -270,7 +270,7 @@ def _privacy_loss(
             line = f"{query.name}: {words[0]} {float(cost):g} in total{claim_text}, "
             line += f"noise of {words[1]} {float(query.scale):g}"
             if spent is None:
-                line += f": {query.law} noise does not keep {subject.kind}"
+                line += f": {query.law} noise does not satisfy {subject.kind}"
             total += spent or 0
             lines.append((line, spent is None or (query.sensitivity is not None and cost > query.sensitivity)))
         # A scale that depends on the secret reveals something about it, whatever the values are.
@@ -328,9 +328,9 @@ def own_scale(trial: Trial) -> None:
     problem = trial.problem()
     drawn_share = _used_share(trial, problem, trial.run(problem).stated.certificate) / 2
     share_text = (
-        "half the scale asked for"
+        "half the requested scale"
         if drawn_share == Fraction(1, 2)
-        else f"{float(drawn_share):.3g} of the scale asked for"
+        else f"{float(drawn_share):.3g} of the requested scale"
     )
     # At these scales a run spends at least twice its budget, which no correct certificate accepts.
     for factor, words in ((drawn_share, share_text), (min(drawn_share, NO_SCALE), "next to no scale at all")):
@@ -343,8 +343,8 @@ def own_scale(trial: Trial) -> None:
         if run.error is None:
             trial.fail(
                 f"the noise was drawn at {words}, as its record says ({float(calls[0].scale):g}), and the certificate "
-                "holds all the same: measure() looks at the scale that was meant, not at the one that was drawn; "
-                "expected the release to carry NoiseRecord.scale, and measure() to take it from there",
+                "holds all the same: measure() looks at the intended scale, not at the one that was drawn; expected "
+                "the release to carry NoiseRecord.scale, and measure() to take it from there",
                 problem,
             )
         if not isinstance(run.error, PrivoptError):
@@ -380,17 +380,17 @@ def exact_epsilon(trial: Trial) -> None:
         other_probabilities = stated_distribution(trial.subject, trial.subject.load(neighbour))
         if len(probabilities) != len(other_probabilities):
             trial.fail(
-                f"one of {len(probabilities)} outcomes is chosen, for a neighbour one of {len(other_probabilities)}. "
-                f"The neighbour:\n{format_changes(problem, neighbour)}",
+                f"one of {len(probabilities)} outcomes is chosen, but one of {len(other_probabilities)} for a "
+                f"neighbour. The neighbour:\n{format_changes(problem, neighbour)}",
                 problem,
             )
         # The index of the outcome whose ratio is largest, and a sentence; None if all ratios are allowed.
         finding = excess(probabilities, other_probabilities, epsilon, symmetric=trial.subject.notion.symmetric)
         if finding is not None:
             trial.fail(
-                f"outcome {finding[0]} is chosen with probability {probabilities[finding[0]]:.6g}, for a neighbour "
-                f"with {other_probabilities[finding[0]]:.6g}: {finding[1]}. "
-                f"The neighbour:\n{format_changes(problem, neighbour)}",
+                f"outcome {finding[0]} is chosen with probability {probabilities[finding[0]]:.6g}, but with "
+                f"{other_probabilities[finding[0]]:.6g} for a neighbour: {finding[1]}. The "
+                f"neighbour:\n{format_changes(problem, neighbour)}",
                 problem,
             )
     if not has_neighbour:

@@ -406,7 +406,7 @@ def _check_not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> Non
         )
     if is_vacuous:
         trial.fail(
-            f"the certificate holds by {certificate.checked} conditions, none of which keeps inputs alike that are "
-            "apart: it promises nothing; expected the problem refused, or holds false",
+            f"the certificate holds by {certificate.checked} conditions, none of which is about two inputs that are "
+            "apart: it promises nothing; expected a refusal of the problem, or holds to be false",
             problem,
         )

@@ -127,8 +127,8 @@ def no_secret_leak(trial: Trial) -> None:
             for number in range(1, LEAK_RUNS)
         ):
             trial.fail(
-                f"the secret {secret.decode('utf-8', 'replace')!r} stands in {file_name}, which is outside {PRIVATE}/ "
-                f"(in {LEAK_RUNS} of {LEAK_RUNS} runs)",
+                f"the secret {secret.decode('utf-8', 'replace')!r} appears in {file_name}, which is outside "
+                f"{PRIVATE}/ (in {LEAK_RUNS} of {LEAK_RUNS} runs)",
                 problem,
             )
 
@@ -198,7 +198,7 @@ def unread_columns(trial: Trial) -> None:
         for word in (UNREAD_COLUMN, UNREAD_VALUE):
             file_name = _find_in_public_files(word.encode(), run.folder)
             if file_name is not None:
-                trial.fail(f"the column {UNREAD_COLUMN!r}, which nothing reads, stands in {file_name}", planted)
+                trial.fail(f"the column {UNREAD_COLUMN!r}, which nothing reads, appears in {file_name}", planted)
     if not is_tried:
         trial.be_idle(Elsewhere("no table of the problems drawn takes a further column"))
 
