@@ -215,7 +215,7 @@ def judge(
         try:
             trial.run(pairs, draws)
         except _OutOfTimeError:
-            trial.stopped = "the time limit came first"
+            trial.stopped = "the time limit was reached first"
     return trial.verdict(seed, time.monotonic() - start)
 
 
