@@ -171,7 +171,9 @@ def cosine(x: int) -> int:
         RefusedError: The absolute value of x is 12 or more.
     """
     need(abs(x) < 12 * ONE, "problem: a place more than once around the earth", 2)
-    # In 1 - x^2/2! + x^4/4! - ..., each term follows from the one before. Terms beyond x^158 are negligible here.
+    # In 1 - x^2/2! + x^4/4! - ..., each term follows from the one before. The first omitted term is below 2**-370. A
+    # term is rounded by at most 2 units of 2**-256, which later terms multiply by less than cosh(12) < 2**17 in total.
+    # The 79 terms together are therefore wrong by less than 2**25 units.
     term = total = ONE
     for n in range(2, 160, 2):
         term = -(term * x * x >> 2 * BITS) // (n * (n - 1))

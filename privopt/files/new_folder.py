@@ -450,4 +450,4 @@ def remove_replaced(folder: Path, warn: Callable[[str], None] | None) -> None:
         shutil.rmtree(folder)
     except (OSError, KeyboardInterrupt):  # the result is in place by now, so an interrupt must not fail the run
         if warn is not None:
-            warn(f"the replaced folder could not be removed completely: {folder}")
+            warn(f"{folder} is no longer needed, but could not be removed completely")

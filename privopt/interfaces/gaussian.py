@@ -87,9 +87,9 @@ class ZCDP(BoundedOdds[R_contra]):
         rho = f"at rho = {guarantee.extra['rho_text']}, " if "rho_text" in guarantee.extra else ""
         question = f"whether or not {describe_difference(guarantee)}"
         return (
-            f"anyone who must tell whether or not {guarantee.scope or 'one individual is in the data'} is right at "
-            f"most {in_100(cls.guess(guarantee))}, by chance 50 ({rho}any set of results is at most {factor(epsilon)} "
-            f"as likely in the one case as in the other, plus a probability of {one_in(delta)})"
+            f"an attacker who must tell {question} is right at most {in_100(cls.guess(guarantee))}, by chance 50 "
+            f"({rho}any set of results is at most {factor(epsilon)} as likely in the one case as in the other, plus a "
+            f"probability of {one_in(delta)})"
         )
 
     @classmethod

@@ -237,8 +237,8 @@ class UtilityLoss(ABC, Generic[R_contra]):
         """
         enclosure = self.enclose(release)
         if enclosure is None:
-            raise CertificationError(f"a unit of {unit!r} for a loss that is not rounded")
-        # Only if both ends of the enclosure round to one number is the rounded loss the same on every machine.
+            raise CertificationError(f"the unit of a loss that is not rounded must be absent, got {unit!r}")
+        # Only if both ends of the enclosure round to the same number is the rounded loss the same on every machine.
         rounded_lower, rounded_upper = (stated_above(end, unit) if unit > 0.0 else math.nan for end in enclosure)
         if (
             not FINEST * abs(rounded_lower) <= unit <= COARSEST * max(1.0, abs(rounded_lower))

@@ -121,9 +121,9 @@ class Walk:
             raise self.change_error(entry, f"its number must be {self.number + 1}, got {entry.number}")
         key, terms = self.key_of(entry), self.terms_of(entry)
         if terms is None or not entry.follows(self.previous_hash, key, terms):
-            raise self.report_change(entry, "its hash does not match, or what it names is gone")
+            raise self.change_error(entry, "its hash does not match, or what it names is gone")
         if self.head is not None and entry.number == self.head[0] and entry.hash.hex() != self.head[1]:
-            raise self.report_change(entry, f"its hash is not {self.head[1]}, which was kept elsewhere")
+            raise self.change_error(entry, f"its hash is not {self.head[1]}, which was kept elsewhere")
         # Transactions never write an earlier time than that of the last entry (LedgerTransaction.now).
         if entry.time < self.time:
             raise self.change_error(entry, "it is older than the one before")

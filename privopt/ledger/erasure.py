@@ -127,6 +127,6 @@ def _describe_name(ledger: Ledger) -> str:
             "with --hash-subjects holds no names"
         )
     return (
-        f"a hash instead of its name in these entries: only whoever has {book.key} and the subject's id can tell "
+        f"a hash instead of its name in these entries: only whoever has {ledger.key} and the subject's id can tell "
         "whose they are; once the key is destroyed, for all subjects, nobody can, and nothing more can be charged"
     )
