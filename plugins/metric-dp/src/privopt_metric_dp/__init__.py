@@ -1,1 +1,1 @@
-"""Metric differential privacy: records and distances, losses, the matrix, its certificate, solvers, attacks."""
+"""Metric differential privacy: records and distances, losses, obfuscation matrices, certificates, solvers, attacks."""

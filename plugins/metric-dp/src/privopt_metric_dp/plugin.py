@@ -117,7 +117,7 @@ def privopt_kinds() -> Sequence[KindSpec]:
 
 @hookimpl
 def privopt_roles() -> Sequence[RoleSpec]:
-    """Return the roles "distance" and "loss". Problem files of metric DP name a registered kind of each."""
+    """Return the roles "distance" and "loss". A metric problem file names a registered kind for each role."""
     kinds = "privopt_metric_dp.problem.declared"
     return [
         RoleSpec(name="distance", base=f"{kinds}:DistanceKind", summary="a distance between records"),
@@ -127,7 +127,7 @@ def privopt_roles() -> Sequence[RoleSpec]:
 
 @hookimpl
 def privopt_commands() -> Sequence[CommandSpec]:
-    """Return the command that certifies matrices."""
+    """Return the ``certify`` command, which certifies matrices."""
     commands = "privopt_metric_dp.commands"
     return [
         CommandSpec(
@@ -143,7 +143,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
 
 @hookimpl
 def privopt_names() -> Sequence[NameSpec]:
-    """Return the functions that build metric problems and certify matrices, which are names of the package privopt."""
+    """Return the functions that the package privopt exports: they build metric problems and certify matrices."""
     parts = ("cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors")
     homes = dict.fromkeys(parts, "privopt_metric_dp.api.problem_parts")
     homes |= {"certify": "privopt_metric_dp.mechanisms.certify_matrix"}
@@ -152,7 +152,7 @@ def privopt_names() -> Sequence[NameSpec]:
 
 @hookimpl
 def privopt_checks() -> Sequence[CheckSpec]:
-    """Return the conformance kit's checks of mechanisms over metric problems, and of kinds that these problems name."""
+    """Return the conformance kit's checks for metric mechanisms, and for the kinds that metric problems name."""
     kit = "privopt_metric_dp.kit"
     kinds = f"{kit}.check_kinds"
     return [

@@ -1,7 +1,7 @@
-"""Figures for the audit of a matrix: achieved epsilon, violations, and the epsilon that its samples prove.
+"""Figures for the audit of a matrix: achieved epsilon, violations, and a lower bound on epsilon from samples.
 
-The audit trusts no claim of the release. Its probabilities are doubles (weights / 2**63), so its figures are
-approximate; only the certificate decides whether the guarantee holds.
+The audit trusts none of the release's claims. It works with probabilities in doubles (weights / 2**63), so its figures
+are approximate; only the certificate decides whether the guarantee holds.
 """
 
 from __future__ import annotations
@@ -30,37 +30,39 @@ __all__ = [
     "pair_blocks",
 ]
 
-#: Pairs (B, 2) and their distances (B,).
+#: A block of pairs: the indices (B, 2) of their records, and their distances (B,).
 PairBlock = tuple[Ints, Floats]
 
 _PAIRS = 1 << 16
 """Largest number of pairs in a block, unless a single record has more pairs."""
 _CELLS = 1 << 22
-"""Largest number of entries in a block of pairs and outputs."""
+"""Largest number of entries, pairs times outputs, that are compared at a time."""
 
 EQUAL: Final = 2.0**-49
-"""Largest log-ratio of rows that count as equal, because the rounding of probabilities to doubles can cause it."""
+"""Rows count as equal up to this log-ratio, which rounding their probabilities to doubles can cause."""
 
 RECORD_DRAWS: Final = 100_000
 """Number of samples for each of the two records that the statistical attack compares."""
 
 _SEEDS: Final = (101, 102)
-"""Seeds of these draws, one for each record."""
+"""Seeds for these draws, one for each record."""
 
 MAX_CHOSEN_PAIRS: Final = 20_000
-"""Approximate largest number of required pairs among which the attack chooses the two records."""
+"""Approximate limit on the number of required pairs that are compared to choose the two records."""
 
 
 @frozen(kw_only=True)
 class Violations:
-    """Geo-Ind violations: entries above what metric DP allows, counted as in the LR-Geo paper, Equations (34) and (35).
+    """Geo-Ind violations: the inequalities of metric DP that fail, measured as in the LR-Geo paper.
+
+    Source: LR-Geo, Equations (34) and (35).
 
     Attributes:
-        ratio: Share of violated inequalities. Each pair and output has two, one for each direction.
-        error: Largest ``z_ik - exp(eps d) z_jk`` of the violated inequalities; 0 if there is none.
+        ratio: Share of the inequalities that are violated. Each pair and output has two, one in each direction.
+        error: Largest ``z_ik - exp(eps d) z_jk`` among the violated inequalities; 0 if there is none.
         mean_error: Mean of ``z_ik - exp(eps d) z_jk`` over the violated inequalities; 0 if there is none.
         violated: Number of violated inequalities.
-        checked: Number of inequalities.
+        checked: Number of inequalities that were checked.
     """
 
     ratio: float
@@ -73,17 +75,17 @@ class Violations:
 def pair_blocks(
     records: int, distance: Callable[[Ints, Ints], ArrayLike], *, block: int = _PAIRS
 ) -> Iterable[PairBlock]:
-    """Yield all pairs i < j of ``records`` in blocks, in lexicographic order, with their distances.
+    """Yield all pairs i < j of records in lexicographic order, block by block, with their distances.
 
     Args:
         records: N, the number of records.
-        distance: Function of two index arrays that returns the distances of their elements.
+        distance: Function that takes two index arrays and returns the distance between each two of their elements.
         block: Largest number of pairs in a block, unless a single record has more pairs.
     """
     start = 0
     while start < records - 1:
         stop, count = start, 0
-        # A block has all pairs (i, j) of some records i. The record `stop` has records - 1 - stop of these pairs.
+        # A block contains all pairs (i, j) for some records i. Record `stop` has records - 1 - stop such pairs.
         while stop < records - 1 and (count == 0 or count + records - 1 - stop <= block):
             count += records - 1 - stop
             stop += 1
@@ -97,13 +99,14 @@ def pair_blocks(
 
 
 def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> float:
-    """Return the largest |log z_ik / z_jk| / d over all pairs and outputs.
+    """Return the largest |log z_ik / z_jk| / d over the given pairs and all outputs.
 
-    It is infinite if a zero is paired with a positive probability, or if the rows of records at distance 0 differ.
+    It is infinite if a zero is paired with a positive probability, or if records at distance 0 have different rows.
 
     Args:
         probabilities: (N, K) matrix.
-        blocks: Pairs and distances. Include pairs that no guarantee covers, since an attacker can compare them too.
+        blocks: Pairs and their distances. They should include pairs that no guarantee covers, since an attacker can
+            compare those records too.
     """
     greatest = 0.0
     for pairs, distances in blocks:
@@ -121,9 +124,9 @@ def count_violations(
 
     Args:
         probabilities: (N, K) matrix.
-        blocks: Pairs and distances that should satisfy the inequality.
+        blocks: The pairs to check, and their distances.
         epsilon: Epsilon per unit of distance.
-        tolerance: Largest excess, relative to z_ik, that counts as rounding and not as a violation.
+        tolerance: Largest excess, relative to z_ik, that counts as rounding rather than as a violation.
     """
     violated = checked = 0
     max_excess = sum_of_excess = 0.0
@@ -152,12 +155,12 @@ def count_violations(
 
 
 def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
-    """Return figures of an attacker's gain from a matrix, and its expected loss.
+    """Return figures on what an attacker gains from a matrix, and the matrix's expected loss.
 
-    ``epsilon.achieved`` is over all pairs of records, required or not, per unit of distance. ``gv`` (Geo-Ind
-    violations, :class:`Violations`) is over the required pairs. With a region, ``epsilon.achieved`` is over any two of
-    its points, each of which is replaced by a random vertex before a report, and ``gv`` is over the edges between its
-    vertices.
+    ``epsilon.achieved`` covers all pairs of records, required or not, and is stated per unit of distance. ``gv``
+    (Geo-Ind violations, :class:`Violations`) covers the pairs that the certificate checks. With a region,
+    ``epsilon.achieved`` covers any two points of the region, each of which is replaced by a random vertex before a
+    report is drawn, and ``gv`` covers the edges between the vertices.
 
     Args:
         release: The release, with a row for every record.
@@ -165,7 +168,7 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
         loss: The loss to evaluate on the release.
 
     Returns:
-        The figures, by name. Probabilities are between 0 and 1, and entropy is in bits.
+        The figures, by name. Probabilities are between 0 and 1, and the entropy is in bits.
     """
     z, prior = release.probabilities, data.prior
     if data.region is not None:
@@ -174,8 +177,8 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
         achieved = max_snapping_epsilon(release.weights, data.region, data.epsilon)
         release = release.along_edges(data)
     else:
-        # Along a path, log-ratios add up at most as the lengths do. So pairs that imply all others, if the metric
-        # states such pairs, have the same maximum as all pairs.
+        # The log-ratio between the ends of a path is at most the sum of the log-ratios along it. So if the metric
+        # states pairs that imply all others, these have the same maximum as all pairs.
         implying_pairs = data.metric.implying()
         blocks = pair_blocks(len(release.records), data.metric.between) if implying_pairs is None else [implying_pairs]
         achieved = achieved_epsilon(z, blocks)
@@ -191,20 +194,21 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
 
 def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
-    """Return a lower bound on epsilon from samples of two records' reports; None if all pairs are at distance 0.
+    """Return a lower bound on epsilon from sampled reports of two records; None if no pair has a positive distance.
 
-    The two records are the pair whose rows differ most, relative to the distance.
+    The two records are those of the pair, among at most about `MAX_CHOSEN_PAIRS`, whose rows differ most relative to
+    their distance.
     """
     separate_pairs = np.flatnonzero(release.distances > 0)
     if not separate_pairs.size:
         return None
     z = release.probabilities
-    # Evenly spaced pairs of the list, so that about `MAX_CHOSEN_PAIRS` of them are compared.
+    # Pairs at regular steps through the list, so that about `MAX_CHOSEN_PAIRS` of them are compared.
     candidates = separate_pairs[:: max(1, separate_pairs.size // MAX_CHOSEN_PAIRS)]
     i, j = release.pairs[candidates].T
     differences = np.abs(z[i] - z[j]).sum(axis=1) / release.distances[candidates]
-    # The pair is chosen by the weights and not by the samples, so the confidence of the bound needs no correction for
-    # the choice.
+    # The pair is chosen by the weights rather than by the samples, so the bound's confidence level needs no correction
+    # for the choice.
     worst_pair = candidates[int(differences.argmax())]
     i, j = release.pairs[worst_pair].tolist()
     # With fixed seeds, audit, the report page and the papers state the same bound.

@@ -1,8 +1,8 @@
-"""Explain a metric DP guarantee in figures: it may be valid and yet protect nothing in practice.
+"""What a metric DP guarantee means in figures: even a valid one may protect nothing in practice.
 
-Epsilon is per unit of distance: whether exp(epsilon d) between neighbours is 1.2 or 20,000 depends on how far apart the
-records are. So the guarantee is stated at the distance to the nearest neighbour, together with the share of cases in
-which an attacker's best guess from one report is right.
+Epsilon is stated per unit of distance: whether exp(epsilon d) between neighbours is 1.2 or 20,000 depends on how far
+apart the records are. So the guarantee is explained at the distance to the nearest neighbour, together with the share
+of cases in which an attacker's best guess from one report is right.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ __all__ = [
 ]
 
 NEARLY_CERTAIN: Final = 0.9
-"""A warning is given if the best guess after one report is right more often than this, and wrong less than half as
-often as without a report."""
+"""A warning is given if the best guess after one report is right more often than this, and is also wrong less than half
+as often as a guess without a report."""
 
 MORE_OFTEN_RIGHT_THAN_WRONG: Final = 0.5
-"""If a best guess after one report is right at least this often, and at least twice as often as without a report, a
-warning is given."""
+"""A warning is also given if the best guess after one report is right at least this often, and at least twice as often
+as a guess without a report."""
 
 RECORDS_NAMED: Final = 3
 """Largest number of records that a sentence names."""
@@ -52,10 +52,10 @@ RECORDS_NAMED: Final = 3
 
 @frozen(kw_only=True)
 class Interpretation:
-    """The meaning of a guarantee for people, in sentences.
+    """Sentences that explain to people what a guarantee means.
 
     Attributes:
-        sentences: What the guarantee means in figures.
+        sentences: Explanations of the guarantee in figures.
         warnings: Reasons why the guarantee protects little in practice; empty if there are none.
     """
 
@@ -69,30 +69,32 @@ def interpret_guarantee(
     """Return sentences and warnings on what the guarantee of a release means for people.
 
     Args:
-        release: Rows of all records, or of those in ``rows_of``.
+        release: The release, with one row for each record, or one for each element of ``rows_of``.
         data: The problem's data.
-        by_distance: Whether the notion bounds odds by exp(epsilon d). If not, no distance is stated.
-        rows_of: (M,) record of each row, if each row is that of one of M equally likely senders. None if there is a row
-            for each record, whose probability is its prior.
+        by_distance: Whether the notion bounds odds by exp(epsilon d). If it does not, the sentences name no distance.
+        rows_of: (M,) index of the record to which each row belongs, if the rows belong to M equally likely senders.
+            None if there is one row for each record; the records then have the probabilities of the prior.
 
     Notes:
-        Takes one pass over the required pairs and one over the matrix.
+        This takes one pass over the required pairs and one over the matrix.
     """
     noun = noun_of(data.records)
     noun, plural = (noun, f"{noun}s") if data.region is None else ("vertex", "vertices")
-    # These pairs include each record's nearest neighbour, as a path to a farther record passes nearer ones first.
+    # If the metric states pairs that imply all others, they are enough here: a path from a record to its nearest
+    # neighbour cannot pass through a third place, so these two records are one of the pairs.
     implying_pairs = data.metric.implying(data.within)
     pairs, distances = data.required if implying_pairs is None or data.region is not None else implying_pairs
     if data.region is not None:
-        # The rows satisfy stricter inequalities than those of the real distances, at which people read the promise.
+        # Along the edges of a region, rows satisfy stricter inequalities than the actual distances require. The promise
+        # is explained at the actual distances.
         distances = data.distance.between(pairs[:, 0], pairs[:, 1])
     sentences, warnings = [], list(_warn_of_isolated_records(data, pairs))
-    # Records at one place do not count as neighbours here, so their separation is infinite.
+    # Records that share a place do not count as neighbours here, so the distance between them is set to infinity.
     separations = np.where((distances > 0) & by_distance, distances, np.inf)
     nearest = np.full(len(data.records), np.inf)
     for ends in pairs.T:
         np.minimum.at(nearest, ends, separations)
-    # The records that share their place with another one.
+    # The records that share their place with another record.
     coincident = np.unique(pairs[distances == 0]) if by_distance else np.zeros(0, dtype=np.int64)
     finite_distances, epsilon = nearest[np.isfinite(nearest)], float(data.epsilon)
     if finite_distances.size:
@@ -120,8 +122,8 @@ def interpret_guarantee(
     guess_rate, prior_rate = guess_rates(release, data, rows_of)
     guess_sentence = f"the best guess at the {noun} from one report is right in {_format_percent(guess_rate)} of cases"
     sentences.append(describe_guess(guess_rate, prior_rate, noun))
-    # If the prior alone makes a guess nearly certain, that is not a fault of the release. So the warning also requires
-    # that a report more than halves how often the guess is wrong.
+    # If the prior alone makes a guess nearly certain, the release is not to blame. So the warning is given only if a
+    # report also more than halves how often the guess is wrong.
     if guess_rate > NEARLY_CERTAIN and 1.0 - guess_rate < (1.0 - prior_rate) / 2:
         warnings.append(
             f"{guess_sentence} (in {_format_percent(prior_rate)} without one): this release hides next to nothing "
@@ -136,12 +138,13 @@ def interpret_guarantee(
 
 
 def guess_rates(release: MatrixRelease, data: MetricData, rows_of: Ints | None = None) -> tuple[float, float]:
-    """Return how often the best guess at a record is right after one report, and without a report.
+    """Return how often the best guess at a record is right after one report, and how often without a report.
 
     Args:
-        release: Rows of all records, or of those in ``rows_of``.
+        release: The release, with one row for each record, or one for each element of ``rows_of``.
         data: The problem's data.
-        rows_of: (M,) record of each row, of senders who are equally likely; None for all records under the prior.
+        rows_of: (M,) index of the record to which each row belongs, if the rows belong to M equally likely senders.
+            None if there is one row for each record; the records then have the probabilities of the prior.
     """
     rows, prior = _average_by_record(release, data, rows_of)
     return 1.0 - bayes_error(rows, prior), float(prior.max())
@@ -152,8 +155,8 @@ def describe_error(data: MetricData, objective: Objective, kind: str) -> str:
 
     Args:
         data: The problem's data.
-        objective: The loss of the release.
-        kind: The kind of the loss, as in ``utility.kind``; empty for a loss of another kind.
+        objective: The release's expected loss and its unit.
+        kind: The loss kind, as ``utility.kind`` names it, or "" if the loss is not the one that the problem declares.
     """
     amount = f"{format_digits(objective.value)} {objective.unit}"
     in_words = in_readers_unit(data, objective, objective.value)
@@ -173,10 +176,10 @@ def describe_guess(guess_rate: float, prior_rate: float, noun: str) -> str:
     """Return a sentence on how often an attacker names the right record after one report, and how often without.
 
     Args:
-        guess_rate, prior_rate: The two probabilities of a right guess.
-        noun: What a record is for readers, such as "place".
+        guess_rate, prior_rate: Probabilities that the best guess is right, after one report and without a report.
+        noun: What readers call a record, such as "place".
     """
-    # Both rates are rounded in the same way, so that a report that reveals nothing does not seem to reveal a little.
+    # Both rates are rounded in the same way; otherwise a report that reveals nothing could seem to reveal a little.
     after, without = _times_in_100(guess_rate), _times_in_100(prior_rate)
     return (
         f"After one report an attacker names the right {noun} {after} times in 100; without a report, {without} times."
@@ -184,16 +187,16 @@ def describe_guess(guess_rate: float, prior_rate: float, noun: str) -> str:
 
 
 def noun_of(space: Space) -> str:
-    """Return what readers call a record of a space: "word", "place", "value" or "record"."""
+    """Return what readers call a record in a space: "word", "place", "value" or "record"."""
     return {"vector": "word", "plain": "record"}.get(space.kind, "place" if space.unit == "km" else "value")
 
 
 def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
-    """Yield a warning about records without a required pair, which a guarantee between neighbours does not cover.
+    """Yield a warning if some records have no neighbour, because the guarantee then says nothing about them.
 
     Args:
         data: The problem's data.
-        pairs: (P, 2) required pairs.
+        pairs: (P, 2) required pairs, or pairs that imply them.
     """
     isolated_records = (
         np.setdiff1d(np.arange(len(data.records)), pairs) if data.within is not None else np.zeros(0, dtype=int)
@@ -209,12 +212,16 @@ def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
 
 
 def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints | None) -> tuple[Floats, Floats]:
-    """Return the mean row (M, K) of each record that has rows, and the share (M,) of senders at that record.
+    """Return the mean row of each record that has rows, and the share of senders at each of these records.
 
     Args:
-        release: The rows.
+        release: The release, whose rows are averaged.
         data: The problem's data.
-        rows_of: Record of each row. None if there is one row for each record, whose share is its prior.
+        rows_of: Index of the record to which each row belongs, or None if there is one row for each record. In that
+            case, a record's share is its prior.
+
+    Returns:
+        (M, K) mean rows of the M records that have rows, and their shares (M,).
     """
     if rows_of is None:
         return release.probabilities, data.prior
@@ -226,18 +233,18 @@ def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints |
 
 
 def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
-    """Return a sentence on the loss in the unit that the problem names for its readers, or nothing if it names none."""
+    """Return a sentence on the loss in the unit that the problem names for readers; an empty tuple if it names none."""
     cost = in_readers_unit(data, objective, objective.value)
     return (f"It costs {format_digits(objective.value)} km on average: {cost}.",) if cost else ()
 
 
 def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str:
-    """Return a loss or bound in km as a text in the unit for readers, or "" if the problem names no such unit."""
+    """Return a loss or bound in km as text in the unit for readers, or "" if the problem names no such unit."""
     return "" if data.per_km is None or objective.unit != "km" else data.per_km.of(value)
 
 
 def _format_factor(exponent: float) -> str:
-    """Return exp(exponent) as text, rounded up to a readable number of digits, because it is stated as an upper limit.
+    """Return exp(exponent) as text. It is stated as an upper limit, so it is rounded up to a readable number of digits.
 
     >>> [_format_factor(exponent) for exponent in (0.0, 0.004, 1.5, 9.5, 25.0, 1000.0, 1e300)]
     ['1', '1.01', '4.49', '13,360', '7.21e+10', '10^435', '10^(4.35e+299)']
@@ -254,22 +261,23 @@ def _format_factor(exponent: float) -> str:
 
 
 def _times_in_100(rate: float) -> str:
-    """Return a rate per hundred with three digits. A rate below 1 never becomes 100.
+    """Return a rate as a number of times in 100, to three digits. A rate below 1 is never shown as 100.
 
     >>> _times_in_100(1 / 3), _times_in_100(0.0003), _times_in_100(0.99996), _times_in_100(1.0)
     ('33.3', '0.03', 'more than 99.9', '100')
     """
-    # People do not think in smaller numbers, and they would have an exponent.
+    # Smaller numbers mean little to readers, and would be written with an exponent.
     if 0.0 < rate < 1e-5:
         return "less than 0.001"
     text = f"{100 * rate:.3g}"
-    # A rate is a sum of doubles, so 1 may come out a little smaller.
+    # A rate is a sum of doubles, so a rate of 1 may come out slightly smaller.
     return "more than 99.9" if text == "100" and rate < 1.0 - 1e-12 else text
 
 
 def _format_percent(share: float) -> str:
     """Return a share as a percentage. A share above 0 is never shown as 0, and one below 1 never as 100 %."""
-    # Small shares get two significant digits. Others get as many decimals as keep a share below 1 from becoming 100 %.
+    # Small shares get two significant digits. Others get as many decimals as it takes to keep a share below 1 from
+    # being shown as 100 %.
     if 0.0 < share < 0.01:
         return f"{100 * share:.2g} %"
     for digits in range(1, 7):

@@ -1,1 +1,1 @@
-"""Obfuscation matrices of integer weights: their repair, certificate and release."""
+"""Obfuscation matrices with integer weights: repair, certification and release."""
