@@ -1,10 +1,9 @@
-"""The certificate of metric DP: it proves every required inequality of a release.
+"""The certificate of metric DP, which proves every required inequality for a release.
 
 For integer weights w (rows summing to 2**63) and each required pair (i, j) at distance d, the claim is
 ``w_ik <= exp(eps d) w_jk`` and the reverse, for every output k. Floating-point arithmetic, rounded to the safe side,
-decides most inequalities. The others are decided in a second stage, which compares exact integers with ball arithmetic
-(intervals that enclose the exact value). The second stage always terminates, because exp of a rational other than 0 is
-irrational.
+decides most inequalities. The rest are decided in a second stage, which compares exact integers with balls (intervals
+that enclose the exact value). The second stage always terminates, because exp of a rational other than 0 is irrational.
 """
 
 from __future__ import annotations
@@ -36,33 +35,38 @@ __all__ = [
 ]
 
 
-#: Relative margin for the rounding errors of a ratio in doubles: conversion, reciprocal, product (at most 5 x 2**-53).
+#: Covers the relative rounding errors in a ratio of doubles: conversions, reciprocal, product (at most 5 x 2**-53).
 RATIO_MARGIN = 1.0 + 2.0**-50
-#: Replaces weight 0 in doubles: 0 against 0 gives ratio 1, and 0 against a positive weight exceeds any exp compared.
+#: Stands for the weight 0 in doubles: two zeros have ratio 1, and a zero and a positive weight have one above 2**100.
 ZERO = 2.0**-200
-#: With fewer ratios than this, starting a thread takes longer than it saves.
+#: With fewer ratios than this, starting a thread takes more time than it saves.
 MIN_RATIOS_PER_THREAD = 5_000_000
-#: Number of columns that are treated together.
+#: Number of columns that are processed at a time.
 _BLOCK_COLUMNS = 128
-#: With up to this many rows, a block of `_BLOCK_COLUMNS` columns stays in the processor's cache. Pairs of more rows are
-#: sorted so that they reuse cached rows.
+#: With up to this many rows, a block of `_BLOCK_COLUMNS` columns stays in the processor's cache. With more rows, pairs
+#: are sorted so that they reuse cached rows.
 IN_CACHE = 2_000
-#: With up to this many ratios, loading compiled code takes longer than it saves.
+#: With up to this many ratios, loading compiled code takes more time than it saves.
 MIN_COMPILED_RATIOS = 10_000
-#: Largest number of failures and of wrong rows that are named.
+#: Largest number of failures, and of rows with a wrong sum, that are listed.
 _MAX_SHOWN = 8
-#: Number of pairs with the largest estimates whose log ratio is evaluated exactly.
+#: Number of pairs, those with the largest estimates, whose log ratio is evaluated exactly.
 _MAX_EXACT_PAIRS = 64
 
 
 def _content_key(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> bytes:
-    """Return the cache key of a certificate's measurements: a digest of all arguments on which they depend."""
+    """Return the key under which measurements are cached: a digest of all arguments on which they depend."""
     return content_key(f"certify {weights.shape} {len(pairs)} {epsilon}", weights, pairs, distances)
 
 
 @frozen(kw_only=True)
 class Failure:
-    """An inequality that does not hold: weight (i, k) exceeds exp(epsilon d_ij) times weight (j, k)."""
+    """An inequality that fails: weight (i, k) exceeds exp(epsilon d_ij) times weight (j, k).
+
+    Attributes:
+        i, j: Indices of the two records.
+        k: Index of the output.
+    """
 
     i: int
     j: int
@@ -75,16 +79,16 @@ class Measurements:
 
     Attributes:
         holds: Whether every row sums to 2**63 and every inequality was proved.
-        worst: Largest log ratio / distance over all pairs and outputs, rounded up: by an ulp, or, if more than 64 pairs
-            are equally bad, by up to about 1e-15 / distance. It is infinite if 0 meets a positive weight or rows at
-            distance 0 differ.
-        allowed: Epsilon as the nearest double.
-        checked: Number of pairs times outputs. Each inequality is checked in both directions.
+        worst: Largest log ratio / distance over all pairs and outputs. It is rounded up by an ulp or, if more than 64
+            pairs are equally bad, by up to about 1e-15 / distance. It is infinite if 0 meets a positive weight, or if
+            rows at distance 0 differ.
+        allowed: The double nearest to epsilon.
+        checked: The number of pairs times the number of outputs. Each inequality is checked in both directions.
         arithmetic: A sentence on the arithmetic that was used.
         worst_pair: The pair of records that attains ``worst``, or None if no pair is required.
-        failures: The first few inequalities that do not hold, in the order of the pairs.
-        failed: Number of pairs with an inequality that does not hold.
-        wrong_rows: The first few rows that do not sum to 2**63.
+        failures: The first few inequalities that fail, in the order of the pairs.
+        failed: Number of pairs with an inequality that fails.
+        wrong_rows: Indices of the first few rows that do not sum to 2**63.
     """
 
     holds: bool
@@ -99,59 +103,60 @@ class Measurements:
 
 
 def max_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
-    """Return the largest ratio of each pair of rows over all columns, in either direction.
+    """Return the largest ratio between each pair of rows over all columns, in either direction.
 
     Args:
         weights: (N, K) weights or probabilities; a 0 is replaced by a tiny number (`ZERO`).
-        pairs: (P, 2) row numbers.
+        pairs: (P, 2) row indices.
 
     Returns:
-        (P,) ratios with a relative error below 2**-50 in either direction.
+        (P,) ratios, each too large or too small by a relative error below 2**-50.
     """
     left_rows, right_rows = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
     if left_rows.size * weights.shape[1] <= MIN_COMPILED_RATIOS:
         values = np.where(weights == 0, ZERO, weights)
         ratios = values[left_rows] * (1.0 / values)[right_rows]
-        # The largest ratio of the first row to the second, and the reciprocal of the smallest for the other direction.
+        # The largest ratio in one direction, and the reciprocal of the smallest one for the other direction.
         ratios_small: Floats = np.maximum(np.maximum(ratios.max(axis=1), 1.0 / ratios.min(axis=1)), 1.0)
         return ratios_small
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_ratios
 
     greatest, order = np.ones(left_rows.size), None
-    # Pairs are sorted by groups of four left rows, then by the right row, so that each right row is loaded once for
-    # four pairs. Sorted pairs consist of rising runs, which a stable sort only merges.
+    # Pairs are sorted by groups of four left rows and then by the right row, so that each right row is loaded once for
+    # four pairs. Pairs that arrive in order consist of rising runs, which a stable sort only has to merge.
     if len(weights) > IN_CACHE and left_rows.size > len(weights):
         order = np.argsort(left_rows // 4 * len(weights) + right_rows, kind="stable")
         left_rows, right_rows = left_rows[order], right_rows[order]
     for start in range(0, weights.shape[1], _BLOCK_COLUMNS):
         block = weights[:, start : start + _BLOCK_COLUMNS]
-        # Padded with ones to whole vectors of lanes: their ratio 1 changes no maximum.
+        # Rows are padded with ones to a multiple of the lanes. The padding adds ratios of 1, which change no maximum.
         values = np.ones((len(block), -(-block.shape[1] // DOUBLE_LANES) * DOUBLE_LANES))
         values[:, : block.shape[1]] = np.where(block == 0, ZERO, block)
         flat = (values.ravel(), (1.0 / values).ravel(), values.shape[1] // DOUBLE_LANES)
 
         def raise_block(start: int, stop: int, flat: tuple[Floats, Floats, int] = flat) -> None:
-            """Update the maxima of pairs ``start`` to ``stop`` with a block of columns."""
+            """Update the maxima of pairs ``start`` to ``stop - 1`` with a block of columns."""
             raise_to_ratios(*flat, left_rows[start:stop], right_rows[start:stop], greatest[start:stop])
 
         in_threads(raise_block, left_rows.size, min_span=MIN_RATIOS_PER_THREAD // values.shape[1])
     if order is not None:
-        # Back to the given order of the pairs.
+        # Undo the sorting.
         greatest[order] = greatest.copy()
     return greatest
 
 
 def max_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
-    """Return the largest |log z_ik / z_jk| of each pair over all columns, for figures.
-
-    The result is off by less than about 2**-50, and infinite if 0 meets a positive number.
+    """Return the largest |log z_ik / z_jk| for each pair of rows over all columns, for figures.
 
     Args:
         rows: (N, K) weights, or probabilities that are 0 or at least 2**-64.
-        pairs: (P, 2) row numbers.
+        pairs: (P, 2) row indices.
+
+    Returns:
+        (P,) log-ratios with an error below about 2**-50, infinite if a 0 meets a positive number.
     """
     ratios = max_ratios(rows, pairs)
-    # Weights are below 2**64, so a larger ratio comes from a 0 only (`ZERO`).
+    # Weights are below 2**64, so only a 0 (`ZERO`) leads to a ratio above 2**100.
     return np.where(ratios > 2.0**100, np.inf, np.log(ratios))
 
 
@@ -159,13 +164,13 @@ def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Flo
     """Validate pairs and distances, and return them as contiguous arrays of int64 and float64.
 
     Args:
-        pairs: (P, 2) pairs of record numbers; an empty array may have any shape.
-        distances: (P,) their distances.
+        pairs: (P, 2) record indices; an empty array may have any shape.
+        distances: (P,) distances between the records of each pair.
         records: Number of records.
 
     Raises:
-        UsageError: A shape is wrong, a record is out of range, a pair has equal records, or a distance is negative or
-            not finite.
+        UsageError: A shape is wrong, an index is out of range, a pair consists of one record twice, or a distance is
+            negative or not finite.
     """
     pairs = np.ascontiguousarray(pairs, dtype=np.int64).reshape(-1, 2)
     distances = np.ascontiguousarray(distances, dtype=np.float64)
@@ -180,15 +185,15 @@ def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Flo
 
 
 def rows_with_wrong_sum(weights: Unsigned) -> Ints:
-    """Return the numbers of the rows of weights (N, K) that do not sum to exactly 2**63."""
-    # Halves of 32 bits are summed separately, because a sum of 64-bit weights could wrap.
+    """Return the indices of the rows that do not sum to exactly 2**63, given the weights (N, K)."""
+    # The upper and lower 32 bits are summed separately, because a sum of 64-bit weights could wrap around.
 
     def check_rows(start: int, stop: int) -> Ints:
-        """Return the rows with a wrong sum among those from ``start`` to ``stop``."""
+        """Return the indices of the rows with a wrong sum among rows ``start`` to ``stop - 1``."""
         high_sums = (weights[start:stop] >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
         low_sums = (weights[start:stop] & np.uint64(0xFFFFFFFF)).sum(axis=1, dtype=np.uint64)
         carried_high = high_sums + (low_sums >> np.uint64(32))
-        # 2**63 has the upper half 2**31 and the lower half 0.
+        # The upper half of 2**63 is 2**31, and its lower half is 0.
         is_right = (carried_high == np.uint64(1 << 31)) & ((low_sums & np.uint64(0xFFFFFFFF)) == 0)
         return start + np.flatnonzero(~is_right).astype(np.int64)
 
@@ -199,7 +204,7 @@ def _is_at_most(large: int, small: int, exponent: Fraction) -> bool:
     """Decide exactly whether ``large <= exp(exponent) small``.
 
     Args:
-        large, small: Weights, at least 0 and below 2**64.
+        large, small: Two weights, non-negative and below 2**64.
         exponent: Epsilon times distance, above 0.
     """
     if large <= small:
@@ -208,7 +213,7 @@ def _is_at_most(large: int, small: int, exponent: Fraction) -> bool:
         return False
     if exponent > 45:
         return True  # large < 2**64 < exp(45) < exp(exponent) small
-    # Equality is impossible, because exp of a rational other than 0 is irrational. So enough bits always decide.
+    # Equality is impossible, because exp of a rational other than 0 is irrational. So some precision always decides.
     bits = 96
     while True:
         lower, upper = exp_fixed(exponent, bits)
@@ -220,21 +225,21 @@ def _is_at_most(large: int, small: int, exponent: Fraction) -> bool:
 
 
 def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: float) -> tuple[list[int], int]:
-    """Decide the inequalities of one pair in all columns.
+    """Decide the inequalities between two rows in all columns.
 
     Args:
-        row_a, row_b: (K,) weights of the pair's records.
+        row_a, row_b: (K,) weights in the rows of the two records.
         exponent: Epsilon times distance, exact, at least 0.
         lower: A double that is at most exp(exponent).
 
     Returns:
-        The columns that fail, and the number of inequalities that needed exact integers.
+        The indices of the columns that fail, and the number of inequalities that needed exact integers.
     """
     if exponent == 0:
-        # At distance 0 both rows must be equal.
+        # At distance 0, the two rows must be equal.
         return np.flatnonzero(row_a != row_b).tolist(), row_a.size
     a, b = row_a.astype(np.float64), row_b.astype(np.float64)
-    # `lower` is rounded down and the margin covers the conversions, so all columns that doubles pass do hold.
+    # `lower` is rounded down and the margin covers the conversions, so every column that passes in doubles does hold.
     undecided = np.flatnonzero(np.maximum(a, b) * RATIO_MARGIN > np.minimum(a, b) * lower)
     failing = []
     for k in undecided.tolist():
@@ -245,32 +250,32 @@ def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: fl
 
 
 def exact_ratio(row_a: Unsigned, row_b: Unsigned) -> Fraction:
-    """Return the exact largest ratio, in either direction, of two rows (K,) that have zeros in the same columns."""
-    # Where both weights are 0, the denominator 1 gives ratio 0, which is never the largest.
+    """Return the exact largest ratio, in either direction, between two rows (K,) with zeros in the same columns."""
+    # If both weights are 0, the denominator is set to 1, and the ratio 0 is never the largest.
     larger, smaller = np.maximum(row_a, row_b), np.maximum(np.minimum(row_a, row_b), 1)
     approximate = larger.astype(np.float64) / smaller.astype(np.float64)
-    # The ratios in doubles err by less than the margin, so the largest exact ratio is among these columns.
+    # The errors of the ratios in doubles are below the margin, so the largest exact ratio is among these columns.
     columns = np.flatnonzero(approximate * RATIO_MARGIN >= approximate.max()).tolist()
     return max((Fraction(int(larger[k]), int(smaller[k])) for k in columns if larger[k]), default=Fraction(1))
 
 
 def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
-    """Return nearly the smallest double v for which ratio <= exp(v d) is proved for all pairs, and a worst pair.
+    """Return an upper bound v on the smallest epsilon that the weights satisfy, and the worst pair.
 
-    v is the smallest epsilon that the weights satisfy. It is too large by at most a few units in the last place, or
-    slightly more if many pairs are nearly the worst.
+    ratio <= exp(v d) is proved for all pairs. v is too large by at most a few units in the last place, or slightly more
+    if many pairs are nearly as bad as the worst.
 
     Args:
         weights: (N, K) weights.
         pairs: (P, 2) pairs, at least one.
-        distances: (P,) distances of the pairs, all above 0.
-        ratios: (P,) largest ratio of each pair, as `max_ratios` returns it.
+        distances: (P,) distances between the records of each pair, all above 0.
+        ratios: (P,) largest ratio for each pair, as `max_ratios` returns it.
 
     Returns:
         v, and the index into ``pairs`` of the pair with the largest log ratio / distance.
     """
     estimates = np.log(ratios)
-    estimates += 2.0**-50  # at least log RATIO_MARGIN, so that the estimates are too high rather than too low
+    estimates += 2.0**-50  # at least log RATIO_MARGIN, so that estimates are too high rather than too low
     with np.errstate(over="ignore"):
         estimates /= distances
     top_pairs = np.arange(len(estimates))
@@ -279,8 +284,8 @@ def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratio
     ratio_of = ((float(distances[p]), exact_ratio(*weights[pairs[p]])) for p in top_pairs.tolist())
     exact = [log_bounds(ratio, Fraction(distance))[1] for distance, ratio in ratio_of]
     worst_row, value = int(top_pairs[int(np.argmax(exact))]), max(exact)
-    # np.log errs by far less than 2**-22, so pairs further below cannot exceed the value. Closer ones are proved by
-    # exp.
+    # The relative error of an estimate is far below 2**-22, so a pair whose estimate is further below the value cannot
+    # exceed it. Closer pairs are proved with exp.
     near_pairs = np.flatnonzero(estimates >= value * (1.0 - 2.0**-22))
     near_pairs = near_pairs[~np.isin(near_pairs, top_pairs)]
     step = 2.0**-52
@@ -288,7 +293,7 @@ def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratio
         lower, _ = exp_bounds(distances[near_pairs], Fraction(value))
         if (ratios[near_pairs] * RATIO_MARGIN <= lower).all():
             break
-        # Not proved in doubles: raise the value a little, by a step that doubles, until they do prove it.
+        # Doubles do not prove the value for all pairs. It is raised in growing steps until they do.
         value, step = max(value, float(estimates[near_pairs].max())) * (1.0 + step), 2.0 * step
     return value, worst_row
 
@@ -308,8 +313,8 @@ def certify(
         epsilon: Exact epsilon per unit of distance, at least 0.
 
     Returns:
-        The measurements. They take 2 P K multiplications, and exact integers for the worst pairs, for pairs at distance
-        0, and if a ratio lies within 2**-50 of its bound.
+        The measurements. They take 2 P K multiplications. Exact integers are needed only for the worst pairs, for pairs
+        at distance 0, and for ratios within a relative 2**-50 or so of their bound.
 
     Raises:
         UsageError: An argument has a wrong type, shape or range.
@@ -320,7 +325,8 @@ def certify(
     if epsilon < 0:
         raise UsageError(f"epsilon must be at least 0, got {epsilon}")
     pairs, distances = check_pairs(pairs, distances, len(weights))
-    # A run may certify the same arrays several times. Their measurements are kept, unless the caller keeps none (None).
+    # A run may certify the same arrays several times, so their measurements are cached. `facts` returns None if the
+    # caller has set up no cache.
     memo = facts()
     key = b"" if memo is None else _content_key(weights, pairs, distances, epsilon)
     if memo is not None and key in memo:
@@ -336,18 +342,18 @@ def certify(
 def certify_in_doubles(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> Measurements | None:
     """Return the result of :func:`certify` if floating-point arithmetic alone proves every inequality; otherwise None.
 
-    One exception is made: rows at distance 0 that are equal as doubles are compared exactly.
+    There is one exception: rows at distance 0 that are equal in floating point are compared exactly.
 
     Args:
-        weights: (N, K) uint64; probability = weight / 2**63. The arguments are not checked here.
-        pairs, distances: (P, 2) records, and their distances (P,).
+        weights: (N, K) uint64; probability = weight / 2**63. The arguments are not validated.
+        pairs, distances: (P, 2) record indices, and the distances (P,) between them.
         epsilon: Exact epsilon per unit of distance.
     """
     ratios = max_ratios(weights, pairs)
     bounds = exp_bounds(distances, epsilon)
     if not ((ratios * RATIO_MARGIN <= bounds[0]) | ((distances == 0) & (ratios == 1.0))).all():
         return None
-    # A run certifies the same arrays later, and then finds these measurements.
+    # The measurements are cached, because the run will certify the same arrays again.
     measurements, memo = _judge(weights, pairs, distances, epsilon, ratios, bounds), facts()
     if memo is not None:
         memo[_content_key(weights, pairs, distances, epsilon)] = measurements
@@ -366,20 +372,21 @@ def _judge(
 
     Args:
         weights: (N, K) uint64 weights.
-        pairs, distances: (P, 2) records, and their distances (P,).
+        pairs, distances: (P, 2) record indices, and the distances (P,) between them.
         epsilon: Exact epsilon per unit of distance.
-        ratios: (P,) largest ratio of each pair, with a relative error below 2**-50.
-        bounds: (P,) doubles below and (P,) doubles above exp(epsilon d).
+        ratios: (P,) largest ratio for each pair, with a relative error below 2**-50.
+        bounds: Lower bounds (P,) and upper bounds (P,) on exp(epsilon d), as doubles.
     """
     wrong_row_numbers = rows_with_wrong_sum(weights)
     lower, upper = bounds
-    # These pairs are certainly violated, because `upper` is rounded up and the margins cover the errors of the ratios.
-    # Pairs that are neither surely violated nor surely satisfied are decided exactly.
+    # These pairs certainly fail, because `upper` is rounded up and the margins cover the errors of the ratios. Pairs
+    # that neither certainly fail nor certainly hold are decided exactly.
     is_broken = ratios > upper * (RATIO_MARGIN * RATIO_MARGIN)
     failed = np.flatnonzero(is_broken).tolist()
     failures: list[Failure] = []
     exact_count = 0
-    # Negated, so that a NaN counts as undecided. At distance 0 rows must be equal, which ratios in doubles cannot show.
+    # The comparison is negated so that a NaN counts as undecided. At distance 0, rows must be equal, which ratios in
+    # doubles cannot show.
     for p in np.flatnonzero(~is_broken & (~(ratios * RATIO_MARGIN <= lower) | (distances == 0))).tolist():
         exponent = epsilon * Fraction(float(distances[p]))
         columns, count = _decide_pair(weights[pairs[p, 0]], weights[pairs[p, 1]], exponent, float(lower[p]))
@@ -389,7 +396,7 @@ def _judge(
     failed.sort()
     for p in failed[:_MAX_SHOWN]:
         i, j = pairs[p].tolist()
-        # Pairs that are broken beyond doubt were not decided column by column above; the message names their columns.
+        # Pairs that certainly fail were not decided column by column above, but the failures must name their columns.
         columns, _ = _decide_pair(weights[i], weights[j], epsilon * Fraction(float(distances[p])), float(lower[p]))
         failures.extend(make_failure(weights, i, j, k) for k in columns[: max(0, _MAX_SHOWN - len(failures))])
     worst, worst_pair = _worst_pair(weights, ratios, pairs, distances, epsilon, failed)
@@ -411,7 +418,7 @@ def _judge(
 
 
 def make_failure(weights: Unsigned, i: int, j: int, k: int) -> Failure:
-    """Return the failing inequality of output k between records i and j, with the larger weight's record first."""
+    """Return the failed inequality between records i and j at output k, with the record of the larger weight first."""
     return Failure(i=i, j=j, k=k) if weights[i, k] > weights[j, k] else Failure(i=j, j=i, k=k)
 
 
@@ -422,27 +429,27 @@ def _worst_pair(
 
     Args:
         weights: (N, K) uint64 weights.
-        pairs, distances: (P, 2) records, and their distances (P,).
+        ratios: (P,) largest ratio for each pair.
+        pairs, distances: (P, 2) record indices, and the distances (P,) between them.
         epsilon: Exact epsilon per unit of distance.
-        ratios: (P,) largest ratio of each pair.
         failed: Indices into ``pairs`` of the pairs that failed.
     """
     if not len(pairs):
         return 0.0, None
-    # Rows that differ at distance 0, or a 0 that meets a positive weight: no epsilon is enough. Weights are below
-    # 2**64, so only a 0 (`ZERO`) gives a ratio above 2**100.
+    # No epsilon is enough if rows differ at distance 0, or if a 0 meets a positive weight. Weights are below 2**64, so
+    # only a 0 (`ZERO`) leads to a ratio above 2**100.
     unbounded_pairs = [p for p in failed if distances[p] == 0 or ratios[p] > 2.0**100]
     if unbounded_pairs:
         return math.inf, (int(pairs[unbounded_pairs[0], 0]), int(pairs[unbounded_pairs[0], 1]))
     if not distances.any():
-        # All records are at one place and their rows are equal, so any pair is the worst.
+        # All pairs are at distance 0 and their rows are equal, so any pair is the worst.
         return 0.0, (int(pairs[0, 0]), int(pairs[0, 1]))
     if not distances.all():
         separate_pairs = distances > 0
         pairs, distances, ratios = pairs[separate_pairs], distances[separate_pairs], ratios[separate_pairs]
     value, row = _max_verified_ratio(weights, pairs, distances, ratios)
     if not failed:
-        # Every pair was proved to satisfy epsilon, so what rounding adds to the value beyond it is cut off.
+        # Every pair was proved to satisfy epsilon, so the value exceeds it only through rounding, and is capped.
         value = min(value, float_up(epsilon))
     i, j = pairs[row].tolist()
     return value, (i, j)

@@ -1,12 +1,12 @@
 """The certificate of metric DP between any two points of a region: |grad z_k| <= epsilon min z_k on every simplex.
 
-On a street with ends A and B the condition is z_B <= (1 + a) z_A and the reverse, where a is the street's growth
-(:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC let p = z_B - z_A, q = z_C - z_A, let D be
-twice its area, and let a dash denote a quarter turn. The linear function through the probabilities at the corners has
-the gradient (p AC' - q AB') / D. With integer weights and coordinates in millimetres, both sides of the inequality
-between the squared gradient and (epsilon D min z)^2 are integers. Floating-point arithmetic with error bounds decides
-nearly all inequalities, and exact integers decide the others. docs/guide/everywhere.md proves that the condition is
-necessary and sufficient.
+On a street with ends A and B, the condition is z_B <= (1 + a) z_A and the reverse, where a is the street's growth
+(:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC, let p = z_B - z_A and q = z_C - z_A, let D
+be twice the area, and let a dash denote a quarter turn. The linear function through the probabilities at the corners
+has the gradient (p AC' - q AB') / D. Weights are integers, and coordinates are integers in millimetres. So once the
+condition is squared and its denominators are cleared, both sides are integers. Floating-point arithmetic with error
+bounds decides nearly all inequalities, and exact integers decide the others. docs/guide/everywhere.md proves that the
+condition is necessary and sufficient.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets, s
 __all__ = ["certify_everywhere", "find_steepest_output", "max_snapping_epsilon"]
 
 _MAX_SHOWN: Final = 8
-"""Largest number of failures and of wrong rows that are named."""
+"""Largest number of failures, and of rows with a wrong sum, that are listed."""
 _MAX_EXACT_RATIOS: Final = 4_096
-"""Largest number of inequalities that are evaluated exactly to find the worst one. For further ones, floating-point
-bounds are used."""
+"""Largest number of inequalities that are evaluated exactly to find the worst one. For all other candidates,
+floating-point bounds are used."""
 
 Worst = tuple[float, tuple[int, int] | None]
-"""The largest rate (the epsilon that a simplex needs), rounded up, and two vertices of the simplex that needs it."""
+"""The largest rate (the epsilon that a simplex needs), rounded up, and two vertices of the simplex that attains it."""
 
 
 def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> Measurements:
-    """Prove or refute metric DP between any two points of a region whose positions are snapped at random to vertices.
+    """Prove or refute metric DP between any two points of a region in which positions are randomly snapped to vertices.
 
     Args:
         weights: (N, K) uint64, one row for each vertex; probability = weight / 2**63.
@@ -53,12 +53,13 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
         epsilon: Exact epsilon per km of path inside the region, above 0.
 
     Returns:
-        The measurements. ``checked`` is simplices times outputs. On a plane, ``worst`` is the largest |grad z_k| / min
-        z_k per km; on streets, the smallest epsilon whose factors 1 + a cover all ratios. Both are rounded up. If the
-        number of rows is not N, nothing is checked and ``holds`` is False.
+        The measurements. ``checked`` is the number of simplices times the number of outputs. On a plane, ``worst`` is
+        the largest |grad z_k| / min z_k per km; on streets, it is the smallest epsilon for which the factors 1 + a
+        cover all ratios. Both are rounded up. If the number of rows is not N, nothing is checked and ``holds`` is
+        False.
 
     Raises:
-        UsageError: The weights have another type or number of dimensions.
+        UsageError: The weights are not a two-dimensional array of uint64.
     """
     weights = np.ascontiguousarray(weights)
     if weights.ndim != 2 or weights.dtype != np.uint64:
@@ -72,7 +73,7 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
     checked = len(region.simplices) * weights.shape[1]
     return Measurements(
         holds=not failed and not len(wrong_row_numbers),
-        # If nothing failed, epsilon was proved, and what rounding adds to the worst beyond it is cut off.
+        # If nothing failed, epsilon is proved. Then `worst` exceeds it only through rounding, and is capped.
         worst=worst if failed else min(worst, float_up(epsilon)),
         allowed=float(epsilon),
         checked=checked,
@@ -88,31 +89,31 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
 
 
 def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
-    """Decide the inequalities of a network of streets: z_b <= (1 + a) z_a for each street, in both directions.
+    """Decide the inequalities for a network of streets: z_b <= (1 + a) z_a on each street, in both directions.
 
     Args:
-        weights: (N, K) weights of the vertices.
+        weights: (N, K) weights at the vertices.
         region: The streets.
-        epsilon: Epsilon per km, exact.
+        epsilon: Exact epsilon per km.
 
     Returns:
-        The first failures, the number of streets that fail, the number of inequalities that needed exact integers, and
-        the worst street.
+        The first few failures, the number of streets that fail, the number of inequalities that needed exact integers,
+        and the worst street.
     """
     ratios = max_ratios(weights, region.simplices)
     factors = [1 + street_growth(epsilon, km, region.steps) for km in region.km.tolist()]
-    # Rounded down, and cut where doubles would overflow: more streets are then decided exactly, and none passes
-    # wrongly.
+    # Factors are rounded down, and capped before they overflow a double. Smaller factors only cause more streets to be
+    # decided exactly.
     lower_factors = np.array([float_down(min(factor, Fraction(2**1000))) for factor in factors])
     failures: list[Failure] = []
     failed = exact_count = 0
     for s in np.flatnonzero(~(ratios * RATIO_MARGIN <= lower_factors)).tolist():
         if ratios[s] > lower_factors[s] * (1.0 + 2.0**-48) and len(failures) == _MAX_SHOWN:
-            failed += 1  # certainly violated, and enough failures are named
+            failed += 1  # certainly violated, and enough failures are listed
             continue
         a, b = region.simplices[s].tolist()
         larger, smaller = np.maximum(weights[a], weights[b]), np.minimum(weights[a], weights[b])
-        # Doubles with a margin for rounding pass most outputs; the others are compared as integers.
+        # Doubles, with a margin for rounding, prove most outputs; the others are compared as integers.
         undecided = np.flatnonzero(
             larger.astype(np.float64) * RATIO_MARGIN > smaller.astype(np.float64) * lower_factors[s]
         ).tolist()
@@ -125,26 +126,26 @@ def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> t
 
 
 def _streets_with_unequal_ends(weights: Unsigned, region: Streets) -> Ints:
-    """Return the numbers of the streets whose ends have different rows. All other streets satisfy every epsilon."""
+    """Return the indices of the streets whose ends have different rows. All other streets satisfy every epsilon."""
     tails, heads = region.simplices.T
     return np.flatnonzero((weights[tails] != weights[heads]).any(axis=1))
 
 
 def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
-    """Return the smallest epsilon whose factors 1 + a cover all streets' ratios, and the ends of the worst street.
+    """Return the smallest epsilon for which the factors 1 + a cover all ratios, and the ends of the worst street.
 
     The epsilon is rounded up.
 
     Args:
-        weights: (N, K) weights of the vertices.
+        weights: (N, K) weights at the vertices.
         region: The streets.
-        ratios: (S,) largest ratio of the rows at both ends of each street, in floating point.
+        ratios: (S,) largest ratio between the rows at the two ends of each street, in floating point.
     """
     unequal = _streets_with_unequal_ends(weights, region)
     if not unequal.size:
         return 0.0, None
     endpoints, km = region.simplices[unequal], region.km[unequal]
-    # Rows that differ at distance 0, or a 0 that meets a positive weight: no epsilon is enough.
+    # No epsilon is enough if rows differ at distance 0, or if a 0 meets a positive weight.
     unbounded_streets = np.flatnonzero((km == 0) | (ratios[unequal] > 2.0**100))
     if unbounded_streets.size:
         a, b = endpoints[unbounded_streets[0]].tolist()
@@ -153,7 +154,8 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
         _estimate_rates(ratio, km, region.steps)
         for ratio in (ratios[unequal] * RATIO_MARGIN, ratios[unequal] / RATIO_MARGIN)
     )
-    # The worst street has an upper estimate of at least the largest lower one. The margins cover the rounding of rates.
+    # The upper estimate for the worst street is at least the largest lower estimate. The margins cover the rounding
+    # errors in the rates.
     candidates = np.flatnonzero(upper * (1.0 + 2.0**-40) >= lower.max() * (1.0 - 2.0**-40))
     candidates = candidates[np.argsort(-upper[candidates], kind="stable")]
     rates = [
@@ -162,7 +164,7 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
     ]
     worst_candidate = int(np.argmax(rates))
     value = rates[worst_candidate]
-    # The candidates that were not evaluated exactly count with their upper estimates.
+    # Candidates that were not evaluated exactly count with their upper estimates.
     if len(candidates) > _MAX_EXACT_RATIOS:
         value = max(value, float(upper[candidates[_MAX_EXACT_RATIOS:]].max()) * (1.0 + 2.0**-40))
     a, b = endpoints[candidates[worst_candidate]].tolist()
@@ -172,10 +174,10 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
 def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
     """Return the smallest epsilon that holds between any two points of a region if positions are snapped as claimed.
 
-    On a plane this is the certificate's ``worst``. On streets, positions are snapped along the curve of
+    On a plane, this is the certificate's ``worst``. On streets, positions are snapped along the curve given by
     :func:`privopt_metric_dp.region.snap_to_region.far_share`, which depends only on the claimed epsilon. The result is
-    the largest |dz_k / dx| / min z_k over the pieces of each street, rounded up. It may be much larger than the
-    certificate's ``worst``, which assumes the curve that fits the weights best.
+    then the largest |dz_k / dx| / min z_k over the pieces of all streets, rounded up. It may be much larger than the
+    certificate's ``worst``, which is computed for the curve that fits the weights best.
 
     Args:
         weights: (N, K) uint64, one row for each vertex; probability = weight / 2**63.
@@ -183,30 +185,31 @@ def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -
         epsilon: The claimed epsilon per km of path, which determines how positions are snapped.
     """
     measurements = certify_everywhere(weights, region, epsilon)
-    # Linear snapping (on a plane, or with 0 steps) does not depend on epsilon, and 0 and infinity remain what they are.
+    # Linear snapping (on a plane, or with 0 steps) does not depend on epsilon. A `worst` of 0 or infinity does not
+    # depend on the curve.
     if not isinstance(region, Streets) or not region.steps or not 0 < measurements.worst < math.inf:
         return measurements.worst
     ratios = max_ratios(weights, region.simplices) * RATIO_MARGIN
     unequal = _streets_with_unequal_ends(weights, region).tolist()
-    # The margin makes the ratios upper bounds; they are rationals from here on.
+    # The margin turns the ratios into upper bounds, from which the slopes are then computed exactly.
     slope = max(_max_street_slope(Fraction(ratios[s]) - 1, float(region.km[s]), region.steps, epsilon) for s in unequal)
     return float_up(min(slope, epsilon) if measurements.holds else slope)
 
 
 def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) -> int:
-    """Return the output with the largest relative change on the simplices that contain two vertices.
+    """Return the output whose probability changes most, in relative terms, on the simplices that contain both vertices.
 
     Args:
-        weights: (N, K) weights of the vertices.
+        weights: (N, K) weights at the vertices.
         region: The region.
-        pair: Two vertices of one simplex, such as the worst pair of a certificate.
+        pair: Two vertices of the same simplex, such as the worst pair in a certificate.
     """
     values = weights[list(pair)]
     if not isinstance(region, Plane):
         max_weights, min_weights = values.max(axis=0).astype(np.float64), values.min(axis=0).astype(np.float64)
         return int(
             np.argmax(
-                # A ratio with 0 below is infinite, or 0 if both weights are 0.
+                # If the smaller weight is 0, the ratio is infinite, or set to 0 if both weights are 0.
                 np.divide(max_weights, min_weights, out=np.where(max_weights > 0, np.inf, 0.0), where=min_weights > 0)
             )
         )
@@ -222,14 +225,14 @@ def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int
 def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction) -> Fraction:
     """Return the largest |dz / dx| / z on a street with z at one end and 1 + ``growth`` times z at the other.
 
-    On piece j of the half next to the smaller end, z rises at the rate growth (1 + t)^j epsilon / a, starting from the
-    value 1 + growth ((1 + t)^j - 1) / a. If growth <= a, the ratio of rate to value is largest on the last piece,
-    otherwise on the first. In the other half the ratio is smaller.
+    Let z be 1 at the smaller end. In the half next to it, z rises on piece j at the rate growth (1 + t)^j epsilon / a,
+    starting from the value 1 + growth ((1 + t)^j - 1) / a. The ratio of rate to value is largest on the last piece if
+    growth <= a, and otherwise on the first. In the other half, the ratio is smaller.
 
     Args:
-        growth: Ratio of the two ends minus 1.
+        growth: The larger value at an end divided by the smaller one, minus 1.
         km: Length of the street.
-        steps: n, the number of pieces of half the street; at least 1.
+        steps: n, the number of pieces into which each half of the street is divided; at least 1.
         epsilon: The claimed epsilon per km, which determines how positions are snapped.
     """
     a, t = street_growth(epsilon, km, steps), epsilon * Fraction(km) / (2 * steps)
@@ -238,12 +241,13 @@ def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction
 
 
 def _estimate_rates(ratios: Floats, km: Floats, steps: int) -> Floats:
-    """Return the epsilon whose factor 1 + a over each length equals the ratio, in floating point.
+    """Return, in floating point, the epsilon for which each street's factor 1 + a equals its ratio.
 
     Args:
-        ratios: (S,) ratios of weights.
-        km: (S,) lengths.
-        steps: n of the S-shaped snapping weights; 0 for linear ones, where a = epsilon km.
+        ratios: (S,) ratios of weights, one for each street.
+        km: (S,) lengths of the streets.
+        steps: n, the number of pieces of the S-shaped snapping curve in each half of a street; 0 for linear snapping,
+            where a = epsilon km.
     """
     growth = np.maximum(ratios - 1.0, 0.0)
     # a = 2 ((1 + t)^n - 1) with t = epsilon km / (2 n), solved for epsilon.
@@ -252,35 +256,36 @@ def _estimate_rates(ratios: Floats, km: Floats, steps: int) -> Floats:
 
 
 def _round_rate_up(ratio: Fraction, km: float, steps: int) -> float:
-    """Return the smallest epsilon whose factor 1 + a over a length covers a ratio, rounded up.
+    """Return the smallest epsilon for which a street's factor 1 + a is at least a ratio, rounded up.
 
     Args:
         ratio: Exact ratio of weights, at least 1.
-        km: Length, above 0.
-        steps: n of the S-shaped snapping weights; 0 for linear ones.
+        km: Length of the street, above 0.
+        steps: n, the number of pieces of the S-shaped snapping curve in each half of the street; 0 for linear snapping.
     """
     if steps == 0:
         return float_up((ratio - 1) / Fraction(km))
     import flint
 
     with flint.ctx.workprec(320):
-        # Ball arithmetic with 320 bits: the n-th root of (ratio + 1) / 2, enclosed. Its upper end is rounded up.
+        # The n-th root of (ratio + 1) / 2 is enclosed in a ball with 320 bits. The upper end of the result is rounded
+        # up.
         root = (ball_of((ratio + 1) / 2).log() / steps).exp()
         upper = (2 * steps * (root - 1) / flint.arb(km)).upper()
     return float_up(rational_of_ball(upper))
 
 
 def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
-    """Decide the inequalities of a triangulated plane: |grad z_k| <= epsilon min z_k on each triangle.
+    """Decide the inequalities for a triangulated plane: |grad z_k| <= epsilon min z_k on each triangle.
 
     Args:
-        weights: (N, K) weights of the vertices.
+        weights: (N, K) weights at the vertices.
         region: The triangles.
-        epsilon: Epsilon per km, exact.
+        epsilon: Exact epsilon per km.
 
     Returns:
-        The first failures, the number of triangles that fail, the number of inequalities that needed exact integers,
-        and the worst triangle.
+        The first few failures, the number of triangles that fail, the number of inequalities that needed exact
+        integers, and the worst triangle.
     """
     corners = region.vertices[region.simplices]
     sides = np.ascontiguousarray(corners[:, 1:] - corners[:, :1])  # AB and AC
@@ -290,10 +295,10 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
     lower_epsilon, upper_epsilon = float_down(per_mm), float_up(per_mm)
     failures: list[Failure] = []
     failed = exact_count = 0
-    # Negated, so that a NaN counts as undecided.
+    # The comparison is negated so that a NaN counts as undecided.
     for s in np.flatnonzero(~(upper <= lower_epsilon)).tolist():
         if lower[s] > upper_epsilon and len(failures) == _MAX_SHOWN:
-            failed += 1  # certainly violated, and enough failures are named
+            failed += 1  # certainly violated, and enough failures are listed
             continue
         columns = np.flatnonzero(~(_bound_steepness(weights, region, sides, s) <= lower_epsilon)).tolist()
         exact_count += len(columns)
@@ -313,16 +318,18 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
 
 @jit()
 def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[no-untyped-def]
-    """Compute bounds on the maximum over k of |grad z_k| / min z_k on each triangle, per millimetre.
+    """Bound the largest |grad z_k| / min z_k on each triangle from above and below, per millimetre.
 
-    Differences of weights are exact before they are converted to doubles, so p and q have relative errors of 2^-53, and
-    each product has little more. The sum of the products' absolute values times 2^-49 covers all rounding errors.
+    Weights are subtracted exactly before the differences are converted to doubles, so p and q have relative errors of
+    at most 2^-53, and the products have slightly larger ones. The sum of the products' absolute values, times 2^-49,
+    covers all rounding errors.
 
     Args:
-        weights: (N, K) uint64 weights of the vertices.
+        weights: (N, K) uint64 weights at the vertices.
         simplices: (S, 3) corners A, B, C of each triangle.
         sides: (S, 2, 2) vectors AB and AC in integer millimetres.
-        upper, lower: (S,) results, zeros before: bounds on the maximum, infinite if a 0 meets a positive weight.
+        upper, lower: (S,) arrays of zeros, to which the bounds on the maximum over k are written. Both are infinite if
+            a 0 meets a positive weight.
     """
     for s in range(len(simplices)):
         a, b, c = simplices[s]
@@ -330,7 +337,7 @@ def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[n
         double_area = float(sides[s, 0, 0] * sides[s, 1, 1] - sides[s, 0, 1] * sides[s, 1, 0])
         for k in range(weights.shape[1]):
             za, zb, zc = weights[a, k], weights[b, k], weights[c, k]
-            # Weights are unsigned: the smaller one is subtracted, as the other difference would wrap around.
+            # Weights are unsigned, so the smaller one is always subtracted: the other difference would wrap around.
             p = float(zb - za) if zb >= za else -float(za - zb)
             q = float(zc - za) if zc >= za else -float(za - zc)
             if p == 0.0 and q == 0.0:
@@ -348,16 +355,19 @@ def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[n
 
 
 def _bound_steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> Floats:
-    """Return upper bounds (K,) on |grad z_k| / min z_k on one triangle, per millimetre.
+    """Return, for each output, an upper bound on |grad z_k| / min z_k on one triangle, per millimetre.
 
     Args:
-        weights: (N, K) weights of the vertices.
+        weights: (N, K) weights at the vertices.
         region: The plane.
-        sides: (S, 2, 2) vectors AB and AC of the triangles.
-        s: Number of the triangle.
+        sides: (S, 2, 2) vectors AB and AC in integer millimetres.
+        s: Index of the triangle.
+
+    Returns:
+        (K,) upper bounds.
     """
-    # Each output is passed as a triangle of its own with a single column, so that the kernel bounds each output
-    # separately.
+    # The kernel returns one bound for each triangle. To get one for each output, every output is passed as a triangle
+    # of its own, with three corners and a single column.
     columns = np.ascontiguousarray(weights[region.simplices[s]].T)
     upper_bounds, lower_bounds = np.zeros(len(columns)), np.zeros(len(columns))
     corners = np.arange(3 * len(columns), dtype=np.int64).reshape(-1, 3)
@@ -371,13 +381,13 @@ def _exact_squares(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int
     """Return the squares of D |grad z_k| and of D min z_k on triangle s, where D is twice its area.
 
     Args:
-        weights: (N, K) weights of the vertices.
+        weights: (N, K) weights at the vertices.
         region: The plane.
-        sides: (S, 2, 2) vectors AB and AC of the triangles in integer millimetres.
-        s, k: Numbers of the triangle and the output.
+        sides: (S, 2, 2) vectors AB and AC in integer millimetres.
+        s, k: Indices of the triangle and the output.
 
     Returns:
-        Two integers, whose quotient is the square of |grad z_k| / min z_k per millimetre.
+        Two integers. The first divided by the second is the square of |grad z_k| / min z_k, per millimetre.
     """
     za, zb, zc = (int(w) for w in weights[region.simplices[s], k])
     (bx, by), (cx, cy) = sides[s].tolist()
@@ -389,14 +399,14 @@ def _satisfies_epsilon(weights: Unsigned, region: Plane, sides: Ints, s: int, k:
     """Decide exactly whether |grad z_k| <= epsilon min z_k on a triangle.
 
     Args:
-        weights: (N, K) weights of the vertices.
+        weights: (N, K) weights at the vertices.
         region: The plane.
-        sides: (S, 2, 2) vectors AB and AC of the triangles in integer millimetres.
-        s, k: Numbers of the triangle and the output.
-        per_mm: Epsilon per millimetre, exact.
+        sides: (S, 2, 2) vectors AB and AC in integer millimetres.
+        s, k: Indices of the triangle and the output.
+        per_mm: Exact epsilon per millimetre.
     """
     gradient, min_square = _exact_squares(weights, region, sides, s, k)
-    # Both sides are squared and multiplied by the denominator, so that integers are compared.
+    # Both sides are squared and multiplied by the squared denominator, so that integers are compared.
     return gradient * per_mm.denominator**2 <= min_square * per_mm.numerator**2
 
 
@@ -404,21 +414,21 @@ def _find_worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: F
     """Return the largest |grad z_k| / min z_k per km, rounded up, and two corners of the triangle that attains it.
 
     Args:
-        weights: (N, K) weights of the vertices.
+        weights: (N, K) weights at the vertices.
         region: The plane.
-        sides: (S, 2, 2) vectors AB and AC of the triangles.
+        sides: (S, 2, 2) vectors AB and AC in integer millimetres.
         upper: (S,) upper bounds per millimetre, from `_bound_gradients`.
-        lower: Largest lower bound of any triangle, per millimetre.
+        lower: Largest lower bound over all triangles, per millimetre.
     """
     if math.isinf(lower):
         a, b = region.simplices[int(np.argmax(upper)), :2].tolist()
         return math.inf, (a, b)
     max_square, worst_pair, remaining_count = Fraction(0), None, _MAX_EXACT_RATIOS
     uncounted_rate = 0.0
-    # The worst triangle has an upper bound of at least the largest lower bound of any. If all bounds are 0, no
-    # probability changes anywhere, and there is no worst triangle.
+    # The upper bound of the worst triangle is at least the largest lower bound. If all bounds are 0, no probability
+    # changes anywhere, and there is no worst triangle.
     for s in np.flatnonzero(upper >= lower).tolist() if lower > 0 or upper.any() else []:
-        # The tiny number leaves out outputs without a gradient if `lower` is 0.
+        # If `lower` is 0, the tiny number excludes outputs without a gradient.
         columns = np.flatnonzero(_bound_steepness(weights, region, sides, s) >= max(lower, 2.0**-1000)).tolist()
         # The budget of exact evaluations is used up: this triangle counts with its upper bound.
         if len(columns) > remaining_count:
@@ -434,8 +444,8 @@ def _find_worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: F
 
 
 def _round_root_up(square: Fraction) -> float:
-    """Return the square root of a rational as a double, rounded up to the next double or the one after it."""
+    """Return the square root of a rational, rounded up to the next double or the one after it."""
     bits = 256
-    # isqrt rounds down, so 1 is added; a square of 0 keeps the root 0.
+    # isqrt rounds down, so 1 is added unless the square is 0.
     root = math.isqrt((square.numerator << bits) // square.denominator) + (square > 0)
     return float_up(Fraction(root, 1 << (bits // 2)))

@@ -1,9 +1,9 @@
-"""Compiled kernels of the repair: the max-times closure of a matrix under its privacy constraints.
+"""Compiled kernels for the repair: the max-times closure of a matrix under its privacy constraints.
 
-The closure of z is the smallest matrix above z with ``z_ik >= f_ij z_jk`` for each required pair, where f_ij =
-exp(-eps' d_ij), and eps' = (1 - tau) eps leaves a small slack tau for rounding errors. It always exists: its entries
-are max_j exp(-eps' D_ij) z_jk, where D are the shortest-path lengths over the pairs. Sweeps along the pairs compute it:
-two or three if the distances are a metric, more on sparse graphs.
+The closure of z is the smallest matrix that is at least z and satisfies ``z_ik >= f_ij z_jk`` for each required pair.
+Here f_ij = exp(-eps' d_ij), and eps' = (1 - tau) eps leaves a small slack tau for rounding errors. The closure always
+exists: its entries are max_j exp(-eps' D_ij) z_jk, where the D_ij are shortest-path lengths over the pairs. It is
+computed in sweeps along the pairs: two or three if the distances are a metric, more on sparse graphs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from privopt.numbers.graphs import components, neighbours
 __all__ = ["Graph", "close_matrix", "lower_rows"]
 
 
-#: With fewer pairs times outputs than this, starting a thread takes longer than it saves.
+#: With fewer pairs times outputs than this, starting a thread takes more time than it saves.
 MIN_WORK_PER_THREAD = 10_000_000
 _BLOCK_COLUMNS = 64
 
@@ -30,10 +30,10 @@ class Graph:
 
     Attributes:
         first, second: (P,) the two records of each pair.
-        exponents: (P,) eps d in doubles, all above 0.
-        indptr: (N + 1,) start of each record's neighbours.
-        indices: (2 P,) neighbours.
-        edges: (2 P,) the pair to which each neighbour belongs.
+        exponents: (P,) eps d of each pair in doubles, all above 0.
+        indptr: (N + 1,) offsets in ``indices`` at which each record's neighbours start.
+        indices: (2 P,) neighbours of all records, one record after the other.
+        edges: (2 P,) index of the pair to which each neighbour belongs.
         labels: (N,) connected component of each record.
         components: Number of components.
     """
@@ -55,15 +55,15 @@ class Graph:
 
 @jit()
 def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-def]
-    """Set maxima[k] to the maximum of factors[s] z[rows[s], k] over the first ``count`` positions s, at least 0.
+    """Set maxima[k] to the maximum of 0 and factors[s] z[rows[s], k], over the first ``count`` positions s.
 
     Args:
-        maxima: (K,) result.
+        maxima: (K,) array to which the maxima are written.
         z: (N, K) matrix.
-        rows, factors: Row numbers of ``z``, and a factor of each row.
-        count: Number of rows and factors that are used.
+        rows, factors: Row indices into ``z``, and the factor for each of these rows.
+        count: Number of elements of ``rows`` and ``factors`` to use.
     """
-    # Four rows at a time, so that each entry of ``maxima`` is loaded and stored once for four products.
+    # Four rows are processed at a time, so that each entry of ``maxima`` is loaded and stored once for four products.
     maxima[:] = 0.0
     full = count - count % 4
     for s in range(0, full, 4):
@@ -86,20 +86,20 @@ def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-
 def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps):  # type: ignore[no-untyped-def]
     """Raise the entries of a block of columns to the block's closure, in sweeps over all rows.
 
-    A row is updated only from neighbours that rose since the row was last visited.
+    A row is updated only from those neighbours that have risen since it was last visited.
 
     Args:
         block: (N, B) entries, which are raised in place.
         indptr, indices: Neighbours in CSR form, as in :class:`Graph`.
-        factors: (2 P,) ``exp(-eps' d)`` of each neighbour: a row must be at least this factor times the neighbour's
+        factors: (2 P,) ``exp(-eps' d)`` for each neighbour: a row must be at least this factor times the neighbour's
             row.
-        is_integer: Whether raised entries are rounded up to integers.
+        is_integer: Whether to round raised entries up to integers.
         max_sweeps: Largest number of sweeps.
 
     Returns:
-        Whether the entries settled within ``max_sweeps``.
+        Whether the entries settled within ``max_sweeps`` sweeps.
     """
-    # A relative rise below 2**-50 counts as rounding and triggers no update; the slack tau covers the difference.
+    # A relative rise below 2**-50 counts as rounding and is not passed on to neighbours; the slack tau covers it.
     n, width = block.shape
     maxima = np.empty(width)
     rows, scales = np.empty(n, dtype=np.int64), np.empty(n)
@@ -108,7 +108,8 @@ def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps)
         rose_now = np.zeros(n, dtype=np.bool_)
         any_raised = False
         for step in range(n):
-            # Directions alternate, so that a rise travels through records in either order within two sweeps.
+            # Sweeps alternate in direction, so that a rise passes along a path of ascending or descending records
+            # within two sweeps.
             j = step if sweep % 2 == 0 else n - 1 - step
             count = 0
             for e in range(indptr[j], indptr[j + 1]):
@@ -122,7 +123,7 @@ def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps)
             for k in range(width):
                 value = np.ceil(maxima[k]) if is_integer else maxima[k]
                 if value > block[j, k]:
-                    # 1 + 4 x 2**-52: smaller rises are stored, but not passed on.
+                    # The factor is 1 + 4 x 2**-52. Smaller rises are stored but not passed on.
                     raised += value > block[j, k] * 1.0000000000000009
                     block[j, k] = value
             if raised > 0:
@@ -138,10 +139,10 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
     """Replace z by its closure at exponents (1 - shrink) eps d.
 
     Args:
-        z: (N, K) finite, >= 0; changed in place.
+        z: (N, K) finite, non-negative matrix, which is changed in place.
         graph: The required pairs.
         shrink: The slack tau, 0 <= tau < 1.
-        is_integer: Whether to round every raised entry up to an integer, so that integers stay integers.
+        is_integer: Whether to round every raised entry up to an integer, so that a matrix of integers stays one.
 
     Raises:
         CertificationError: The sweeps did not settle, which cannot happen for finite input.
@@ -149,35 +150,37 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
     """
     if not len(graph.first):
         return
-    # A factor for each neighbour, rounded up by more than the error of exp, because the closure may only be too high.
+    # The factors are rounded up by more than the error of exp, because the closure may only be too high, never too low.
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
 
     def fill(first_block: int, end_block: int) -> None:
-        """Close the blocks of columns from ``first_block`` to ``end_block``. Columns do not depend on one another."""
+        """Close blocks ``first_block`` to ``end_block - 1`` of columns, which do not depend on one another."""
         for block_number in range(first_block, end_block):
             check()
             columns = slice(block_number * _BLOCK_COLUMNS, (block_number + 1) * _BLOCK_COLUMNS)
             block = np.array(z[:, columns], order="C")
-            # More sweeps than a rise needs to travel along the longest path, which has fewer edges than there are rows.
+            # The limit exceeds the sweeps that a rise needs to pass along the longest path, which has fewer edges than
+            # the graph has records.
             if not _sweep_until_closed(block, graph.indptr, graph.indices, factors, is_integer, 2 * len(block) + 64):
                 raise CertificationError("the closure under the privacy rows did not settle; weights are not finite")
             z[:, columns] = block
 
-    # The last block may be narrower. With little work the span is longer than all blocks, so no thread is started.
+    # The last block may be narrower. If there is little work, the minimum span exceeds the number of blocks, so that no
+    # thread is started.
     blocks = -(-z.shape[1] // _BLOCK_COLUMNS)
     in_threads(fill, blocks, min_span=2 if len(graph.first) * z.shape[1] > MIN_WORK_PER_THREAD else blocks + 1)
 
 
 @jit()
 def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untyped-def]
-    """Subtract each row's excess from its entries, the most expensive first, but not below their neighbours' bounds.
+    """Subtract each row's excess from its entries, the most expensive first, but never below their neighbours' bounds.
 
     Args:
-        z: (N, K) closed matrix, which is lowered in place.
-        excess: (N,) amount to subtract from each row; rows with a value of at most 0 are left unchanged.
-        cost: (N, K) costs, which determine the order.
+        z: (N, K) closed matrix, whose entries are lowered in place.
+        excess: (N,) amount to subtract from each row; rows for which it is not above 0 are left unchanged.
+        cost: (N, K) cost of each entry, which determines the order within a row.
         indptr, indices: Neighbours in CSR form, as in :class:`Graph`.
-        factors: (2 P,) ``exp(-eps' d)`` of each neighbour: a row must be at least this factor times the neighbour's
+        factors: (2 P,) ``exp(-eps' d)`` for each neighbour: a row must be at least this factor times the neighbour's
             row.
     """
     n, width = z.shape
@@ -188,7 +191,7 @@ def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-u
             continue
         span = slice(indptr[j], indptr[j + 1])
         _gather_maxima(lower_bounds, z, indices[span], factors[span], indptr[j + 1] - indptr[j])
-        # The most expensive entries first, each down to its bound, until the excess is used up.
+        # The most expensive entries are lowered first, each at most to its bound, until the excess is used up.
         for k in np.argsort(-cost[j]):
             slack = z[j, k] - lower_bounds[k]
             if slack >= remaining_excess:
@@ -202,12 +205,12 @@ def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-u
 def lower_rows(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: float) -> None:
     """Lower rows as far as the closure at (1 - shrink) eps d allows, the most expensive entries first.
 
-    A closed matrix stays closed: no entry falls below the bounds that its neighbours impose, and lowering an entry
-    relaxes the bounds of its neighbours.
+    A closed matrix stays closed: no entry falls below the bounds that neighbouring rows impose, and lowering an entry
+    only relaxes the bounds on those rows.
 
     Args:
-        z: (N, K) closed matrix, changed in place.
-        excess: (N,) amount by which the sum of each row should fall.
+        z: (N, K) closed matrix, which is changed in place.
+        excess: (N,) amount by which each row's sum should fall; rows for which it is not above 0 are left unchanged.
         cost: (N, K) cost of each entry.
         graph: The required pairs.
         shrink: The slack tau, 0 <= tau < 1.

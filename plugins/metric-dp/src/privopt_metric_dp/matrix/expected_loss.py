@@ -29,8 +29,9 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
     Attributes:
         weighted: (N, K) p_i c_ik, in ``unit``.
         unit: Unit of the loss, e.g. ``"km"``.
-        doubt: Returns upper bounds (N,) of the amount by which ``weighted`` exceeds the exact costs of the files, and
-            upper bounds (N, K) or (N, 1) of the amount by which it falls short of them. None if no bounds are known.
+        doubt: Function that bounds the errors in ``weighted``. It returns upper bounds (N,) on how much the entries in
+            a row exceed the exact costs given in the files, and upper bounds (N, K) or (N, 1) on how much they fall
+            short of them. None if no bounds are known.
     """
 
     weighted: Floats
@@ -47,7 +48,8 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
         Args:
             model: The model.
-            symbols: The model's variable ``z``, its indices ``i`` and ``k``, and its parameter ``c`` (weighted costs).
+            symbols: The model's variable ``z``, its indices ``i`` and ``k``, and its parameter ``c``, which holds the
+                weighted costs.
         """
         from privopt.dsl import total
 
@@ -55,29 +57,29 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         model.minimize(total(c[i, k] * z[i, k], over=(i, k)))
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Return the loss of the released integers, in floating point (see :meth:`loss_of_rows`)."""
+        """Return the expected loss of the released weights, in floating point (see :meth:`loss_of_rows`)."""
         return self.loss_of_rows(release.weights, [Fraction(TOTAL)] * len(release.records))
 
     def enclose(self, release: MatrixRelease) -> tuple[float, float] | None:
-        """Return two doubles that enclose the loss at the exact costs, or None if the errors of the costs are unknown.
+        """Return two doubles that enclose the loss at the exact costs, or None if no bounds on their errors are known.
 
-        The weights are exact. The interval covers the errors of the costs and of this evaluation.
+        The weights are exact. The interval covers the errors in the costs and the rounding errors of this evaluation.
         """
         value = self.evaluate(release)
-        # A subclass may have no loss for some releases, as the interface allows.
+        # The interface allows a loss to be None for some releases, and a subclass may return it.
         if value is None or self.doubt is None:
             return None
         excess, shortfall = self.doubt()
-        # The sum of the absolute terms, which is the loss itself if no cost is negative.
+        # The sum of the terms' absolute values. If no cost is negative, it is the loss itself.
         magnitude = (
             value if self.weighted.min() >= 0.0 else ExpectedLoss(weighted=np.abs(self.weighted)).evaluate(release)
         )
-        # Sums and products lose less than 2^-45 of the sum of absolute terms.
+        # The rounding errors of all sums and products are below 2^-45 of that sum.
         rounding_error = 2.0**-45 * magnitude
-        # Rows sum to 1, so an error that is the same for all outputs of a record counts once.
+        # Rows sum to 1, so an error that is the same for all outputs of a record is counted once.
         is_per_record = shortfall.shape[1] == 1 < self.weighted.shape[1]
         shortfall_loss = float(shortfall.sum()) if is_per_record else ExpectedLoss(weighted=shortfall).evaluate(release)
-        # The factors 1 + 2**-40 and the last steps to the next doubles cover the rounding of these lines.
+        # The factors 1 + 2**-40 and the final steps to the next doubles cover the rounding errors of these lines.
         lower, upper = (
             value - (rounding_error + float(excess.sum())) * (1.0 + 2.0**-40),
             value + (rounding_error + shortfall_loss) * (1.0 + 2.0**-40),
@@ -87,7 +89,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
     def loss_of_rows(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
         """Return the loss of a matrix (N, K) whose rows, divided by their exact sums (N,), are probabilities.
 
-        The terms of a row are summed pairwise, and the losses of the rows with a single rounding.
+        NumPy sums the terms of a row pairwise; the losses of the rows are then added with a single rounding.
         """
         rows = []
         for row, weighted, total in zip(values, self.weighted, sums, strict=True):
@@ -99,7 +101,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:
     """Return a problem's data with the costs of a mechanism's loss, for figures, or None if the loss has no costs.
 
-    An expected loss does not determine the costs of records of probability 0; they are set to 0.
+    An expected loss does not determine the costs of records whose prior is 0, so these costs are set to 0.
     """
     if not isinstance(loss, ExpectedLoss):
         return None

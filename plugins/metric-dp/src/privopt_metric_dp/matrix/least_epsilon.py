@@ -1,8 +1,8 @@
-"""The smallest epsilon that a matrix satisfies, with each row divided by its exact sum.
+"""The smallest epsilon that a matrix satisfies once each row is divided by its exact sum.
 
-Logarithms in doubles, with error bounds, narrow the search to the pairs that may determine epsilon. The exact ratios of
-these pairs are compared in ball arithmetic; distances that no double represents exactly are given as balls (intervals
-that enclose them). Entries are never rounded, so even an entry of 1e-300 counts.
+Logarithms in doubles, with error bounds, narrow the search to the pairs that may determine epsilon. For these pairs,
+the exact ratios are compared in ball arithmetic; a distance that no double represents exactly is given as a ball (an
+interval that encloses it). Entries are never rounded, so even an entry of 1e-300 counts.
 """
 
 from __future__ import annotations
@@ -26,25 +26,27 @@ from privopt_metric_dp.matrix.certify import MIN_RATIOS_PER_THREAD, check_pairs
 __all__ = ["ExactDistances", "LeastEpsilon", "exact_sums", "least_epsilon"]
 
 LOG_OF_ZERO: Final = -4096.0
-"""Replaces the logarithm of 0. It differs from the logarithm of any double by more than two such logarithms differ."""
+"""Stands for the logarithm of 0. It is farther from the logarithm of any positive entry than two such logarithms can be
+from each other."""
 INFINITE_LOG_RATIO: Final = 2048.0
-"""If a difference of logarithms is above this, one of the two numbers is 0."""
+"""If two logarithms differ by more than this, one of them stands for the logarithm of 0."""
 LOG_ERROR: Final = 2.0**-48
-"""Relative error of a difference of two logarithms: four units in the last place of each, and a margin."""
+"""Relative error of a difference between two logarithms: four units in the last place of each, and a margin."""
 _BLOCK_COLUMNS: Final = 128
+"""Number of columns that are processed at a time."""
 _MAX_EXACT_PAIRS: Final = 4096
-"""Largest number of pairs that are evaluated exactly to find the worst one. For further ones, floating-point bounds are
-used."""
+"""Largest number of pairs that are evaluated exactly to find the worst one. For all other candidates, floating-point
+bounds are used."""
 
 
 @frozen(kw_only=True)
 class ExactDistances:
-    """Distances of pairs that no double represents exactly.
+    """Exact distances between the records of pairs, for distances that no double represents exactly.
 
     Attributes:
         above: (P,) upper bounds in doubles.
-        balls: Takes pair numbers and returns, for each, a function that encloses its distance at the current precision
-            of ``flint.ctx``.
+        balls: Function that takes the indices of pairs and returns, for each pair, a function that encloses its
+            distance at the current precision of ``flint.ctx``.
     """
 
     above: Floats
@@ -53,13 +55,14 @@ class ExactDistances:
 
 @frozen(kw_only=True)
 class LeastEpsilon:
-    """The smallest epsilon of a matrix, and where it is attained.
+    """The smallest epsilon that a matrix satisfies, and the entries that require it.
 
     Attributes:
-        epsilon: The epsilon, rounded up. It is infinite if no epsilon is enough, and 0 if all required rows are equal.
-        holds: Whether the epsilon is at most the target epsilon, decided exactly.
-        pair: The rows that attain it, the larger probability first, or None if epsilon is 0.
-        output: The column that attains it, or None if epsilon is 0.
+        epsilon: The epsilon, rounded up. It is infinite if no epsilon is large enough, and 0 if the two rows of every
+            required pair are equal.
+        holds: Whether the exact smallest epsilon is at most the target epsilon.
+        pair: The two rows that require this epsilon, the one with the larger probability first. None if epsilon is 0.
+        output: The column in which they require it, or None if epsilon is 0.
     """
 
     epsilon: float
@@ -76,7 +79,10 @@ def exact_sums(values: NDArray[Any]) -> list[Fraction]:
 
 
 def _sum_exactly(row: Floats) -> Fraction:
-    """Return the exact sum of doubles: their 53-bit mantissas are added as integers, one exponent at a time."""
+    """Return the exact sum of a row of doubles.
+
+    For each exponent, the 53-bit mantissas are added as integers.
+    """
     mantissas, powers = np.frexp(row[row != 0])
     integers = np.ldexp(mantissas, 53).astype(np.int64)
     total = Fraction(0)
@@ -99,14 +105,14 @@ def least_epsilon(
     """Return the smallest epsilon with ``z_ik <= exp(epsilon d_ij) z_jk``, both ways, for all pairs and columns k.
 
     Args:
-        values: (N, K) doubles or unsigned integers, finite, at least 0. Each row of z is a row of ``values`` over its
-            exact sum.
+        values: (N, K) finite, non-negative doubles or unsigned integers. Each row of z is a row of ``values`` divided
+            by its exact sum.
         pairs: (P, 2) required pairs, undirected.
         distances: (P,) distances. The doubles are taken as exact, or as lower bounds if ``exact`` is given.
         epsilon: Exact target epsilon, above 0.
         exact: The exact distances, if doubles do not represent them.
-        sums: The result of :func:`exact_sums`, if it has been computed.
-        progress: Called with a description of the current work.
+        sums: The result of :func:`exact_sums` for ``values``, if it has already been computed.
+        progress: Called with a description of the current step.
 
     Raises:
         UsageError: An argument has a wrong type or shape, or a row sums to 0.
@@ -123,15 +129,15 @@ def least_epsilon(
         return LeastEpsilon(epsilon=0.0, holds=True)
     report = progress or (lambda _: None)
     report(f"{len(pairs):,} pairs")
-    # A first pass in doubles: the largest log-ratio of each pair, up to an error bound.
+    # A first pass in doubles finds the largest log-ratio of each pair, up to an error bound.
     log_differences, log_error = _max_differences(values, sums, pairs)
     zero_pairs = np.flatnonzero(log_differences > INFINITE_LOG_RATIO)
-    # A 0 meets a positive entry: no epsilon is enough.
+    # A 0 meets a positive entry, so no epsilon is enough.
     if zero_pairs.size:
         return _result_for_pair(values, sums, pairs[zero_pairs[0]], math.inf, holds=False)
     zero_distance_pairs = np.flatnonzero(distances == 0)
-    # Pairs whose distance in doubles is 0 although their rows differ. Doubles show most differences, exact ratios the
-    # others.
+    # Pairs whose rows differ although their distance is 0 as a double. The logarithms show most of the differences, and
+    # exact ratios show the rest.
     unequal = [
         p
         for p in zero_distance_pairs.tolist()
@@ -142,10 +148,10 @@ def least_epsilon(
     )
     unequal_rows = np.array(unequal, dtype=np.int64)
     for p, ball in zip(unequal, exact.balls(unequal_rows), strict=True):
-        # The exact distance is not proved to be above 0, so different rows need an infinite epsilon.
+        # The exact distance is not proved to be above 0, so two different rows count as needing an infinite epsilon.
         if sign_of(ball) != 1:
             return _result_for_pair(values, sums, pairs[p], math.inf, holds=False)
-    # Distances that are 0 only because they are rounded down belong to the pairs at a positive distance.
+    # Pairs whose distance is 0 only because it was rounded down are treated as pairs at a positive distance.
     positive_pairs = np.concatenate([np.flatnonzero(distances > 0), unequal_rows])
     if not positive_pairs.size:
         return LeastEpsilon(epsilon=0.0, holds=True)
@@ -166,7 +172,7 @@ def least_epsilon(
 
 
 def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) -> tuple[Floats, float]:
-    """Return the largest difference of logarithms of each pair of rows over all columns, in floating point.
+    """Return the largest difference between the logarithms of each pair of rows, in floating point.
 
     Args:
         values: (N, K) entries.
@@ -174,19 +180,20 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
         pairs: (P, 2) pairs of rows.
 
     Returns:
-        (P,) differences, above `INFINITE_LOG_RATIO` if a 0 meets a positive entry; and a bound on the absolute error of
-        the differences.
+        (P,) largest absolute differences over all columns, above `INFINITE_LOG_RATIO` if a 0 meets a positive entry;
+        and a bound on the absolute error in these differences.
     """
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_differences
 
     left_rows, right_rows = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
     # Subtracting the logarithm of a row's sum divides the row by it.
     shift = np.array(list(map(_log, sums)))[:, None]
-    # The largest logarithm in absolute value, to which the error bound is relative; at least 1.
+    # `max_log` is at least 1 and at least the largest absolute logarithm. The error bound is relative to it.
     differences, max_log = np.zeros(len(pairs)), 1.0
     for start in range(0, values.shape[1], _BLOCK_COLUMNS):
         block = values[:, start : start + _BLOCK_COLUMNS].astype(np.float64)
-        # Padded with zeros to whole vectors of lanes: their difference 0 changes no maximum.
+        # Rows are padded with zeros to a multiple of the lanes. The padding adds differences of 0, which change no
+        # maximum.
         logs = np.zeros((len(block), -(-block.shape[1] // DOUBLE_LANES) * DOUBLE_LANES))
         with np.errstate(divide="ignore"):
             block_logs = np.where(block > 0, np.log(block) - shift, LOG_OF_ZERO)
@@ -195,7 +202,7 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
         flat = (logs.ravel(), logs.shape[1] // DOUBLE_LANES)
 
         def raise_block(start: int, stop: int, flat: tuple[Floats, int] = flat) -> None:
-            """Update the maxima of pairs ``start`` to ``stop`` with a block of columns."""
+            """Update the maxima of pairs ``start`` to ``stop - 1`` with a block of columns."""
             raise_to_differences(*flat, left_rows[start:stop], right_rows[start:stop], differences[start:stop])
 
         in_threads(raise_block, left_rows.size, min_span=MIN_RATIOS_PER_THREAD // logs.shape[1])
@@ -203,19 +210,19 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
 
 
 def _log(total: Fraction) -> float:
-    """Return the logarithm of a rational with a small relative error, even if its terms overflow a double."""
+    """Return the logarithm of a rational as a double, even if its numerator or denominator overflows a double."""
     power = total.numerator.bit_length() - total.denominator.bit_length()
-    # Divided by a power of two first, so that the quotient is between 1/2 and 2 and fits a double.
+    # The rational is divided by a power of two first, so that the quotient is between 1/2 and 2 and fits a double.
     return math.log(total / Fraction(2) ** power) + power * math.log(2.0)
 
 
 def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tuple[Fraction, int, bool]:
-    """Return the exact largest ratio of two rows in either direction, each row divided by its sum.
+    """Return the exact largest ratio between two rows, in either direction, after each row is divided by its sum.
 
     Args:
         values: (N, K) entries.
         sums: (N,) exact row sums.
-        i, j: Numbers of the rows, which have zeros in the same columns.
+        i, j: Indices of the rows, which must have zeros in the same columns.
 
     Returns:
         The ratio, its column, and whether row i has the larger probability there.
@@ -226,38 +233,39 @@ def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tu
     shift = sums[j] / sums[i]
     log_shift = _log(shift)
     sizes = np.abs(logs + log_shift)
-    # Logarithms in doubles err by less than this, so the column of the largest ratio is among these.
+    # The error in a difference of logarithms is below 1e-11, so the column with the largest ratio is among these.
     candidates = columns[sizes >= sizes.max() - 1e-11]
-    # Products of integers are compared instead of rationals, whose reduction to lowest terms takes longer.
+    # Integer products are compared rather than rationals, because reducing those to lowest terms takes longer.
     numerator, denominator, best_column, is_i_larger = 0, 1, -1, False
     for k, x, y in zip(
         candidates.tolist(), values[i, candidates].tolist(), values[j, candidates].tolist(), strict=True
     ):
-        # The entries are a / b and c / d, and z_i / z_j is their quotient times `shift`.
+        # The two entries are a / b and c / d, and z_ik / z_jk is their quotient times `shift`.
         (a, b), (c, d) = x.as_integer_ratio(), y.as_integer_ratio()
         product_i, product_j = a * d * shift.numerator, b * c * shift.denominator
         is_up = product_i >= product_j
         product_i, product_j = (product_i, product_j) if is_up else (product_j, product_i)
         if product_i * denominator > numerator * product_j:
             numerator, denominator, best_column, is_i_larger = product_i, product_j, k, is_up
-    # A row sums to more than 0, so there is a column with a positive entry and `best_column` was set.
+    # Every row has a sum above 0, so at least one column has positive entries and `best_column` was set.
     return Fraction(numerator, denominator), best_column, is_i_larger
 
 
 def _result_for_pair(
     values: NDArray[Any], sums: list[Fraction], pair: Ints, epsilon: float, *, holds: bool
 ) -> LeastEpsilon:
-    """Return the result for a pair of rows, with the column and the direction of its worst ratio.
+    """Return the result for a given worst pair of rows, with the column and the direction of its worst ratio.
 
     Args:
         values: (N, K) entries.
         sums: (N,) exact row sums.
-        pair: (2,) numbers of the rows.
-        epsilon: The smallest epsilon of the matrix.
-        holds: Whether it is at most the target.
+        pair: (2,) indices of the rows.
+        epsilon: The smallest epsilon that the matrix satisfies.
+        holds: Whether this epsilon is at most the target.
     """
     i, j = pair.tolist()
-    # A 0 against a positive entry is the worst ratio. Of several such columns, the one of the largest entry is named.
+    # A 0 against a positive entry is the worst ratio. If several columns have it, the one with the largest entry is
+    # reported.
     one_sided = np.flatnonzero((values[i] > 0) != (values[j] > 0))
     if one_sided.size:
         k = int(one_sided[np.argmax(np.maximum(values[i, one_sided], values[j, one_sided]))])
@@ -278,25 +286,25 @@ def _find_worst(
     error: float,
     report: Callable[[str], object],
 ) -> LeastEpsilon:
-    """Return the largest log ratio / distance over pairs at positive distances with zeros in the same columns.
+    """Return the largest log ratio / distance over pairs at positive distances, and the pair that attains it.
 
     Args:
         values: (N, K) entries.
         sums: (N,) exact row sums.
-        pairs: (P, 2) pairs of rows, at least one.
-        distances: (P,) lower bounds on the distances in doubles; 0 if the exact distance is below the smallest double.
+        pairs: (P, 2) pairs of rows, at least one. The two rows of a pair must have zeros in the same columns.
+        distances: (P,) lower bounds on the distances in doubles; 0 if the exact distance was rounded down to 0.
         exact: The exact distances.
         epsilon: Target epsilon, exact.
         log_differences: (P,) largest log-ratio of each pair, in floating point.
-        error: Bound on the absolute error of ``log_differences``.
-        report: Called with a description of the current work.
+        error: Bound on the absolute error in ``log_differences``.
+        report: Called with a description of the current step.
     """
-    with np.errstate(over="ignore", divide="ignore"):  # at distances such as 1e-310 the rate is infinite, rightly so
+    with np.errstate(over="ignore", divide="ignore"):  # at distances such as 1e-310 a rate is infinite, as it should be
         upper_rates, lower_rates = (
             (log_differences + error) / distances * (1.0 + 2.0**-50),
             (log_differences - error) / exact.above * (1.0 - 2.0**-50),
         )
-    # The worst pair has an upper bound of at least the largest lower bound of any.
+    # The upper bound of the worst pair is at least the largest lower bound of all pairs.
     candidates = np.flatnonzero(upper_rates >= lower_rates.max())
     # The pairs with the largest upper bounds come first, since only `_MAX_EXACT_PAIRS` are evaluated exactly.
     candidates = candidates[np.argsort(-upper_rates[candidates], kind="stable")]
@@ -306,9 +314,9 @@ def _find_worst(
         if rate > value:
             value, worst_row = rate, p
     if len(candidates) > _MAX_EXACT_PAIRS:
-        # The first candidate that was left out has the largest upper bound of the rest.
+        # Candidates are sorted, so the first one left out has the largest upper bound of those left out.
         value = max(value, float(upper_rates[candidates[_MAX_EXACT_PAIRS]]))
-    # No rate is above 0, so all rows are equal.
+    # No rate is above 0, so the rows of every pair are equal.
     if worst_row < 0:
         return LeastEpsilon(epsilon=0.0, holds=True)
     epsilon_double = float(epsilon)
@@ -316,13 +324,13 @@ def _find_worst(
     report(f"{len(undecided):,} pairs at the limit")
     holds = math.isfinite(value) and Fraction(value) <= epsilon
     if not holds:
-        # The value is rounded up, so it may exceed epsilon although no pair does: then each pair near epsilon is
-        # decided.
+        # The value is rounded up, so it may exceed epsilon although no pair does. So each pair near epsilon is decided
+        # on its own.
         holds = not (lower_rates[undecided] > epsilon_double * (1.0 + 2.0**-50)).any() and all(
             _satisfies_epsilon(_max_ratio(values, sums, *pairs[p].tolist())[0], epsilon, ball)
             for p, ball in zip(undecided.tolist(), exact.balls(undecided), strict=True)
         )
-    # The stated number must agree with the decision, which is exact.
+    # The decision is exact, and the value that is returned must agree with it.
     value = min(value, float_up(epsilon)) if holds else max(value, math.nextafter(epsilon_double, math.inf))
     return _result_for_pair(values, sums, pairs[worst_row], value, holds=holds)
 
@@ -332,15 +340,16 @@ def _round_rate_up(ratio: Fraction, distance: Ball) -> float:
 
     Args:
         ratio: Exact ratio of probabilities, at least 1.
-        distance: Function that encloses the exact distance at the current precision.
+        distance: Function that returns a ball around the exact distance, at the current precision.
     """
     if ratio == 1:
         return 0.0
     import flint
 
-    # A ratio just above 1 has a tiny logarithm, whose leading bits cancel. So many more bits are needed.
+    # If the ratio is just above 1, its logarithm is tiny, and that many leading bits cancel. They are added to the
+    # precision.
     extra_bits = max(0, ratio.denominator.bit_length() - (ratio - 1).numerator.bit_length())
-    # More and more bits, until more than 64 bits of the rate are certain.
+    # The precision is raised until more than 64 bits of the rate are certain.
     for bits in PRECISIONS:
         with flint.ctx.workprec(bits + extra_bits):
             rate = ball_of(ratio).log() / distance()
@@ -350,6 +359,7 @@ def _round_rate_up(ratio: Fraction, distance: Ball) -> float:
 
 
 def _satisfies_epsilon(ratio: Fraction, epsilon: Fraction, distance: Ball) -> bool:
-    """Return whether ratio <= exp(epsilon d) is proved, for epsilon > 0 and a function that encloses the distance d."""
-    # The sign of epsilon d - ln ratio must be positive or 0. None means that no precision decides it.
+    """Return whether ``ratio <= exp(epsilon d)`` is proved, given a function that encloses the distance d."""
+    # epsilon d - ln ratio must be positive or 0. A sign of None means that no precision decides it, which proves
+    # nothing.
     return ratio <= 1 or sign_of(lambda: ball_of(epsilon) * distance() - ball_of(ratio).log()) in (0, 1)

@@ -1,8 +1,8 @@
 """Compiled loops over pairs of rows, for the certificate and the least epsilon. Importing this module loads numba.
 
-``load(array, q)`` reads vector number q, eight doubles, of a flat array; ``spread`` fills a vector with one number.
-``greatest`` and ``least`` compare two vectors lane by lane, and ``highest`` and ``lowest`` return the largest and the
-smallest lane of one vector (:mod:`privopt_metric_dp.matrix.simd`).
+The loops use vectors of eight doubles (:mod:`privopt_metric_dp.matrix.simd`). ``load(array, q)`` reads the vector at
+index q of a flat array, and ``spread`` fills a vector with one number. ``greatest`` and ``least`` compare two vectors
+lane by lane, and ``highest`` and ``lowest`` return the largest and the smallest lane of one vector.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ __all__ = ["DOUBLE_LANES", "raise_to_differences", "raise_to_ratios"]
 def raise_to_ratios(
     values: Floats, reciprocals: Floats, width: int, first: Ints, second: Ints, ratios: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Update ratios[p] with the largest ratio, either way, of rows first[p] and second[p] in a block of columns.
+    """Update ratios[p] with the largest ratio between rows first[p] and second[p], in either direction.
 
     Args:
-        values: Positive entries, row by row, each row of ``width`` vectors of eight.
+        values: Positive entries from a block of columns, row by row. Each row consists of ``width`` vectors.
         reciprocals: The reciprocals of ``values``.
         width: Number of vectors in a row.
-        first, second: (P,) row numbers.
-        ratios: (P,) maxima so far, which are updated.
+        first, second: (P,) row indices.
+        ratios: (P,) largest ratios so far, which are updated.
     """
-    # The reverse ratio is the reciprocal of the smallest one, so one division per pair is enough.
+    # The largest ratio in the other direction is the reciprocal of the smallest one, so one division per pair is
+    # enough.
     ones = spread(1.0)
     for p in range(first.size):
         i, j = first[p] * width, second[p] * width
@@ -42,13 +43,13 @@ def raise_to_ratios(
 def raise_to_differences(
     values: Floats, width: int, first: Ints, second: Ints, differences: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Update differences[p] with the largest absolute difference of rows first[p] and second[p] in a block of columns.
+    """Update differences[p] with the largest absolute difference between rows first[p] and second[p].
 
     Args:
-        values: Entries, row by row, each row of ``width`` vectors of eight.
+        values: Entries from a block of columns, row by row. Each row consists of ``width`` vectors.
         width: Number of vectors in a row.
-        first, second: (P,) row numbers.
-        differences: (P,) maxima so far, which are updated.
+        first, second: (P,) row indices.
+        differences: (P,) largest absolute differences so far, which are updated.
     """
     zeros = spread(0.0)
     for p in range(first.size):

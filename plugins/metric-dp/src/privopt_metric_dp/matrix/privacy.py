@@ -1,6 +1,6 @@
-"""Metric differential privacy: Geo-indistinguishability and its relatives.
+"""Metric differential privacy: geo-indistinguishability and its relatives.
 
-For each required pair (i, j) and every output k: ``z_ik <= exp(epsilon d_ij) z_jk``, both ways
+For each required pair (i, j) and every output k, the notion requires ``z_ik <= exp(epsilon d_ij) z_jk``, both ways
 (Andrés et al., CCS 2013; Chatzikokolakis et al., PETS 2013).
 """
 
@@ -39,14 +39,14 @@ __all__ = [
 ]
 
 PRIVACY_ROWS: Final = "geo-ind"
-"""Name of the family of constraints by which a model states metric DP."""
+"""Name of the family of constraints that state metric DP in a model."""
 DISTANCE_TOLERANCE: Final = 1e-9
-"""Relative difference allowed between a stored distance and the recomputed distance."""
+"""Relative amount by which a stored distance may be shorter than the recomputed one."""
 SPHERE: Final = "sphere_km"
-"""Key of a guarantee that covers all points of a sphere: its value is the radius in km. The release then states a
-continuous distribution of reports instead of a matrix."""
+"""Key that marks a guarantee as covering all points on a sphere; its value is the radius in km. The release then states
+a continuous distribution of reports instead of a matrix."""
 DISTANCE_SLACK: Final = Fraction(1, 10**24)
-"""Additional amount by which a stored distance may be too short: the rounding error of doubles at tiny distances."""
+"""Additional absolute amount by which a stored distance may be too short, for rounding errors at tiny distances."""
 
 _SCOPES = {
     "all-pairs": "any two records",
@@ -70,10 +70,10 @@ straight line, within which far more places lie."""
 
 
 class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
-    """A privacy notion for obfuscation matrices, which can also repair a matrix that nearly satisfies the notion."""
+    """A privacy notion for obfuscation matrices, which can also repair a matrix that nearly satisfies it."""
 
     along_paths: ClassVar[bool] = False
-    """Whether the pairs along a path imply the pair of its ends, so that models need only a few of the pairs."""
+    """Whether the inequalities of the pairs along a path imply that of its two ends, so that a few pairs are enough."""
 
     @classmethod
     @abstractmethod
@@ -81,8 +81,8 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
         """Create the notion from a problem's keys and data.
 
         Args:
-            keys: The table ``[privacy]``, an instance of :meth:`keys`.
-            data: The problem's records, distances and required pairs.
+            keys: The problem's ``[privacy]`` table, an instance of the class that :meth:`keys` returns.
+            data: The problem's data, including its records, distances and required pairs.
         """
 
     @abstractmethod
@@ -96,16 +96,16 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
 
 @frozen(kw_only=True)
 class MetricDP(MatrixConstraint):
-    """epsilon-metric DP over the required pairs of a release.
+    """Metric DP at a given epsilon, over the required pairs of a release.
 
     Attributes:
         epsilon: Exact epsilon per unit of distance.
         unit: Unit of epsilon, e.g. ``"per km"``.
         scope: ``"everywhere"``, ``"all-pairs"``, ``"neighbours"`` or ``"own-matrix"``.
-        within: Largest distance of a required pair if the scope is ``"neighbours"``.
-        statement: The guarantee as a sentence; derived from the scope by default.
-        extra: Further fields of the guarantee.
-        way: Words after the unit that name the distance, e.g. ``"by road"``.
+        within: Largest distance at which a pair is required, if the scope is ``"neighbours"``; otherwise None.
+        statement: The guarantee as a sentence. If it is empty, the sentence follows from the scope.
+        extra: Further fields for the guarantee.
+        way: Words that follow the unit and name the distance, e.g. ``"by road"``.
         data: The problem's data, from which distances are recomputed. If None, the distances that the release states
             are used.
     """
@@ -125,7 +125,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def from_keys(cls, keys: MetricNotion, data: MetricData) -> Self:
-        """Return metric DP over the problem's required pairs. ``keys`` is not used: ``data`` has all of its values."""
+        """Return metric DP over the problem's required pairs. ``keys`` is unused, as ``data`` has all of its values."""
         return cls.of(data)
 
     @classmethod
@@ -138,7 +138,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def keys(cls) -> type | None:
-        """Return the class of the table ``[privacy]``, which has epsilon and the largest distance of required pairs."""
+        """Return the class of the ``[privacy]`` table, with epsilon and the largest distance of a required pair."""
         return MetricPrivacy
 
     @classmethod
@@ -154,7 +154,7 @@ class MetricDP(MatrixConstraint):
             "That every row adds up to exactly 2^63.",
         ]
         if result.guarantee.scope == "everywhere":
-            # In a region the certificate checks simplices instead of pairs.
+            # In a region, the certificate checks simplices instead of pairs.
             checked_claims[0] = (
                 f"{result.certificate.checked:,} gradients, of every output's probability on every simplex of the "
                 "region, on the integers that are drawn from: that is any two points, not only records."
@@ -181,9 +181,9 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence that names who must be trusted: who draws the reports or, with own matrices, the server.
+        """Return a sentence on who must be trusted: whoever draws the reports or, for "own-matrix", the server.
 
-        With the scope "own-matrix" each user uploads a matrix, which is enough for the server to find that user.
+        With the scope "own-matrix", each user uploads a matrix from which the server can find that user.
         """
         if result.guarantee.scope == "own-matrix":
             return "The server must be trusted: what a user uploads to it is enough to find that user."
@@ -194,16 +194,16 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
-        """Return to whom users are exposed under a guarantee inside each one's own matrix, or else an empty text."""
+        """Return whom the guarantee does not protect users from; an empty string unless the scope is "own-matrix"."""
         return "the server, or who compares users" if result.guarantee.scope == "own-matrix" else ""
 
     def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
-        """Repair a matrix (N, K) that nearly satisfies metric DP, by :meth:`MatrixRelease.from_matrix`."""
+        """Repair a matrix (N, K) that nearly satisfies metric DP (see :meth:`MatrixRelease.from_matrix`)."""
         return MatrixRelease.from_matrix(z, data, context)
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a release that satisfies the notion."""
+        """The guarantee that a release has if it satisfies the notion."""
         unit = self.unit.removeprefix("per ")
         statement = self.statement or (_REGION_STATEMENT if self.scope == "everywhere" else _STATEMENT).format(
             epsilon=float(self.epsilon),
@@ -217,16 +217,16 @@ class MetricDP(MatrixConstraint):
 
     @property
     def relation(self) -> str:
-        """The unit of epsilon, followed by the name of the distance: ``"per km by road"``."""
+        """The unit of epsilon, followed by the words that name the distance, e.g. ``"per km by road"``."""
         return f"{self.unit} {self.way}".rstrip()
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
-        """Add the family :data:`PRIVACY_ROWS` to a model.
+        """Add the inequalities of metric DP to a model, as the family :data:`PRIVACY_ROWS`.
 
         Args:
             model: A model with a variable over records and outputs.
-            symbols: ``z``, ``i``, ``j``, ``k`` (variable and indices), ``d`` (parameter over pairs of records) and
-                ``pairs`` ((P, 2), in both directions).
+            symbols: The model's variable ``z``; its indices ``i``, ``j`` and ``k``; ``d``, its parameter that holds the
+                distances between records; and ``pairs``, the required pairs (P, 2) in both directions.
         """
         from privopt.dsl import Le, exp
 
@@ -239,9 +239,9 @@ class MetricDP(MatrixConstraint):
     def measure(self, release: MatrixRelease) -> Certificate:
         """Certify a release over the pairs that it stores, in exact arithmetic.
 
-        A stored distance is used if it is at most the exact one; otherwise the problem's distance, rounded down, is
-        used. With a region, the release is certified over all points of the region: of the problem's region if the
-        problem is known, otherwise of the release's.
+        A stored distance is used if it is at most the exact one. Otherwise, the problem's own distance is used, which
+        is rounded down. With a region, the release is certified over all points of the region. This is the problem's
+        region if the problem is known, and otherwise the one that the release states.
         """
         region = release.region if self.data is None else self.data.region
         if region is not None:
@@ -250,7 +250,7 @@ class MetricDP(MatrixConstraint):
             region_measurements = certify_everywhere(release.weights, region, self.epsilon)
             return self.make_certificate(region_measurements, release.weights, release.records, release.outputs)
         distances = release.distances
-        # Only in a release of all of the problem's records are pairs numbered as in the problem.
+        # The indices in the pairs are the problem's only if the release has all of the problem's records.
         if self.data is not None and len(release.records) == self.data.shape[0]:
             distances = self.data.not_above(release.pairs, distances)
         measurements = certify(release.weights, release.pairs, distances, self.epsilon)
@@ -264,14 +264,14 @@ class MetricDP(MatrixConstraint):
         outputs: Sequence[str] | NDArray[np.str_],
         notes: Mapping[str, Any] | None = None,
     ) -> Certificate:
-        """Turn the measurements of `certify` into a certificate, in which failures name records and outputs by id.
+        """Turn measurements into a certificate whose failures name records and outputs by id.
 
         Args:
-            measured: The measurements.
+            measured: The measurements that `certify` or `certify_everywhere` returned.
             weights: (N, K) the integer weights that were measured.
             records: (N,) ids of the records.
             outputs: (K,) ids of the outputs.
-            notes: Further entries of the certificate.
+            notes: Further entries for the certificate.
         """
         failures = (
             *(f"record {records[row]}: the weights of its row do not sum to 2^63" for row in measured.wrong_rows),
@@ -286,7 +286,8 @@ class MetricDP(MatrixConstraint):
             holds=measured.holds,
             evidence="proved",
             kind=self.kind,
-            # `worst` is rounded up and epsilon to the nearest double. A release that holds must not seem to exceed it.
+            # `worst` is rounded up, while epsilon is rounded to the nearest double. A release that satisfies epsilon
+            # must not seem to exceed it.
             worst=min(measured.worst, allowed) if measured.holds else measured.worst,
             allowed=allowed,
             checked=measured.checked,
@@ -297,46 +298,52 @@ class MetricDP(MatrixConstraint):
 
 
 def add_reversed_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the pairs followed by their reverses, (2 P, 2)."""
+    """Return the pairs (P, 2) followed by their reverses, (2 P, 2) in total."""
     return np.concatenate([pairs, pairs[:, ::-1]])
 
 
 def _are_too_short(data: MetricData, pairs: Ints, stored: Floats, computed: Floats) -> Bools:
-    """Return which stored distances are shorter than the exact distances of their pairs by more than a relative 1e-9.
+    """Return which stored distances are shorter than the exact ones by more than `DISTANCE_TOLERANCE`.
 
-    The stand-alone checker has the same rule (docs/reference/proof.md), so distances close to the threshold are
-    compared exactly.
+    The stand-alone checker applies the same rule (docs/reference/proof.md) and must reach the same decisions, so
+    distances close to the threshold are compared exactly.
 
     Args:
         data: The problem's data.
         pairs: (P, 2) the stored pairs.
         stored: (P,) the stored distances.
         computed: (P,) doubles that are at most the exact distances.
+
+    Returns:
+        (P,) whether each stored distance is too short.
     """
     edge = 1.0 - DISTANCE_TOLERANCE
-    # Doubles decide all pairs but those near the threshold. Their rounding errors are far below the factor 2**-50, and
-    # twice the slack covers its own rounding.
+    # Doubles decide all pairs except those near the threshold. The factors 1 -+ 2**-50 cover the rounding errors of
+    # these lines, and doubling the slack covers its conversion to a double.
     too_short = stored < computed * edge * (1.0 - 2.0**-50) - 2.0 * float(DISTANCE_SLACK)
     near_edge = ~too_short & (stored < data.metric.upper_distances(computed) * edge * (1.0 + 2.0**-50))
     rows = np.flatnonzero(near_edge)
     for row, ball in zip(rows.tolist(), data.metric.exactly(pairs[rows]), strict=True):
-        # The rule itself, in exact numbers: the distance exceeds (stored + slack) / (1 - 1e-9).
+        # This is the rule itself, in exact numbers: the distance exceeds (stored + slack) / (1 - 1e-9).
         too_short[row] = is_above(ball, (Fraction(float(stored[row])) + DISTANCE_SLACK) / (1 - Fraction(1, 10**9)))
     return too_short
 
 
 def _uncovered_pairs(data: MetricData, pairs: Ints, distances: Floats, rows: Ints) -> Ints:
-    """Return the required pairs that no path of stored pairs implies, compared exactly.
+    """Return which of the given required pairs are not implied by any path of stored pairs, compared exactly.
 
     Args:
         data: The problem's data.
         pairs, distances: (P, 2) stored pairs and their distances (P,).
-        rows: Numbers of the required pairs to decide.
+        rows: Indices of the required pairs to decide.
+
+    Returns:
+        The elements of ``rows`` whose pairs are not implied.
     """
     edges = [(i, j, Fraction(x)) for (i, j), x in zip(pairs.tolist(), distances.tolist(), strict=True)]
     paths = Ways(edges, data.shape[0])
     lengths, balls = paths.shortest_lengths(data.pairs[rows].tolist()), data.metric.exactly(data.pairs[rows])
-    # Covered if there is a path that is proved to be no longer than the exact distance.
+    # A pair is covered if some path is proved to be no longer than the exact distance.
     is_uncovered = [length is None or not at_most(length, ball) for length, ball in zip(lengths, balls, strict=True)]
     return rows[np.array(is_uncovered, dtype=np.bool_)]
 
@@ -355,16 +362,16 @@ def _distance_text(distance: float, unit: str) -> str:
 def _state_promise(guarantee: Guarantee) -> str:
     """Return sentences on how much more likely a report can be from one record than from another nearby.
 
-    They are about the distance at which the ratio is at most 2, rounded down, or about the largest distance that
-    is covered if that is smaller.
+    The sentences state the largest distance, rounded down, at which the report is at most twice as likely. If the
+    guarantee covers only shorter distances, they state the ratio at the largest of these.
     """
-    assert guarantee.epsilon is not None  # the notion's own guarantee states it
+    assert guarantee.epsilon is not None  # a guarantee of this notion always states it
     epsilon = float(guarantee.epsilon)
     unit = guarantee.unit.removeprefix("per ")
     way = f" {BY_ROAD}" if BY_ROAD in guarantee.statement else ""
 
     def at_distance(distance: float) -> str:
-        """Return a distance with its unit, and whether it is one by road."""
+        """Return a distance as text, followed by its unit if this has a name."""
         return f"{_distance_text(distance, unit)}{way}"
 
     opening, ending = "Whoever sees a report, whatever else they know, can", ""
@@ -389,26 +396,27 @@ def _state_promise(guarantee: Guarantee) -> str:
 
 
 def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:
-    """Return a line for each fault of the stored pairs, at most five.
+    """Return error messages for faults in a release's stored pairs, at most five.
 
-    A fault is a wrong stored distance, or a required pair that is neither stored nor implied by a path of stored pairs.
-    Stored distances above the computed ones, which are rounded down, are compared exactly, as in the certificate. If
-    the file stores no pairs because it uses those of the problem, there can be no fault.
+    A fault is a wrong distance, or a required pair that is neither stored nor implied by a path of stored pairs.
+    Computed distances are rounded down, so a stored distance above the computed one is compared with the exact one, as
+    in the certificate. If the file stores no pairs and uses those of the problem, there can be no fault.
 
     Args:
         release: The release, whose stored pairs are checked.
         data: The problem's data.
-        along_paths: Whether a path of stored pairs implies the pair of its ends (:attr:`MatrixConstraint.along_paths`).
+        along_paths: Whether a path of stored pairs implies the pair of its two ends
+            (:attr:`MatrixConstraint.along_paths`).
     """
-    # The file stores no pairs, so the problem's own are used and none can be wrong.
+    # If the file stores no pairs, the problem's own are used and none can be wrong.
     if release.follow is not None:
         return []
     pairs, distances = release.pairs, release.distances
-    # The pairs that a release stores: for a notion along paths those that imply all others.
+    # These are the pairs that `solve` stores: if paths imply pairs, only those that imply all others.
     implying = data.standing if along_paths else data.required
     recomputed = implying[1] if np.array_equal(pairs, implying[0]) else data.between(pairs)
     lower_bounds = data.not_above(pairs, distances)
-    # Stored distances that are too short, or not proved to be at most the exact ones.
+    # A stored distance is wrong if it is too short, or if it is not proved to be at most the exact one.
     wrong_pairs = np.flatnonzero(_are_too_short(data, pairs, distances, recomputed) | (lower_bounds < distances))
     lines = [
         f"mechanism.npz: distances: {_name_pair(data, pairs[row])}: stored {distances[row]}, computed {recomputed[row]}"
@@ -416,7 +424,7 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
     ]
     if lines:
         return lines
-    # The stored pairs are those that imply all others, so no path has to be searched.
+    # If the stored pairs are exactly those that imply all others, no search for paths is needed.
     if recomputed is implying[1] and (not along_paths or (distances <= recomputed).all()):
         return []
     if along_paths:
@@ -424,7 +432,7 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
         if (distances > recomputed).any():
             missing = _uncovered_pairs(data, pairs, distances, missing)
     else:
-        # Pairs as single numbers, to look each required one up among the stored ones.
+        # Each pair is encoded as one number, so that the required pairs can be looked up among the stored ones.
         n = len(release.records)
         missing = np.flatnonzero(~np.isin(data.pairs @ [n, 1], np.sort(pairs, axis=1) @ [n, 1]))
     implied = "nor implied by a path of stored pairs" if along_paths else "but this notion needs each of them stored"

@@ -1,7 +1,6 @@
-"""The release of metric mechanisms: an obfuscation matrix of integer weights, or a way to draw reports for positions.
+"""What metric mechanisms release: an obfuscation matrix of integer weights, or a way to draw reports for positions.
 
-The released probability is exactly weight / 2**63: the integers that are certified are the ones that are written, read
-back and sampled.
+A released probability is exactly weight / 2**63: the same integers are certified, written, read back and sampled.
 """
 
 from __future__ import annotations
@@ -44,20 +43,22 @@ _ARRAY_FORMS: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {
     "pairs": (np.int64, ("P", 2)),
     "distances": (np.float64, ("P",)),
 }
-"""Types and shapes of the arrays in mechanism.npz, apart from those of a region."""
+"""Types and shapes of the arrays in mechanism.npz, except those of a region."""
 
 _IMPLIED_FORM: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {"implied": (np.int64, (0,))}
-"""An empty array that marks a file without pairs, because all pairs that the problem requires are checked."""
+"""Type and shape of an empty array that marks a file without pairs. Such a file uses all pairs that the problem
+requires."""
 
 MAX_STORED_PAIRS: Final = 1_000_000
-"""Largest number of required pairs that are written to the file (24 MB). Those of 5,000 words took 300 MB of a file's
-512 MB, and 2 s to read."""
+"""Largest number of pairs that are written to the file, where they take 24 MB. The pairs for 5,000 words took 300 MB of
+a file of 512 MB, and 2 s to read."""
 
 
 class PositionRelease(Release):
-    """A release that draws a report for any position in degrees: it has no records, and so nothing to snap to.
+    """A release that can draw a report for any position in degrees. It has no records to which positions are snapped.
 
-    ``privopt sample --at`` and tables with positions use it. :meth:`Release.sample` takes ids ``LAT,LON``.
+    ``privopt sample --at`` and tables with positions use it. The ids that :meth:`Release.sample` takes have the form
+    ``LAT,LON``.
     """
 
     @abstractmethod
@@ -66,34 +67,39 @@ class PositionRelease(Release):
 
         Args:
             latitudes, longitudes: (n,) positions in degrees, from -90 to 90 and from -180 to 180.
-            source: Source of random bytes; the operating system's by default.
+            source: Source of random bytes; by default, the operating system.
 
         Returns:
-            The ids of the reports, and their latitudes and longitudes (n, 2) in degrees.
+            The ids of the n reports, and their latitudes and longitudes (n, 2) in degrees.
         """
 
 
 def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
-    """Estimate the bytes that a problem's arrays and its release take while it is certified, written and read.
+    """Estimate the bytes needed for a problem's arrays and its release while that is certified, written and read.
 
-    These are 27 arrays of the matrix's size and 5 of the required pairs, measured at 1,000 and 2,000 records including
-    the loading of numba. Without numba, the exponential mechanism took 8 arrays of the matrix's size, and 14 if
-    calibrated (tests/run/test_memory.py).
+    The estimate counts 27 arrays of the matrix's size and 5 copies of the required pairs. It was measured at 1,000 and
+    2,000 records, including the loading of numba. Without numba, the exponential mechanism took 8 arrays of the
+    matrix's size, and 14 if calibrated (tests/run/test_memory.py).
+
+    Args:
+        records, outputs: Number of rows and of columns of the matrix.
+        pairs: Number of required pairs.
     """
-    # A pair takes 24 bytes: two record numbers of 8 bytes, and its distance.
+    # A pair takes 24 bytes: two record indices of 8 bytes each, and a distance.
     return 8.0 * 27 * records * outputs + 5 * 24.0 * pairs
 
 
 def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
-    """Return the smallest pair that occurs twice, in either direction, or None.
+    """Return the smallest pair that occurs more than once, in either direction, or None if there is none.
 
     Args:
         pairs: (P, 2) pairs of records.
         count: Number of records.
     """
-    # A pair as one number, the same in both directions. The initial values change nothing: records are 0 to count - 1.
+    # Each pair is encoded as one number, the same for both directions. The initial values do not affect the result,
+    # because records are numbered from 0 to count - 1.
     keys = pairs.min(axis=1, initial=count) * count + pairs.max(axis=1, initial=0)
-    if (keys[1:] > keys[:-1]).all():  # solve writes pairs in order, so they need not be sorted
+    if (keys[1:] > keys[:-1]).all():  # solve writes pairs in order, so sorting is usually unnecessary
         return None
     keys.sort()
     repeated_keys = keys[1:][keys[1:] == keys[:-1]]
@@ -101,7 +107,10 @@ def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
 
 
 def _raise_no_problem() -> tuple[Ints, Floats]:
-    """Raise an error: the file omits its pairs and distances, and no problem was read that determines them."""
+    """Raise an InputError: the file omits its pairs and distances, and the problem that determines them was not read.
+
+    This is the ``follow`` of a release that was read without its problem.
+    """
     expectation = "pairs and distances, or a file that is read together with its problem"
     raise InputError([Fault(ARTEFACT, "implied", "no pairs", expectation)])
 
@@ -115,19 +124,19 @@ def _freeze_array(array: NDArray[Any]) -> NDArray[Any]:
 
 @frozen(kw_only=True, eq=False)
 class MatrixRelease(Release):
-    """An obfuscation matrix: row i is the distribution of the outputs that record i releases.
+    """An obfuscation matrix, whose row i is the distribution of the output that is released for record i.
 
     Attributes:
         weights: (N, K) uint64, every row summing to 2**63.
-        records: (N,) ids of the secrets.
+        records: (N,) ids of the records, which are the secrets.
         outputs: (K,) ids of the values that may be released.
         pairs: (P, 2) int64, i < j, in order: the pairs that the certificate checks. They are the required pairs or, for
-            a notion in which paths imply pairs, those that imply all others. With a region there are none.
-        distances: (P,) float64, distances of the pairs; the doubles are taken as exact.
-        follow: Returns pairs and distances of the problem, if the file does not store them because all required pairs
-            are checked, or None if they are stored.
+            a notion in which paths imply pairs, those that imply all others. With a region, there are none.
+        distances: (P,) float64, the distances between the records of each pair; the doubles are taken as exact.
+        follow: Function that returns the problem's required pairs and their distances, for a file that does not store
+            them because all of them are checked. None if they are stored.
         region: The region, if the guarantee holds between any two of its points; its vertices are the records.
-        repaired: The record of the repair, if the release was repaired.
+        repaired: What the repair did, or None if the release was not repaired.
     """
 
     artefact: ClassVar[str] = ARTEFACT
@@ -146,15 +155,15 @@ class MatrixRelease(Release):
         """Repair a nearly feasible matrix of probabilities into a release.
 
         Args:
-            z: (N, K) probabilities, which may violate the constraints a little.
+            z: (N, K) probabilities, which may violate the constraints slightly.
             data: The problem's data.
-            context: Has the requested gap, and times the repair.
+            context: The solve's context. It gives the requested gap, and measures the time that the repair takes.
 
         Raises:
             CertificationError: No repaired matrix could be certified.
         """
         with context.time_phase("repair"):
-            # The required pairs that imply all others: a matrix that satisfies these satisfies every required pair.
+            # Only these pairs are passed, because they imply all other required pairs.
             pairs, distances = data.standing
             repaired = repair(
                 z,
@@ -168,7 +177,7 @@ class MatrixRelease(Release):
 
     @classmethod
     def over(cls, data: MetricData, weights: NDArray[np.uint64], *, along_paths: bool = False) -> MatrixRelease:
-        """Return weights (N, K) over a problem's records and outputs as a release, without certifying it.
+        """Make a release from weights over a problem's records and outputs, without certifying it.
 
         Args:
             data: The problem's data.
@@ -177,10 +186,10 @@ class MatrixRelease(Release):
                 imply pairs (:attr:`privopt_metric_dp.matrix.privacy.MatrixConstraint.along_paths`).
         """
         pairs, distances = data.standing if along_paths else data.required
-        # The certificate of a region checks its simplices. Its edges satisfy stricter inequalities and are not stored.
+        # With a region, the certificate checks simplices rather than pairs, so the edges are not stored.
         if data.region is not None:
             pairs, distances = pairs[:0], distances[:0]
-        # Pairs may only be omitted from the file if a reader can recompute them as the required pairs of the problem.
+        # Pairs may be omitted from the file only if a reader can recompute them as the problem's required pairs.
         all_required = not along_paths or data.metric.implying(data.within) is None
         follow = all_required and len(pairs) > MAX_STORED_PAIRS
         return cls(
@@ -195,54 +204,54 @@ class MatrixRelease(Release):
 
     @classmethod
     def of(cls, matrix: MatrixRelease, **more: object) -> Self:
-        """Return another release's matrix as a release of this class, with its pairs stored.
+        """Return another release's matrix as an instance of this class, with its pairs stored.
 
         Args:
             matrix: The other release.
-            more: Values of further fields, which replace those of the other release.
+            more: Values for fields that this class adds, or that replace those of the other release.
         """
         names = [part.name.lstrip("_") for part in fields(MatrixRelease)]
         parts: dict[str, Any] = {name: getattr(matrix, name) for name in names}
-        # `pairs` and `distances` were read above, so they are stored and need no problem any more.
+        # `pairs` and `distances` were read through the properties, so the new release stores them and needs no problem.
         return cls(**{**parts, "follow": None, **more})
 
     @property
     def pairs(self) -> NDArray[np.int64]:
-        """(P, 2) int64, i < j, by row: the pairs that the certificate checks.
+        """(P, 2) int64, i < j, in order: the pairs that the certificate checks.
 
         Raises:
-            InputError: The file leaves the pairs to the problem, and no problem was read.
+            InputError: The file does not store the pairs, and the problem that determines them was not read.
         """
         return self._pairs if self.follow is None else self.follow()[0]
 
     @property
     def distances(self) -> NDArray[np.float64]:
-        """(P,) float64, the distances of :attr:`pairs`.
+        """(P,) float64, the distances between the records of each of the :attr:`pairs`.
 
         Raises:
-            InputError: The file leaves the pairs to the problem, and no problem was read.
+            InputError: The file does not store the pairs, and the problem that determines them was not read.
         """
         return self._distances if self.follow is None else self.follow()[1]
 
     def following(self, data: MetricData) -> Self:
-        """Return the release with the pairs of a problem, if its file does not store them."""
+        """Return the release with a problem's required pairs, if its file does not store any."""
         return self if self.follow is None else evolve(self, follow=lambda: data.required)
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
-        """(N, K) doubles nearest to weight / 2**63. They are meant for figures, never for sampling."""
+        """(N, K) doubles nearest to weight / 2**63. They are meant for figures and must not be used for sampling."""
         probabilities_array = self.weights.astype(np.float64)
         probabilities_array /= float(TOTAL)
         return probabilities_array
 
     @cached_property
     def sampler(self) -> CumulatedRows:
-        """The sampler, which draws output numbers from rows of weights. It keeps the rows' running sums."""
+        """The sampler, which draws indices of outputs from rows of weights. It holds the running sums of each row."""
         return CumulatedRows(self.weights)
 
     @cached_property
     def _output_ids(self) -> NDArray[np.object_]:
-        """(K,) ids of the outputs as Python strings, so that draws share these instead of making a copy each."""
+        """(K,) ids of the outputs as Python strings, which draws share instead of making a copy for each report."""
         return self.outputs.astype(np.object_)
 
     @property
@@ -251,11 +260,14 @@ class MatrixRelease(Release):
         return None
 
     def for_every_record(self, data: MetricData) -> MatrixRelease:
-        """Return the release with a row for each record of the problem. Subclasses may store fewer rows."""
+        """Return the release with one row for each record of the problem. Subclasses may store fewer rows."""
         return self
 
     def along_edges(self, data: MetricData) -> Self:
-        """Return the release with a region's edges as pairs, at their actual distances, for figures and attacks."""
+        """Return the release with the region's edges as its pairs, at their actual distances, for figures and attacks.
+
+        A release without a region is returned as it is.
+        """
         if self.region is None:
             return self
         pairs = self.region.edges
@@ -264,10 +276,10 @@ class MatrixRelease(Release):
     def write(self, folder: Path) -> None:
         """Write mechanism.npz: weights, ids, pairs and distances, and the arrays of a region."""
         arrays: dict[str, Any] = {} if self.region is None else dict(self.region.arrays())
-        # The stored arrays, not the properties, which would read the pairs from the problem.
+        # The stored arrays are used rather than the properties, which would take the pairs from the problem.
         pairs, distances = self._pairs, self._distances
         if self.follow is not None:
-            # An empty array `implied` marks a file whose pairs follow from the problem.
+            # The empty array `implied` marks a file whose pairs follow from the problem.
             pairs, distances, arrays = pairs[:0], distances[:0], {"implied": np.zeros(0, dtype=np.int64)}
         np.savez(
             folder / ARTEFACT,
@@ -281,7 +293,7 @@ class MatrixRelease(Release):
 
     @classmethod
     def read(cls, folder: Path, problem: Any) -> MatrixRelease:
-        """Read mechanism.npz. If it stores no pairs, the problem's pairs are used.
+        """Read mechanism.npz. If it leaves its pairs to the problem, the problem's required pairs are used.
 
         Raises:
             InputError: The file is missing or malformed.
@@ -291,9 +303,9 @@ class MatrixRelease(Release):
 
     @classmethod
     def read_without_problem(cls, folder: Path) -> MatrixRelease:
-        """Read only mechanism.npz, which is enough for drawing single reports.
+        """Read only mechanism.npz, which is enough to draw single reports.
 
-        For a release of traces, these reports are drawn independently of earlier ones.
+        Even if the release draws reports along traces, these reports are drawn independently of earlier ones.
         """
         return MatrixRelease.load(folder / ARTEFACT)
 
@@ -314,7 +326,7 @@ class MatrixRelease(Release):
             faults.add(path.name, "pairs", f"{repeated_pair} more than once", "each pair once")
         if not (np.isfinite(distances) & (distances >= 0)).all():
             faults.add(path.name, "distances", "a negative or infinite distance", "distances of at least 0")
-        # A region is optional: its arrays are there or not, and `region_of` checks that they fit together.
+        # A region is optional. `region_of` checks that the arrays present fit together.
         region_arrays = {name: arrays[name] for name in ARRAYS if name in arrays}
         is_implied = "implied" in arrays
         if is_implied and (pairs.size or distances.size or region_arrays):
@@ -337,20 +349,20 @@ class MatrixRelease(Release):
         return samples
 
     def channel(self) -> Channel:
-        """Return the matrix as a channel with the ids of records and outputs."""
+        """Return the matrix as a channel, with the ids of the records and the outputs."""
         z = self.probabilities
         return Channel(inputs=self.records.tolist(), outputs=self.outputs.tolist(), probabilities=z)
 
     def channel_over(self, data: MetricData) -> Channel:
-        """Return the rows as a channel.
+        """Return the matrix as a channel, with what the problem's data say about its records.
 
-        If there is a row for each record of the problem, the channel also has the prior, distances and places.
+        If there is one row for each record of the problem, the channel also has the prior, distances and coordinates.
 
         Args:
             data: The problem's data.
         """
         channel = self.channel()
-        # The prior and the distances are of the problem's records, so they only fit the same records in the same order.
+        # The prior and the distances belong to the problem's records, so they fit only these records in this order.
         if list(data.records.ids) != list(channel.inputs):
             return channel
         return evolve(
@@ -365,15 +377,18 @@ class MatrixRelease(Release):
         )
 
     def rows_of_outputs(self, whole: MetricData) -> Ints:
-        """Return the records (K,) that are the outputs of the release, for a problem whose outputs are chosen.
+        """Return which records are the release's outputs, for a problem whose outputs are chosen among the records.
 
         Args:
-            whole: The problem's data before the choice, in which every record may be an output.
+            whole: The problem's data before the choice, in which every declared record may be an output.
+
+        Returns:
+            (K,) indices of the records, in ascending order.
 
         Raises:
-            DoesNotHoldError: The outputs are not the declared number of records, in the order of the records.
+            DoesNotHoldError: The outputs are not the declared number of distinct records, in the order of the records.
         """
-        # Only the first records can be outputs; with a region the further ones are vertices.
+        # Only the first records can be outputs; with a region, the rest are vertices that no file declares.
         row_by_id = {name: row for row, name in enumerate(whole.records.ids[: len(whole.outputs)])}
         rows = np.array([row_by_id.get(name, -1) for name in self.outputs.tolist()], dtype=np.int64)
         if len(rows) != whole.choose or rows.min(initial=0) < 0 or (np.diff(rows) <= 0).any():
@@ -382,14 +397,14 @@ class MatrixRelease(Release):
 
 
 def matrix_of(opened: OpenedFolder, *, traces: bool = True) -> tuple[MatrixRelease, MetricInstance[Any]]:
-    """Return the matrix of an opened folder, and its problem.
+    """Return the matrix in an opened folder, and its problem.
 
     Args:
         opened: The folder.
-        traces: Whether a release of traces, whose reports depend on earlier ones, is accepted.
+        traces: Whether to accept a release that draws reports along traces, where a report depends on earlier ones.
 
     Raises:
-        UsageError: The mechanism writes no matrix, or the release is one of traces and ``traces`` is False.
+        UsageError: The mechanism writes no matrix, or the release draws reports along traces and ``traces`` is False.
     """
     if not isinstance(opened.release, MatrixRelease) or not isinstance(opened.problem, MetricInstance):
         name = opened.registered.spec.name

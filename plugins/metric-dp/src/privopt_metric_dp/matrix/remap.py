@@ -1,9 +1,9 @@
-"""Optimal remap of outputs: post-processing that costs no privacy (Chatzikokolakis et al., PoPETs 2017).
+"""Optimal remapping of outputs, which is post-processing and costs no privacy (Chatzikokolakis et al., PoPETs 2017).
 
-A reader of output k who knows the prior p would replace it by the output y with the smallest expected loss, the sum
-over records i of p_i z_ik c_iy. y is a function of the output alone, so releasing y directly costs no privacy. Columns
-of integer weights are added, so every inequality between two rows still holds. Outputs that are no longer released
-remain as columns of zeros.
+A reader who sees output k and knows the prior p would replace it by the output y with the smallest expected loss, the
+sum over records i of p_i z_ik c_iy. Since y depends on the output alone, releasing y directly costs no privacy. The
+columns of the outputs that become y are added as integer weights, so every inequality between two rows still holds.
+Outputs that are no longer released remain as columns of zeros.
 """
 
 from __future__ import annotations
@@ -25,27 +25,31 @@ __all__ = ["best_outputs", "improvable_outputs", "remap_outputs"]
 LOSS_TOLERANCE: Final = 1e-9
 """Expected losses that differ by at most this, relative to the largest possible loss, count as equal.
 
-The largest possible loss adds up over outputs as losses do, so a tie of outputs stays a tie when they are joined.
+Like the losses themselves, the largest possible loss adds up when two outputs are joined. So outputs that tie before
+they are joined still tie afterwards.
 """
 
 BLOCK: Final = 1 << 24
-"""Largest number of entries in a block of expected losses."""
+"""Largest number of expected losses that are computed at a time."""
 
 
 def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_TOLERANCE) -> Ints:
-    """Return, for each output, the output (K,) by which a reader should replace it for the smallest expected loss.
+    """Return, for each output, the output that a reader should use in its place for the smallest expected loss.
 
-    An output is not replaced if no other has a smaller loss in its place. Otherwise, of several outputs with equal
-    losses, the first is used.
+    An output is kept if no other output would have a smaller loss in its place. If several outputs tie for the smallest
+    loss, the first one is used.
 
     Args:
         release: A release with N records and K outputs.
-        weighted: (N, K) p_i c_ik: the loss of output k for record i times the prior.
-        tie: Losses of an output count as equal if they differ by at most this, relative to the output's largest
-            possible loss.
+        weighted: (N, K) p_i c_ik, the loss of output k for record i times the prior.
+        tie: Tolerance within which the losses of two replacements for an output count as equal, relative to the largest
+            possible loss of the output.
+
+    Returns:
+        (K,) indices of the replacements. An output that is never released is kept.
 
     Notes:
-        Takes N K^2 multiplications, in blocks.
+        This takes N K^2 multiplications, in blocks.
     """
     z = release.probabilities
     count = z.shape[1]
@@ -56,7 +60,7 @@ def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_
         block_outputs = used_outputs[rows]
         losses = z[:, block_outputs].T @ weighted
         min_losses = losses.min(axis=1)
-        # The second term is the tolerance: the largest possible expected loss of each output, times `tie`.
+        # The second term is the tolerance, `tie` times the largest possible expected loss of each output.
         max_tied_losses = min_losses + tie * (z[:, block_outputs].T @ max_losses)
         keeps_output = losses[np.arange(len(block_outputs)), block_outputs] <= max_tied_losses
         best_output[block_outputs] = np.where(
@@ -66,15 +70,15 @@ def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_
 
 
 def remap_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> MatrixRelease:
-    """Return the release with each output replaced by its best guess. Rows still sum to 2**63 and ids stay the same.
+    """Return the release with each output replaced by its best guess. Rows still sum to 2**63, and no id changes.
 
     Args:
-        release: Any matrix.
+        release: The release to remap.
         loss: The loss that determines the best guess.
-        data: The problem's data, for error messages.
+        data: The problem's data, whose file an error message names.
 
     Raises:
-        InputError: The loss is not an :class:`ExpectedLoss`, so the best guess for a single output is not defined.
+        InputError: The loss is not an :class:`ExpectedLoss`, and only an expected loss defines a best guess.
     """
     best = best_outputs(release, _weighted_costs(loss, data))
     weights = np.zeros_like(release.weights)
@@ -84,14 +88,18 @@ def remap_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data
 
 
 def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> list[str]:
-    """Return a line for each output, at most five, for which another output would have a smaller loss.
+    """Return error messages for outputs that another output should have replaced, at most five.
 
     Args:
         release: A release that claims to be remapped.
-        loss: The loss that determines the best output.
+        loss: The loss that determines the best guess.
         data: The problem's data.
+
+    Raises:
+        InputError: The loss is not an :class:`ExpectedLoss`, and only an expected loss defines a best guess.
     """
-    # A wider tie than that of the remapping, so that other rounding on another machine does not refuse a right release.
+    # The tolerance is wider than that of the remapping, so that a correct release is not refused because another
+    # machine rounds differently.
     best_output = best_outputs(release, _weighted_costs(loss, data), tie=10 * LOSS_TOLERANCE)
     improvable = np.flatnonzero(best_output != np.arange(len(best_output)))[:5].tolist()
     ids = release.outputs
@@ -102,10 +110,10 @@ def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease],
 
 
 def _weighted_costs(loss: UtilityLoss[MatrixRelease], data: MetricData) -> Floats:
-    """Return the costs of an expected loss, each row multiplied by the prior of its record, shape (N, K).
+    """Return the costs (N, K) of an expected loss, with each row multiplied by the prior of its record.
 
     Raises:
-        InputError: The mechanism's loss is not an expected loss, so a best guess is not defined.
+        InputError: The loss is not an :class:`ExpectedLoss`, and only an expected loss defines a best guess.
     """
     if isinstance(loss, ExpectedLoss):
         return loss.weighted

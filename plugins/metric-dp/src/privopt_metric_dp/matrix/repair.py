@@ -1,27 +1,28 @@
 """Repair of a solver's matrix into integer weights that can be certified.
 
-A solver satisfies its constraints to about 1e-7: an entry that should be 1e-9 is 0, which makes its ratio infinite. The
-repair turns the matrix into a mechanism whose rows sum to exactly 2**63, and certifies it.
+A solver satisfies its constraints only to about 1e-7: it may return 0 for an entry that should be 1e-9, which makes a
+ratio infinite. The repair turns the matrix into a mechanism whose rows sum to exactly 2**63, and certifies it.
 
-A matrix that already satisfies every inequality after rounding is not changed otherwise (:func:`_round_if_private`).
-Any other matrix is repaired in these steps:
+A matrix that satisfies every inequality once it is rounded is not changed any further (:func:`_round_if_private`). Any
+other matrix is repaired in these steps:
 
 1. Records nearer than eps d = 1e-6 get equal rows (:func:`.merge_records`).
 2. The max-times closure raises entries until the constraints hold at eps' = eps (1 - tau) (:mod:`.closure`).
-3. Rows are brought back to sum 1 inside the cone of the privacy constraints (:func:`_to_sum_one`). Dividing each row by
-   its sum would leave the cone: for small eps d the sums differ by more than the slack.
+3. Rows are made to sum to 1 again, inside the cone of the privacy constraints (:func:`_to_sum_one`). Dividing each row
+   by its sum could leave the cone, because for small eps d the sums differ by more than the slack.
 4. Entries are rounded to integers, and a closure that rounds up makes the constraints hold between the integers, so
-   even weights as small as 1 are possible. The error of a row's sum is distributed over its largest entries in
-   proportion, a relative change of at most 1e-13, which tau covers (:func:`_to_integers`).
-5. The result is certified. If that fails, tau is raised and steps 2 to 5 are repeated.
+   even weights as small as 1 are possible. The error in a row's sum is distributed over its largest entries in
+   proportion. This changes them by at most a relative 1e-13, which tau covers (:func:`_to_integers`).
+5. The result is certified. If this fails, tau is raised and steps 2 to 5 are repeated.
 
-If too much mass was moved in step 3, or no tau leads to a certificate, all steps are repeated with a larger merge
+If too much mass was moved in step 3, or if no tau leads to a certificate, all steps are repeated with a larger merge
 distance (`MERGE_DISTANCES`).
 
-Steps 2 to 4 rely on three facts. First, the matrices with ``z_i <= exp(eps' d) z_j`` form a cone in each column: sums,
-scalings and maxima stay inside. Second, a row of a closed matrix may be lowered to the bounds that its neighbours
-impose. Third, let sums s_i and a scale S satisfy ``S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1)`` for every pair. Then
-the deficits r_i = S - s_i are in the cone, so (z + r q^T) / S is in it for every distribution q, and its rows sum to 1.
+Steps 2 to 4 rely on three facts. First, the columns that satisfy ``z_i <= exp(eps' d_ij) z_j`` for every pair form a
+cone, which contains the sums, multiples and maxima of its elements. Second, a row of a closed matrix may be lowered to
+the bounds that its neighbours impose. Third, let row sums s_i and a scale S satisfy
+``S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1)`` for every pair. Then the deficits r_i = S - s_i are in the cone. So,
+for every distribution q, the columns of (z + r q^T) / S are in the cone too, and its rows sum to 1.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ from privopt_metric_dp.matrix.merge_records import MAX_EXPONENT, merge_matrix, m
 
 __all__ = ["RepairedWeights", "repair", "repair_in_doubles", "round_to_weights"]
 
-#: Records nearer than this (eps d) get equal rows. The first value is the rule; the others are tried if the noise
-#: of the matrix exceeds the differences of near records, so that too much mass would have to be moved.
+#: Records nearer than this (eps d) get equal rows. Normally the first value is used. The others are tried if the noise
+#: in the matrix exceeds the differences between near records, so that too much mass would have to be moved.
 MERGE_DISTANCES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 #: If a repair moves at most this share of the mass, no larger merge distance is tried.
 MOVED_MASS = 1e-7
-#: Relative rounding errors of sums and products that tau must cover, with a margin.
+#: Relative rounding error in sums and products that tau must cover, with a margin.
 ROUNDING_ERROR = 2e-14
-#: Factor by which tau grows after a certificate that failed, and its largest value.
+#: Factor by which tau is raised if the certificate fails, and the largest tau that is tried.
 _TAU_FACTOR, _MAX_TAU = 8.0, 0.5
-#: Number of rounds, before the exact steps, that bring row sums far from 1 (or of 0) close to 1.
+#: Number of coarse rounds, before the exact steps, that bring row sums close to 1 even if they are 0 or far from 1.
 _COARSE_ROUNDS = 3
 
 
@@ -60,11 +61,11 @@ class RepairedWeights:
     """Certified integer weights, with a record of the repair.
 
     Attributes:
-        weights: (N, K) uint64, read-only, rows summing to exactly 2**63.
-        tau: Slack of the repair: the closure is at eps (1 - tau).
-        merged: Number of records that share their row with an earlier record because they are too close to it (eps d <
-            1e-6 as a rule).
-        measured: The measurements of the certificate.
+        weights: (N, K) uint64, read-only, every row summing to exactly 2**63.
+        tau: Slack that the repair used: the closure was computed at eps (1 - tau).
+        merged: Number of records that share the row of an earlier record because the two are too close (usually, eps d
+            < 1e-6).
+        measured: The certificate's measurements.
         loss_before: Expected loss of the input matrix, with negative entries set to 0 and rows divided by their sums;
             None if no loss was given.
         loss_after: Expected loss of the weights, or None if no loss was given.
@@ -79,7 +80,7 @@ class RepairedWeights:
 
     @property
     def details(self) -> dict[str, float | None]:
-        """The fields of result.json that describe the repair."""
+        """The fields that describe the repair in result.json."""
         return {
             "tau": self.tau,
             "loss_before": self.loss_before,
@@ -100,20 +101,20 @@ def repair(
     """Turn a nearly feasible matrix into a certified mechanism.
 
     Args:
-        z: (N, K) finite matrix. Zeros in place of tiny entries, noise and small negative entries are allowed.
+        z: (N, K) finite matrix. It may have zeros in place of tiny entries, small negative entries, and noise.
         pairs: (P, 2) required pairs, undirected; P may be 0.
-        distances: (P,) distances; the doubles are taken as exact. Distance 0 requires equal rows.
+        distances: (P,) distances; the doubles are taken as exact. Records at distance 0 must have equal rows.
         epsilon: Exact epsilon, above 0.
         loss: (N, K) cost times prior. It determines which entries are lowered and which outputs get more mass.
-        gap: Relative optimality gap requested for the release. Tau starts at a thousandth of the gap or below, unless
-            rounding errors need more.
+        gap: Relative optimality gap requested for the release. Tau starts at no more than a thousandth of the gap,
+            unless rounding errors require more.
 
     Returns:
         The weights with their certificate.
 
     Raises:
         SolverError: An entry is not finite.
-        CertificationError: No tau up to 1/2 gave a certificate.
+        CertificationError: No merge distance and no tau up to 1/2 led to a certificate.
         OutOfTime: The time limit expired during an attempt.
         UsageError: An argument has a wrong shape or range.
     """
@@ -128,7 +129,7 @@ def repair(
     if unchanged is not None:
         rounded_loss = None if loss is None else _total_loss(loss, unchanged.weights, float(TOTAL))
         return evolve(unchanged, loss_before=loss_before, loss_after=rounded_loss)
-    # Each larger merge distance is tried as long as it costs less than the one before.
+    # Larger merge distances are tried as long as each costs less than the one before.
     best_repair, best_price, last_error = None, np.inf, None
     for merge_distance in MERGE_DISTANCES:
         if best_repair is not None and clock().left == 0.0:
@@ -136,10 +137,10 @@ def repair(
         try:
             candidate, moved_mass = _repair_within(merge_distance, matrix, loss, pairs, distances, epsilon, gap)
         except CertificationError as error:
-            # Equal rows for more records leave fewer inequalities, so the next distance may certify.
+            # A larger merge distance leaves fewer inequalities between different rows, so it may still certify.
             last_error = error
             continue
-        # Without a loss, the mass that was moved counts instead.
+        # Without a loss, attempts are compared by the mass that they moved.
         price = moved_mass if loss is None else _total_loss(loss, candidate.weights, float(TOTAL))
         if best_repair is not None and price >= best_price:
             break
@@ -156,7 +157,7 @@ def _check_matrix(z: Floats, loss: Floats | None) -> Floats:
 
     Raises:
         SolverError: An entry is not finite.
-        UsageError: The array is not a matrix with entries, or the loss has another shape.
+        UsageError: The array does not have two dimensions or is empty, or the loss has another shape.
     """
     matrix = np.ascontiguousarray(z, dtype=np.float64)
     if matrix.ndim != 2 or not matrix.size:
@@ -169,21 +170,27 @@ def _check_matrix(z: Floats, loss: Floats | None) -> Floats:
 
 
 def _total_loss(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -> float:
-    """Return the expected loss of a matrix (N, K), given costs (N, K) and the sums by which its rows are divided."""
+    """Return the expected loss of a matrix, whose rows are divided by the given sums.
+
+    Args:
+        loss: (N, K) cost times prior.
+        matrix: (N, K) entries, such as weights.
+        sums: (N,) divisor for each row, or one divisor for all rows.
+    """
     return float((np.einsum("ik,ik->i", loss, matrix) / sums).sum())
 
 
 def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -> Floats:
-    """Repair a matrix in floating point, without rounding it to integers and certifying it.
+    """Repair a matrix in floating point, without rounding it to integers or certifying it.
 
     Entries are raised until the privacy constraints hold; then every row is made to sum to 1 without violating them.
-    These are steps 2 and 3 of the module docstring.
+    These are steps 2 and 3 in the module docstring.
 
     Args:
-        z: (N, K) finite, at least 0; it nearly satisfies the privacy constraints.
-        cost: (N, K) cost times prior: the most expensive entries are lowered first.
+        z: (N, K) finite, non-negative matrix that nearly satisfies the privacy constraints.
+        cost: (N, K) cost times prior, which determines that the most expensive entries are lowered first.
         pairs: (P, 2) distinct required pairs.
-        exponents: (P,) eps d, all above 0.
+        exponents: (P,) eps d of each pair, all above 0.
 
     Returns:
         (N, K) rows that sum to 1 and satisfy the privacy constraints at eps, with a slack for rounding errors.
@@ -195,29 +202,29 @@ def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -
 def round_to_weights(z: Floats) -> Unsigned:
     """Normalise the rows of a matrix (N, K) and round them to integers that sum to 2**63. No row may be all 0.
 
-    The largest entries of a row absorb the difference that rounding leaves.
+    The largest entries in a row absorb what its rounded entries lack or have in excess.
     """
     weights = np.empty(z.shape, dtype=np.uint64)
 
     def round_rows(start: int, stop: int) -> None:
-        """Round rows ``start`` to ``stop``."""
+        """Round rows ``start`` to ``stop - 1``."""
         row_block = z[start:stop] / z[start:stop].sum(axis=1, keepdims=True)
         row_block *= float(TOTAL)
         weights[start:stop] = np.rint(row_block, out=row_block)
 
     in_threads(round_rows, len(z))
     missing_units = np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
-    # Differences wrap modulo 2**64 and are read as signed numbers, since a row may have too many units.
+    # Differences wrap around modulo 2**64. They are read as signed numbers, because a row may have too many units.
     for row, units in zip(weights, missing_units.view(np.int64).tolist(), strict=True):
         _add_units(row, units)
     return weights
 
 
 def _round_if_private(matrix: Floats, pairs: Ints, distances: Floats, epsilon: Fraction) -> RepairedWeights | None:
-    """Return the matrix normalised and rounded if floating-point bounds prove every inequality, or None.
+    """Normalise and round a matrix, and return it if floating-point bounds then prove every inequality, else None.
 
     Args:
-        matrix: (N, K) entries of at least 0.
+        matrix: (N, K) non-negative entries.
         pairs, distances: (P, 2) required pairs and their distances (P,).
         epsilon: Exact epsilon.
     """
@@ -240,21 +247,22 @@ def _repair_within(
     epsilon: Fraction,
     gap: float,
 ) -> tuple[RepairedWeights, float]:
-    """Run all steps of the repair for one merge distance, with increasing slacks tau until a certificate succeeds.
+    """Run all steps of the repair at one merge distance, raising the slack tau until the result certifies.
 
     Args:
-        merge_distance: Records below this eps d get equal rows.
-        matrix: (N, K) entries of at least 0.
+        merge_distance: Records whose eps d is below this get equal rows.
+        matrix: (N, K) non-negative entries.
         loss: (N, K) cost times prior, or None if it is not known.
         pairs, distances: (P, 2) required pairs and their distances (P,).
         epsilon: Exact epsilon.
         gap: Requested relative gap.
 
     Returns:
-        The certified weights, and the largest share of a row's mass that was added to make row sums 1.
+        The certified weights, and the largest share of a row's mass that had to be added for rows to sum to 1.
 
     Raises:
-        CertificationError: No slack up to `_MAX_TAU` gave a certificate.
+        CertificationError: No slack up to `_MAX_TAU` led to a certificate.
+        OutOfTime: The time limit expired before an attempt.
     """
     labels, exponents = merge_records(pairs, distances, epsilon, len(matrix), merge_distance)
     start_matrix, graph, cost = merge_matrix(matrix, loss, pairs, exponents, labels)
@@ -263,7 +271,7 @@ def _repair_within(
         check("the matrix was repaired")
         rows, moved_mass = _to_sum_one(start_matrix.copy(), cost, graph, tau)
         merged_weights = _to_integers(rows, graph, tau)
-        # Every record gets the row of its class.
+        # Every record gets its class's row.
         weights = merged_weights[labels]
         measurements = certify(weights, pairs, distances, epsilon)
         if measurements.holds:
@@ -271,7 +279,7 @@ def _repair_within(
             return RepairedWeights(
                 weights=read_only(weights), tau=tau, merged=merged_count, measured=measurements
             ), moved_mass
-        # The certificate is exact, so too small a slack is never released: it only costs another round.
+        # The certificate is exact, so too small a slack never leads to a wrong release. It only costs another attempt.
         tau *= _TAU_FACTOR
     raise CertificationError(
         f"no slack up to {_MAX_TAU} made the repaired matrix certify: {measurements.failed} of {len(pairs)} pairs fail"
@@ -279,16 +287,16 @@ def _repair_within(
 
 
 def _first_tau(graph: Graph, gap: float) -> float:
-    """Return the first slack tau: small compared with the gap, but large enough to cover rounding errors.
+    """Return the slack tau to try first: small compared with the gap, but large enough to cover rounding errors.
 
-    A slack tau raises the loss by a few times tau, in relative terms.
+    A slack tau raises the loss by a few times tau, relative to the loss.
 
     Args:
         graph: The required pairs, with eps d of each pair.
         gap: Requested relative gap.
     """
     shortest = float(graph.exponents.min()) if len(graph.exponents) else 1.0
-    # Rounding changes a log-ratio by up to ROUNDING_ERROR, and tau of the shortest pair's eps d must cover it.
+    # Rounding changes a log-ratio by up to ROUNDING_ERROR, which tau times the shortest pair's eps d must cover.
     return min(_MAX_TAU, max(min(1e-9, 1e-3 * gap), ROUNDING_ERROR / shortest))
 
 
@@ -307,36 +315,36 @@ def _max_drift(sums: Floats, graph: Graph) -> float:
 
 
 def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
-    """Make the rows sum to 1 inside the cone of the privacy constraints, up to a drift that tau covers.
+    """Make rows sum to 1 inside the cone of the privacy constraints, up to a drift that tau covers.
 
-    The cone consists of the matrices with ``z_ik <= exp((1 - tau) eps d_ij) z_jk`` for all required pairs. Sums and
-    scalings of whole components stay in the cone, but dividing single rows by different sums may leave it.
+    The cone consists of the matrices with ``z_ik <= exp((1 - tau) eps d_ij) z_jk`` for all required pairs. Adding two
+    matrices, or multiplying whole components by a factor, stays in the cone. Dividing rows by different sums may not.
 
     Args:
-        z: (N, K) rows of at least 0, which may be changed.
-        cost: (N, K) cost of each entry: the most expensive entries are lowered first.
+        z: (N, K) non-negative matrix, which may be changed.
+        cost: (N, K) cost of each entry; the most expensive entries are lowered first.
         graph: The required pairs.
-        tau: Slack.
+        tau: The slack.
 
     Returns:
-        (N, K) the rows, and the largest share of mass that was added to a row.
+        (N, K) the rows, and the largest share of a row's mass that was added to it.
     """
-    # Coarse rounds: raise entries to the closure and normalise, until sums are within 1 % of 1.
+    # Coarse rounds raise entries to the closure and normalise rows, until all sums are within 1 % of 1.
     for remaining_rounds in reversed(range(_COARSE_ROUNDS)):
         close_matrix(z, graph, tau, is_integer=False)
         _fill_empty_components(z, graph)
         sums = z.sum(axis=1)
         if not remaining_rounds or np.abs(sums - 1.0).max() <= 0.01:
-            break  # the steps below need a closed matrix, so do not normalise after the last closure
+            break  # the steps below need a closed matrix, so rows are not normalised after the last closure
         z = _normalize_rows(z, sums)
-    # Two rounds: once rows are lowered, their sums may differ little enough to divide by them; if not, the matrix is
-    # scaled and lowered again.
+    # There are two rounds. Once rows are lowered, their sums may differ so little that rows can be divided by them; if
+    # not, the matrix is scaled and lowered again.
     for _ in range(2):
         sums = z.sum(axis=1)
-        # Dividing by sums that differ so little uses up a quarter of the slack at most.
+        # Dividing by sums that differ so little uses up at most a quarter of the slack.
         if _max_drift(sums, graph) <= tau / 4:
             return _normalize_rows(z, sums), 0.0
-        # Afterwards every row sums to at least 1, and what is above 1 can be lowered.
+        # After this division, every row sums to at least 1, and the excess over 1 can be subtracted.
         z /= _min_sums_by_component(sums, graph)[:, None]  # one factor for each component keeps z in the cone
         lower_rows(z, z.sum(axis=1) - 1.0, cost, graph, tau)
     return _share_deficits(z, cost, graph, tau)
@@ -349,7 +357,7 @@ def _normalize_rows(z: Floats, sums: Floats) -> Floats:
 
 
 def _min_sums_by_component(sums: Floats, graph: Graph) -> Floats:
-    """Return (N,), for each record, the smallest row sum in its component."""
+    """Return, for each record, the smallest row sum (N,) in its component."""
     min_sums = np.full(graph.components, np.inf)
     np.minimum.at(min_sums, graph.labels, sums)
     sums_of_records: Floats = min_sums[graph.labels]
@@ -357,27 +365,28 @@ def _min_sums_by_component(sums: Floats, graph: Graph) -> Floats:
 
 
 def _fill_empty_components(z: Floats, graph: Graph) -> None:
-    """Make the rows of components without any mass uniform, since no row of zeros can be normalised."""
+    """Make the rows in components without any mass uniform, because a row of zeros cannot be normalised."""
     mass = np.zeros(graph.components)
     np.add.at(mass, graph.labels, z.sum(axis=1))
-    # In a closed matrix a positive entry has raised its column in the whole component, so other rows are not empty.
+    # In a closed matrix, one positive entry raises its column in the whole component. So in all other components, no
+    # row is empty.
     z[mass[graph.labels] == 0] = 1.0
 
 
 def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
     """Make rows sum to 1 by adding mass to one output of each component, in amounts inside the cone.
 
-    This uses the third fact of the module docstring: S is the smallest scale of a component for which the deficits S -
-    s_i of its rows satisfy the privacy constraints among themselves.
+    This uses the third fact in the module docstring: S is the smallest scale for which the deficits S - s_i of the rows
+    in a component satisfy the privacy constraints among themselves.
 
     Args:
         z: (N, K) closed matrix, which is changed.
         cost: (N, K) cost of each entry.
         graph: The required pairs.
-        tau: Slack.
+        tau: The slack.
 
     Returns:
-        (N, K) the rows, and the largest share of a row's mass that was added.
+        (N, K) the rows, and the largest share of a row's mass that was added to it.
     """
     sums = z.sum(axis=1)
     if _max_drift(sums, graph) <= tau / 4:
@@ -390,7 +399,7 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[
     np.maximum.at(scale, graph.labels, sums)
     np.maximum.at(scale, graph.labels[i], required_scale)
     deficits = scale[graph.labels] - sums
-    # The output that costs least if a component's deficits are added to it.
+    # A component's deficits are added to the output at which this costs least.
     output_costs = np.zeros((graph.components, z.shape[1]))
     np.add.at(output_costs, graph.labels, cost * deficits[:, None])
     z[np.arange(len(z)), output_costs.argmin(axis=1)[graph.labels]] += deficits
@@ -405,16 +414,16 @@ def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
         graph: The required pairs.
         tau: The slack.
     """
-    # Few rounds are needed. If the last one leaves larger errors, the certificate shows whether they matter.
+    # Few rounds are needed. If errors are still larger after the last one, the certificate shows whether they matter.
     for _ in range(6):
         units = np.rint(z * float(TOTAL))
         close_matrix(units, graph, tau, is_integer=True)
         weights = units.astype(np.uint64)
         missing_units = (np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)).view(np.int64)
         relative_errors = missing_units / float(TOTAL)
-        # The sums are near enough to 2**63 for the final correction: within nine rounding errors of a double for each
-        # entry, or such that normalising would use up an eighth of the slack at most. Otherwise normalise and round
-        # again.
+        # Sums are close enough to 2**63 for the final correction if the relative error is at most nine units of 2**-53
+        # for each entry, or if normalising would use up at most an eighth of the slack. Otherwise, rows are normalised
+        # and rounded again.
         if np.abs(relative_errors).max() <= 1e-15 * z.shape[1] or _max_drift(1.0 - relative_errors, graph) <= tau / 8:
             break
         z = units / units.sum(axis=1, keepdims=True)
@@ -424,12 +433,12 @@ def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
 
 
 def _add_units(row: Unsigned, missing: int) -> None:
-    """Add ``missing`` units, which may be negative, to the largest entries of a row (K,) in proportion, in place."""
+    """Add ``missing`` units, which may be negative, to the largest entries of a row (K,), in proportion to them."""
     greatest = int(row.argmax())
-    # Only entries of at least a sixteenth of the largest one, so that the relative change of each is small.
+    # Only entries that are at least a sixteenth of the largest one are changed, so that each relative change is small.
     large_entries = np.flatnonzero(row >= row[greatest] // np.uint64(16))
     values = row[large_entries].astype(np.float64)
     added = np.trunc(missing * (values / values.sum())).astype(np.int64)
-    row[large_entries] += added.view(np.uint64)  # wraps for negative amounts, as two's complement means it to
+    row[large_entries] += added.view(np.uint64)  # negative amounts wrap around, as intended in two's complement
     # The units that truncation left over are added to the largest entry.
     row[greatest] += np.array(missing - int(added.sum())).astype(np.int64).view(np.uint64)

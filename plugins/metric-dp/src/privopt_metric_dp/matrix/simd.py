@@ -1,16 +1,16 @@
-"""Vectors of fixed width inside compiled loops: eight doubles, or sixteen floats in single precision.
+"""Fixed-width vectors for compiled loops: eight doubles, or sixteen floats in single precision.
 
-The loops over the outputs of a batch are so short that compilers do not vectorise them, because arrays might overlap.
-These types make the vectors explicit. A machine with narrower registers uses several registers for each vector.
-``a - b * c`` becomes one fused instruction if the machine has it.
+Compilers do not vectorise the loops over a batch of outputs: these are short, and the arrays might overlap. The types
+below make the vectors explicit. A machine with narrower registers uses several registers for each vector.
+``a - b * c`` becomes a single fused instruction if the machine has one.
 
 The functions below are numba intrinsics: they take numba's types (and its typing context, which is unused), and return
-the signature and a function that generates LLVM code. They are called in compiled functions only:
+a signature and a function that generates LLVM code. They can be called only in compiled functions:
 
     from privopt_metric_dp.matrix.simd import load, spread, store
 
     @njit
-    def add(x, y):  # flat arrays, a multiple of eight doubles each
+    def add(x, y):  # flat arrays, whose lengths are multiples of eight
         for k in range(len(x) // 8):
             store(x, k, load(x, k) + spread(2.0) * load(y, k))
 """
@@ -35,24 +35,24 @@ DOUBLE_LANES = 8
 SINGLE_LANES = 16
 """Number of lanes in a vector of floats in single precision."""
 
-_WORD = ir.IntType(32)  # LLVM's type of the number of a lane
+_WORD = ir.IntType(32)  # LLVM's type for the index of a lane
 _Values: TypeAlias = Sequence[ir.Value]
 _Typed: TypeAlias = tuple[Signature, Callable[..., ir.Value]]
-"""The result of an intrinsic for numba: its signature, and the function that generates its code."""
+"""What an intrinsic returns to numba: a signature, and the function that generates the code."""
 _FUSED = ("contract",)
-"""Lets LLVM fuse a product and a sum into one instruction, with one rounding."""
+"""Flags that let LLVM fuse a product and a sum into one instruction, with a single rounding."""
 
 
 class _Lanes(types.Type):  # type: ignore[misc]
-    """Numba's type of a SIMD vector: eight doubles or sixteen floats.
+    """Numba's type for a SIMD vector of eight doubles or sixteen floats.
 
     Attributes:
-        element: Numba's type of a lane.
+        element: Numba's type for a lane.
         count: Number of lanes.
     """
 
     def __init__(self, element: types.Float) -> None:
-        """Create the type of vectors with a given element type."""
+        """Create the type for vectors whose lanes have a given type."""
         self.element = element
         self.count = DOUBLE_LANES if element == types.float64 else SINGLE_LANES
         super().__init__(name=f"Lanes({element} x {self.count})")
@@ -73,13 +73,13 @@ def _address(
     """Return the address of a vector in a flat array, as a pointer to LLVM's vector type.
 
     Args:
-        context, builder: Numba's target and the builder of the code.
-        signature: Types of the arguments: the array, then the vector's number.
-        values: The arguments.
-        vector: Type of the vector.
+        context, builder: Numba's target context, and the builder to which code is added.
+        signature: Signature whose arguments begin with the array and the vector's index.
+        values: The values of these arguments.
+        vector: LLVM's type for the vector.
     """
     array = context.make_array(signature.args[0])(context, builder, values[0])
-    # The number may be of any integer type; addresses need numba's word-sized one.
+    # The index may have any integer type, but an address needs numba's word-sized one.
     place = context.cast(builder, values[1], signature.args[1], types.intp)
     first = builder.gep(array.data, [builder.mul(place, ir.Constant(place.type, vector.count))])
     return builder.bitcast(first, vector.as_pointer())
@@ -87,13 +87,13 @@ def _address(
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load(typing: object, array: types.Array, place: types.Integer) -> _Typed:
-    """Load vector number ``place`` of a flat array. It starts at element ``place`` times the number of lanes."""
+    """Load the vector at index ``place`` of a flat array. It starts at element ``place`` times the number of lanes."""
     kind = _Lanes(array.dtype)
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
-        """Generate the code, given the array and the vector's number."""
+        """Generate the code that loads a vector, given the array and the vector's index."""
         vector = context.get_value_type(kind)
-        # NumPy aligns arrays to their elements, not to vectors, so no stricter alignment may be assumed.
+        # NumPy aligns arrays to their elements rather than to vectors, so no stricter alignment can be assumed.
         return builder.load(_address(context, builder, signature, values, vector), align=kind.element.bitwidth // 8)
 
     return kind(array, place), generate
@@ -101,10 +101,10 @@ def load(typing: object, array: types.Array, place: types.Integer) -> _Typed:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def store(typing: object, array: types.Array, place: types.Integer, value: _Lanes) -> _Typed:
-    """Write vector number ``place`` of a flat array. It starts at element ``place`` times the number of lanes."""
+    """Store the vector at index ``place`` of a flat array. It starts at element ``place`` times the number of lanes."""
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
-        """Generate the code, given the array, the vector's number and the vector."""
+        """Generate the code that stores a vector, given the array, the vector's index and the vector."""
         address = _address(context, builder, signature, values, values[2].type)
         builder.store(values[2], address, align=value.element.bitwidth // 8)
         return context.get_dummy_value()
@@ -114,13 +114,13 @@ def store(typing: object, array: types.Array, place: types.Integer, value: _Lane
 
 @intrinsic  # type: ignore[untyped-decorator]
 def spread(typing: object, value: types.Float) -> _Typed:
-    """Return a vector with the same number in each lane."""
+    """Return a vector that has the same number in every lane."""
     kind = _Lanes(value)
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
-        """Generate the code, given the number."""
+        """Generate the code that copies a number into all lanes."""
         nothing = ir.Constant(context.get_value_type(kind), ir.Undefined)
-        # The number is put into lane 0, and a shuffle copies lane 0 into every lane: LLVM's idiom for a broadcast.
+        # LLVM's idiom for a broadcast: the number is put into lane 0, and a shuffle copies lane 0 into every lane.
         one = builder.insert_element(nothing, values[0], ir.Constant(_WORD, 0))
         return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(_WORD, kind.count), [0] * kind.count))
 
@@ -128,22 +128,22 @@ def spread(typing: object, value: types.Float) -> _Typed:
 
 
 def _make_lane_operation(name: str, compare: str | None = None) -> Callable[..., object]:
-    """Return a compiled operation on two vectors, lane by lane.
+    """Return a compiled operation that works on two vectors lane by lane.
 
     Args:
-        name: LLVM's name of an arithmetic operation; only a label if ``compare`` is given.
+        name: LLVM's name for an arithmetic operation. It is not used if ``compare`` is given.
         compare: LLVM's comparison that selects one of the two lanes, or None for arithmetic.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]
     def operation(typing: object, a: _Lanes, b: _Lanes) -> _Typed:
-        """Return the signature and the code of the operation on two vectors of one type."""
+        """Return the operation's signature for two vectors of one type, and the function that generates its code."""
 
         def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
-            """Generate the code, given the two vectors."""
+            """Generate the code that combines two vectors."""
             if compare is None:
                 return getattr(builder, name)(*values, flags=_FUSED)
-            # An ordered comparison with NaN is false, which selects the second operand.
+            # An ordered comparison with NaN is false, so it selects the second operand.
             return builder.select(builder.fcmp_ordered(compare, *values), *values)
 
         return a(a, b), generate
@@ -165,14 +165,13 @@ def _make_reduction(compare: str | None = None) -> Callable[..., float]:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def operation(typing: object, a: _Lanes) -> _Typed:
-        """Return the signature and the code of the reduction of a vector to a number of its element type."""
+        """Return the reduction's signature, from a vector to a number, and the function that generates its code."""
 
         def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
-            """Generate the code, given the vector: a tree of operations on its lanes."""
+            """Generate the code that reduces a vector: a tree of operations on its lanes."""
             lanes = [builder.extract_element(values[0], ir.Constant(_WORD, k)) for k in range(a.count)]
             while len(lanes) > 1:
-                # Neighbouring lanes are combined first: a tree of fixed order, whose chains of dependent operations are
-                # short.
+                # Combining neighbouring lanes gives a tree with a fixed order and short chains of dependent operations.
                 pairs = zip(lanes[::2], lanes[1::2], strict=True)
                 if compare is None:
                     lanes = [builder.fadd(x, y) for x, y in pairs]
@@ -192,11 +191,11 @@ highest = _make_reduction(">")
 
 
 def _register_operator(symbol: Callable[..., object], operation: Callable[..., object]) -> None:
-    """Register an operation with numba for a Python operator, such as ``+``, on two vectors of one type."""
+    """Tell numba to use an operation for a Python operator, such as ``+``, on two vectors of one type."""
 
     @overload(symbol, strict=False)  # type: ignore[untyped-decorator]
     def type_operation(a: object, b: object) -> Callable[..., object] | None:
-        """Return the operator's implementation for numba if both arguments are vectors of one type, otherwise None."""
+        """Return the operator's implementation if both arguments are vectors of one type, and otherwise None."""
         if isinstance(a, _Lanes) and a == b:
             return lambda a, b: operation(a, b)
         return None
