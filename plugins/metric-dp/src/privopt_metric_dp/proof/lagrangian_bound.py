@@ -1,16 +1,16 @@
 """A lower bound on the loss of every mechanism, from any dual multipliers. Rounding can never make it too high.
 
-The problem is to minimise the loss ``sum c_ik z_ik``, with costs c that include the prior, over matrices z >= 0 whose
-rows sum to 1, with ``z_ik <= exp(eps d) z_jk`` and the reverse for each required pair. For multipliers a, b >= 0 of the
-inequalities and of their reverses, the Lagrangian separates over records, with the reduced costs g::
+The problem is to minimise the loss ``sum c_ik z_ik``, with costs c that include the prior. The matrices z >= 0 have
+rows that sum to 1 and satisfy ``z_ik <= exp(eps d) z_jk`` and the reverse for each required pair. Given multipliers
+a, b >= 0 for the inequalities and their reverses, the Lagrangian separates over records, with reduced costs g::
 
     g_ik = c_ik + sum over pairs (i, j) of (a_k - E b_k) + sum over pairs (h, i) of (b_k - E a_k),   E = exp(eps d)
     bound = sum_i min_k g_ik
 
-for all a and b (weak duality). Each g_ik is replaced by a proved lower bound of g_ik: E is rounded up, and the error of
-the floating-point sum is subtracted. The last sum is rounded down. Poor multipliers give a poor bound, but never a
-wrong one. Multipliers that hardly improve the bound are therefore omitted (:class:`SparseMultipliers`), and the others
-may be rounded.
+By weak duality, this is a bound for all a and b. Each g_ik is replaced by a proved lower bound on it: E is rounded up,
+and the error in the floating-point sum is subtracted. The final sum is rounded down. Poor multipliers give a poor
+bound, but never a wrong one. So multipliers that hardly improve the bound can be omitted (:class:`SparseMultipliers`),
+and the others can be rounded.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from privopt_metric_dp.space.street_pieces import Inside
 __all__ = ["Few", "Multipliers", "SparseMultipliers", "lower_bound", "sum_down"]
 
 
-#: The nonzero multipliers of one output: (k, pairs (M,), multipliers (M,)).
+#: The nonzero multipliers for one output: its index, the indices (M,) of their pairs, and the multipliers (M,).
 Few = tuple[int, Ints, Floats]
 
 _BLOCK_COLUMNS = 128
-"""Number of outputs whose multipliers are converted together."""
+"""Number of outputs whose multipliers are converted at a time."""
 
 
 @frozen(kw_only=True, eq=False)
 class Multipliers:
-    """Dual multipliers of the privacy rows: one number for each pair p = (i, j) and output k.
+    """Dual multipliers for the privacy rows: one number for each pair p = (i, j) and output k.
 
     A positive number is the multiplier of the row ``z_ik <= exp(eps d) z_jk``; the absolute value of a negative one is
     the multiplier of the row with i and j exchanged. One number is enough for the two rows of a pair: reducing both
-    multipliers by ``t`` raises the reduced costs of i and j by ``(exp(eps d) - 1) t``. So their difference, given to
-    the row with the larger multiplier, proves no less.
+    multipliers by ``t`` raises the reduced costs of i and j by ``(exp(eps d) - 1) t``. So the bound is at least as good
+    if the smaller multiplier is subtracted from both, which leaves one of them at 0.
 
     Attributes:
-        rows: Returns an iterator over the nonzero multipliers, in rising order of outputs, each output at most once,
-            and each pair of an output at most once. Numbers that are not finite count as 0.
-        many: Number of multipliers if a solver gives one for each output and each of the two rows of a pair. A file may
-            omit the small ones. 0 if only few multipliers are nonzero, as for those of trees.
+        rows: Function that returns an iterator over the nonzero multipliers. Outputs come in ascending order, each at
+            most once, and each pair occurs at most once for an output. Numbers that are not finite count as 0.
+        many: Number of multipliers, if a solver gives one for each output and each of the two rows of a pair; a proof
+            may then omit the small ones. 0 if only few multipliers are nonzero, such as those of trees.
     """
 
     rows: Callable[[], Iterator[Few]]
@@ -64,11 +64,12 @@ class Multipliers:
 
     @classmethod
     def from_arrays(cls, forward: Floats, backward: Floats) -> Multipliers:
-        """Combine the multipliers of both rows of each pair into one number for each pair and output.
+        """Combine the multipliers for a pair's two rows into one number for each pair and output.
 
         Args:
-            forward: (P, K) multipliers of the rows ``z_ik <= exp(eps d) z_jk`` of pairs (i, j).
-            backward: (P, K) multipliers of the reverse rows. In both arrays, negative and infinite numbers count as 0.
+            forward: (P, K) multipliers for the rows ``z_ik <= exp(eps d) z_jk``, where (i, j) is the pair.
+            backward: (P, K) multipliers for the reverse rows. In both arrays, negative, infinite and NaN entries count
+                as 0.
 
         Raises:
             UsageError: The shapes differ.
@@ -77,11 +78,11 @@ class Multipliers:
             raise UsageError(f"multipliers must have one shape (P, K), got {forward.shape} and {backward.shape}")
 
         def rows() -> Iterator[Few]:
-            """Yield the number, the pairs and the net multipliers of each output."""
+            """Yield each output's index, together with its pairs and their net multipliers."""
             for start in range(0, forward.shape[1], _BLOCK_COLUMNS):
                 blocks = (part[:, start : start + _BLOCK_COLUMNS].T for part in (forward, backward))
                 ahead, back = (np.where((part > 0.0) & (part < np.inf), part, 0.0) for part in blocks)
-                # Only one of a pair's two rows needs a multiplier (see the class), so the net one is enough.
+                # Only one of a pair's two rows needs a multiplier (see the class), so the difference is enough.
                 for k, net in enumerate(ahead - back, start=start):
                     pairs = np.flatnonzero(net)
                     yield k, pairs, net[pairs]
@@ -90,32 +91,35 @@ class Multipliers:
 
     @classmethod
     def zero(cls) -> Multipliers:
-        """Return multipliers that are all 0. The bound that they prove assigns every record to its cheapest output."""
+        """Return multipliers that are all 0. They prove the trivial bound, with each record at its cheapest output."""
         return cls(rows=lambda: iter(()))
 
     def map_rows(self, change: Callable[[Ints, Floats], tuple[Ints, Floats]]) -> Multipliers:
-        """Return multipliers with the pairs and values of each output replaced by ``change(pairs, values)``."""
+        """Return the multipliers with ``change(pairs, values)`` applied to the pairs and values for each output."""
         return evolve(self, rows=lambda: ((k, *change(pairs, values)) for k, pairs, values in self.rows()))
 
     def among(self, rows: Ints) -> Multipliers:
-        """Return the multipliers renumbered for a larger set of pairs, in which pair p has the number ``rows[p]``."""
+        """Return the multipliers renumbered for a larger set of pairs, in which pair p has the index ``rows[p]``."""
         return self.map_rows(lambda pairs, values: (rows[pairs], values))
 
     def freer(self, gain: Floats) -> Multipliers:
-        """Return the multipliers times ``exp(-gain)``, for rows whose allowed log-ratios are larger by ``gain`` (P,).
+        """Return the multipliers times ``exp(-gain)``, for use with rows that allow larger log-ratios.
 
         Any multipliers prove a bound. But unchanged ones would raise a row's ``exp(eps d) f`` by ``exp(eps d) gain f``,
         which ruins the bound if ``eps d`` is 5 or more, even at a gain of 1e-9. Scaled multipliers leave that product
         unchanged, and the bound loses only ``gain f``.
+
+        Args:
+            gain: (P,) amount by which the allowed log-ratio of each pair has grown.
         """
         factors = np.exp(-gain)
         return self.map_rows(lambda pairs, values: (pairs, values * factors[pairs]))
 
     def arrays(self, pairs: int, outputs: int) -> tuple[Floats, Floats]:
-        """Return the multipliers of both rows of each pair as two dense arrays (P, K), forward and backward.
+        """Return the multipliers for the two rows of each pair as two dense arrays (P, K), forward and backward.
 
         Args:
-            pairs, outputs: P and K, the numbers of pairs and outputs.
+            pairs, outputs: P and K, the number of pairs and the number of outputs.
         """
         net = np.zeros((pairs, outputs))
         for k, places, values in self.rows():
@@ -123,8 +127,8 @@ class Multipliers:
         return np.maximum(net, 0.0), np.maximum(-net, 0.0)
 
 
-# With few costs and multipliers (`rows` is the sixth array), the function is interpreted: loading compiled code would
-# take longer.
+# If there are few costs and multipliers (`rows` is the sixth array), the function is interpreted, because loading
+# compiled code would take longer.
 @jit(
     few=lambda cost, max_cost, error, multipliers, *_: bool(
         cost.size <= MAX_INTERPRETED_COSTS and multipliers[5].size <= 10 * MAX_INTERPRETED_COSTS
@@ -133,32 +137,34 @@ class Multipliers:
 def _enclose_sums(  # type: ignore[no-untyped-def]
     cost, max_cost, relative_error, multipliers, endpoints, shares, lower, upper, chord_lower, chord_upper, wild
 ):
-    """Reduce lower[i] and upper[i] to min_k of bounds on g_ik, and mark outputs whose sums overflow as wild.
+    """Reduce lower[i] and upper[i] to the minima over k of bounds on g_ik, and mark outputs whose sums overflow.
 
     Args:
         cost, max_cost, relative_error: (N, K) costs, prior included. The exact costs lie between the two arrays, up to
             this relative error.
-        multipliers: Tails and heads (P,) of the rows; ``growth`` (P,) of at least exp(eps d); ``spread`` (P,) by which
-            ``growth`` may exceed exp(eps d); and ``starts``, ``rows``, ``values`` as in :class:`SparseMultipliers`.
-        endpoints, shares: (E, N) outputs at the ends of record i's street piece, and their weights, which sum to 1. E
-            is 2 with streets and 0 without.
-        lower, upper: (N,) results, infinite before.
-        chord_lower, chord_upper: (N,) results, 0 before: bounds on what the multipliers add to the reduced cost of a
-            record that is reported as itself, interpolated between its two ``endpoints`` with their ``shares``.
-        wild: (K,) result, False before.
+        multipliers: A tuple of the tails and heads (P,) of the rows; ``growth`` (P,), at least exp(eps d) of each row;
+            ``spread`` (P,), by which ``growth`` may exceed exp(eps d); and ``starts``, ``rows`` and ``values`` as in
+            :class:`SparseMultipliers`.
+        endpoints, shares: (E, N) outputs at the ends of the street piece that contains record i, and their weights,
+            which sum to 1. E is 2 with streets and 0 without.
+        lower, upper: (N,) arrays of infinities, to which the results are written.
+        chord_lower, chord_upper: (N,) arrays of zeros, to which bounds are written on what the multipliers add to the
+            reduced cost of a record that is reported as itself. They are interpolated between the record's two
+            ``endpoints``, weighted by their ``shares``.
+        wild: (K,) array of False, in which outputs are marked whose sums overflow. They do not count in the minima.
 
     Notes:
-        The error bound is Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|, with 16 more roundings
-        for the terms themselves, doubled for the rounding of that sum. Products that underflow lose less than 1e-300 in
-        total.
+        The error bound is Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|. It allows 16 further
+        roundings for the terms themselves, and is doubled to cover the rounding of that sum. Products that underflow
+        lose less than 1e-300 in total.
     """
     tails, heads, growth, spread, starts, rows, values = multipliers
     n = cost.shape[0]
     value, size, terms, shortfall = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for k in range(cost.shape[1]):
         value[:], size[:], terms[:], shortfall[:] = 0.0, 0.0, 0.0, 0.0
-        # Per record: the sum of the terms, the sum of their absolute values, their number, and by how much the sum may
-        # be too low because `growth` is too high.
+        # For each record, these hold the sum of the terms, the sum of their absolute values, the number of terms, and
+        # the amount by which the sum may be too low because `growth` is too high.
         for m in range(starts[k], starts[k + 1]):
             p = rows[m]
             f = float(values[m])
@@ -172,11 +178,11 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
             terms[j] += 1.0
             shortfall[j] += spread[p] * f
         for i in range(n):
-            # Relative error of the sum. The powers of 2 added to 1 below cover the rounding of the error terms.
+            # Relative error of the sum. The factors 1 + 2**-30 below cover the rounding of the error terms.
             part = (2.0 * terms[i] + 16.0) * 2.0**-53 * 2.0
             for e in range(endpoints.shape[0]):
-                # Here `value` is the multipliers' part of g_ik alone. Shares are rounded to the nearest doubles, which
-                # the terms with 2**-49 cover.
+                # At this point, `value` holds only what the multipliers add to g_ik. Shares are rounded to the nearest
+                # doubles, which the terms with 2**-49 cover.
                 if endpoints[e, i] == k:
                     error = size[i] * part + 1e-300
                     min_value, max_value = value[i] - error, value[i] + (error + shortfall[i] * (1.0 + 2.0**-30))
@@ -189,7 +195,7 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
                 error += (size[i] + abs(cost[i, k])) * part + 1e-300
                 if not np.isfinite(value[i]):
                     wild[k] = True
-            # From here on `shortfall` is the upper bound of g_ik, and `value` the lower one.
+            # From here on, `shortfall` is the upper bound on g_ik, and `value` the lower one.
             shortfall[i] = value[i] + (error + shortfall[i] * (1.0 + 2.0**-30))
             if error > 0.0:
                 value[i] = np.nextafter(value[i] - error, -np.inf)
@@ -203,17 +209,17 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
 
 @jit(few=lambda candidates, *_: bool(candidates.size <= MAX_INTERPRETED_COSTS))
 def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
-    """Copy those multipliers of one output that are kept into the results, and return their number.
+    """Copy the multipliers of one output that are worth storing into ``rows`` and ``values``, and return their number.
 
-    Of the rows (i, .), the smallest multipliers are omitted, up to a sum of spare[i]. To avoid sorting, multipliers are
-    classified by their binary exponents relative to spare[i].
+    Among the rows (i, .), the smallest multipliers are omitted, up to a sum of spare[i]. To avoid sorting, multipliers
+    are classified by their binary exponents relative to spare[i].
 
     Args:
-        candidates: (C,) numbers of the output's rows, sorted by their first record.
-        f: Multiplier of each row, above 0.
-        source: First record of each row.
-        spare: (N,) sums that may be omitted.
-        rows, values: (C,) results.
+        candidates: (C,) indices of the output's rows, sorted by their first record.
+        f: (C,) multiplier for each of these rows, above 0.
+        source: First record of every row, by row index.
+        spare: (N,) for each first record, the sum of multipliers that may be omitted.
+        rows, values: (C,) arrays to which the results are written.
     """
     count = start = 0
     shares = np.zeros(64)
@@ -221,8 +227,8 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
         i, end = source[candidates[start]], start
         while end < candidates.size and source[candidates[end]] == i:
             end += 1
-        # Class c of `shares` has multipliers of about 2^-c times `allowed`; those of class `cut` and beyond are
-        # omitted.
+        # shares[c] is the sum of the multipliers in class c, which are about 2^-c times `allowed`. Classes from `cut`
+        # on are omitted.
         allowed, cut = spare[i], 64
         if allowed > 0.0:
             shares[:] = 0.0
@@ -230,7 +236,7 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
                 if f[m] < allowed:
                     shares[min(63, -math.frexp(f[m] / allowed)[1])] += f[m]
             total = 0.0
-            # Whole classes of equal exponents are omitted, from the smallest on, as long as their sum fits. The margin
+            # Whole classes are omitted, starting with the smallest multipliers, as long as their sum fits. The margin
             # covers the rounding of the sum.
             while cut > 0 and total + shares[cut - 1] <= allowed * (1.0 - 1e-9):
                 cut -= 1
@@ -245,13 +251,13 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
 
 
 def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats) -> tuple[NDArray[np.uint32], Floats]:
-    """Return those rows and multipliers of one output that are worth storing, in new arrays.
+    """Return the rows and multipliers of one output that are worth storing, in new arrays.
 
     Args:
-        candidates: (C,) numbers of the output's rows, sorted by their first record.
-        f: (C,) multiplier of each row, above 0.
-        source: First record of each row.
-        spare: (N,) for each first record, the sum of its smallest multipliers that may be omitted.
+        candidates: (C,) indices of the output's rows, sorted by their first record.
+        f: (C,) multiplier for each of these rows, above 0.
+        source: First record of every row, by row index.
+        spare: (N,) for each first record, the sum of multipliers that may be omitted.
     """
     rows, values = np.empty(len(candidates), dtype=np.uint32), np.empty(len(candidates))
     count = _select_rows(candidates, f, source, spare, rows, values)
@@ -260,13 +266,13 @@ def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats
 
 @frozen(kw_only=True, eq=False)
 class SparseMultipliers:
-    """Nonzero multipliers of directed rows, stored output by output, and the bounds that they prove.
+    """Nonzero multipliers for directed rows, stored output by output, and the bounds that they prove.
 
     Attributes:
-        pairs: (P, 2) rows (i, j): ``z_ik <= growth z_jk``.
-        growth: (P,) finite numbers, at least exp(eps d) of the pair.
-        starts: (K + 1,) output k owns ``starts[k]:starts[k + 1]`` of the following arrays.
-        rows: (M,) uint32 indices into ``pairs``, rising within an output.
+        pairs: (P, 2) records (i, j) of each row ``z_ik <= growth z_jk``.
+        growth: (P,) finite factors, each at least exp(eps d) for its pair.
+        starts: (K + 1,) offsets: ``starts[k]:starts[k + 1]`` is output k's part of the following arrays.
+        rows: (M,) uint32 indices into ``pairs``, in ascending order within an output.
         values: (M,) finite multipliers above 0.
     """
 
@@ -289,33 +295,36 @@ class SparseMultipliers:
     ) -> Self:
         """Return the multipliers that are worth storing, as directed rows.
 
-        Of the rows (i, .) of one output, those with the smallest multipliers are omitted, up to a sum of ``spare[i]``.
-        A multiplier of (i, j) is added to g_ik and subtracted from g_jk, so the bound loses at most the sum of
-        ``spare``.
+        Among one output's rows (i, .), those with the smallest multipliers are omitted, up to a sum of ``spare[i]``. A
+        row (i, j) adds its multiplier to g_ik and only lowers g_jk, so omitting it costs the bound at most the
+        multiplier. In total, the bound loses at most the sum of ``spare``.
 
         Args:
-            multipliers: Multipliers of ``pairs``.
+            multipliers: Multipliers for ``pairs``.
             pairs: (P, 2) distinct pairs.
-            growth: (P,) numbers, at least exp(eps d). Rows with infinite growth are omitted, as any rows may be.
-            shape: The numbers of records and outputs (N, K).
-            spare: (N,) amount of at least 0 that the bound may lose at each record; zeros by default.
+            growth: (P,) factors, each at least exp(eps d). Rows with an infinite factor are omitted, which leaves the
+                bound valid.
+            shape: The number of records and the number of outputs, (N, K).
+            spare: (N,) non-negative amounts that the bound may lose for each record; zeros by default.
             max_multipliers: Number of multipliers that fit into memory.
 
         Raises:
-            MemoryError: More multipliers would be stored.
+            MemoryError: More multipliers would have to be stored.
             OutOfTime: The time limit has expired.
-            UsageError: A multiplier belongs to a pair or output that does not exist.
+            UsageError: A multiplier belongs to a pair or an output that does not exist.
         """
         records, outputs = shape
-        # Directed rows are sorted by first record, then by second: those of record i are group[i] to group[i + 1].
+        # Directed rows are sorted by their first record, then by their second. Those that start at record i are
+        # group[i] to group[i + 1] - 1.
         group, target, entry = neighbours(records, pairs)
         source = np.repeat(np.arange(records), np.diff(group))
-        # Each pair has two directed rows. Number 2 p is the one from its first record, 2 p + 1 that from its second.
+        # Each pair p has two directed rows. Element 2 p locates the row that starts at its first record, and element
+        # 2 p + 1 the one that starts at its second.
         row_position = np.empty(len(entry), dtype=np.int64)
         row_position[2 * entry + (source == pairs[entry, 1])] = np.arange(len(entry))
         has_finite_growth, allowed = np.isfinite(growth[entry]), np.zeros(records) if spare is None else spare
         parts_by_output: dict[int, tuple[NDArray[np.uint32], Floats]] = {}
-        # `sizes` is reused for every output: only entries that were set for the present output are read.
+        # `sizes` is reused for every output. Only entries that have been set for the current output are read.
         sizes, many = np.zeros(len(entry)), 0
         for k, pair_numbers, signed in multipliers.rows():
             check()
@@ -323,8 +332,7 @@ class SparseMultipliers:
                 raise UsageError(f"multipliers must be of {outputs} outputs and {len(pairs)} pairs, got more")
             row = row_position[2 * pair_numbers + (signed < 0.0)]
             sizes[row] = np.abs(signed)
-            # Rows are sorted by their first record, which `_select_rows` relies on to treat the rows of a record
-            # together.
+            # Sorted indices put rows with the same first record next to each other, which `_select_rows` relies on.
             row = np.sort(row[has_finite_growth[row] & np.isfinite(signed) & (signed != 0.0)])
             parts_by_output[k] = _select_multipliers(row, sizes[row], source, allowed)
             many += len(parts_by_output[k][0])
@@ -342,7 +350,7 @@ class SparseMultipliers:
 
     def only(self, is_selected: Bools) -> Self:
         """Return the multipliers that a mask (M,) selects, without the pairs that are no longer used."""
-        # Pairs are renumbered by the count of needed ones up to each, and starts by the count of selected multipliers.
+        # The new index of a pair is the number of needed pairs before it. The new offsets count selected multipliers.
         rows, is_needed = self.rows[is_selected], np.zeros(len(self.pairs), dtype=np.bool_)
         is_needed[rows] = True
         return evolve(
@@ -355,10 +363,13 @@ class SparseMultipliers:
         )
 
     def min_bounds(self, cost: Floats) -> tuple[Floats, Bools]:
-        """Return proved lower bounds (N,) of min_k g_ik, and a mask (K,) of outputs omitted because a sum overflows.
+        """Return proved lower bounds on the minima over k of g_ik.
 
         Args:
             cost: (N, K) finite costs, prior included.
+
+        Returns:
+            (N,) lower bounds, and a mask (K,) of the outputs that they leave out because a sum overflows.
         """
         lower, _, wild = self._enclose_minima(cost, cost, 0.0, np.zeros(len(self.growth)), None)
         return lower, wild
@@ -366,13 +377,17 @@ class SparseMultipliers:
     def _enclose_minima(
         self, cost: Floats, max_cost: Floats, error: float, spread: Floats, interior: Inside | None
     ) -> tuple[Floats, Floats, Bools]:
-        """Return proved lower and upper bounds (N,) of min_k g_ik, and omitted outputs (K,) as in :meth:`min_bounds`.
+        """Return proved lower and upper bounds on the minima over k of g_ik.
 
         Args:
-            cost, max_cost: (N, K) numbers, prior included, between which the exact costs lie, up to ``error``.
+            cost, max_cost: (N, K) costs, prior included, between which the exact costs lie, up to ``error``.
             error: Relative error of ``cost`` and ``max_cost``.
-            interior: Positions of records between outputs at the ends of streets, or None without streets.
             spread: (P,) amount by which ``growth`` may exceed exp(eps d).
+            interior: Positions of the records inside pieces of streets, for a bound over all streets, or None.
+
+        Returns:
+            (N,) lower bounds, (N,) upper bounds, and a mask (K,) of the outputs that they leave out because a sum
+            overflows.
         """
         lower, upper, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
         tails, heads = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
@@ -384,7 +399,7 @@ class SparseMultipliers:
         _enclose_sums(cost, max_cost, error, rows, endpoints, shares, lower, upper, chord_lower, chord_upper, wild)
         if interior is not None:
             is_interior = interior.tail >= 0
-            # A record inside a piece of street has one more term in its minimum (`street_proof`, u*_i).
+            # For a record inside a street piece, the minimum has one more term (u*_i in `street_proof`).
             lower[is_interior], upper[is_interior] = (
                 np.minimum(lower, chord_lower)[is_interior],
                 np.minimum(upper, chord_upper)[is_interior],
@@ -394,35 +409,43 @@ class SparseMultipliers:
     def enclose_bound(
         self, cost: Floats, max_cost: Floats, error: float, lower: Floats, interior: Inside | None = None
     ) -> tuple[float, float]:
-        """Return two numbers that enclose the bound with exact costs and exponentials.
+        """Return two numbers that enclose the bound that exact costs and exponentials would give.
 
         Args:
-            cost, max_cost: (N, K) finite numbers, prior included. Exact costs lie between them, up to ``error``.
+            cost, max_cost: (N, K) finite costs, prior included, between which the exact costs lie, up to ``error``.
             error: Relative error of ``cost`` and ``max_cost``.
-            lower: (P,) numbers, at most exp(eps d) of the pair.
-            interior: Positions of records between outputs at the ends of streets, for a bound over all streets
-                (:mod:`privopt_metric_dp.proof.street_proof`).
+            lower: (P,) factors, each at most exp(eps d) for its pair.
+            interior: Positions of the records inside pieces of streets, for a bound over all streets
+                (:mod:`privopt_metric_dp.proof.street_proof`), or None.
 
         Returns:
             The two numbers; both are infinite if a sum overflows.
         """
-        # The exact factor lies between `lower` and `growth`: the sums below use the larger, for the lower bound, and
-        # add the difference for the upper one.
+        # The exact factor lies between `lower` and `growth`. The sums below use the larger one, which gives the lower
+        # bound, and add the difference for the upper bound.
         spread = np.where(lower < self.growth, self.growth - lower, 0.0)
         min_values, max_values, wild = self._enclose_minima(cost, max_cost, error, spread, interior)
         return (-math.inf, math.inf) if wild.any() else (sum_down(min_values), -sum_down(-max_values))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
-        """Return the multipliers without those of outputs whose sums overflow, and their bound, rounded down."""
+        """Return the multipliers without outputs whose sums overflow, and the bound that they prove, rounded down.
+
+        Args:
+            cost: (N, K) finite costs, prior included.
+        """
         lower, wild = self.min_bounds(cost)
         if not wild.any():
             return self, sum_down(lower)
-        # Multipliers of 0 are valid for these outputs, so the bound of the others still holds.
+        # For these outputs, multipliers of 0 are as valid as any, so the others still prove a bound.
         tame = self.only(~np.repeat(wild, np.diff(self.starts)))
         return tame, tame.bound(cost)
 
     def bound(self, cost: Floats) -> float:
-        """Return the proved bound on every mechanism's loss, rounded down, or minus infinity if a sum overflows."""
+        """Return the proved bound on every mechanism's loss, rounded down, or minus infinity if a sum overflows.
+
+        Args:
+            cost: (N, K) finite costs, prior included.
+        """
         lower, wild = self.min_bounds(cost)
         return -math.inf if wild.any() else sum_down(lower)
 
@@ -434,15 +457,17 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
         cost: (N, K) finite costs, prior included.
         pairs: (P, 2) required pairs.
         distances: (P,) distances; the doubles are taken as exact.
-        epsilon: The exact epsilon of the guarantee, not the smaller one with which the program was solved.
-        multipliers: Any multipliers. Those of outputs whose sums overflow count as 0.
+        epsilon: The exact epsilon of the guarantee rather than the smaller one with which the program was solved.
+        multipliers: Any multipliers. For outputs whose sums overflow, they count as 0.
 
     Returns:
         The better of the bound from the multipliers and the trivial bound (each record at its cheapest output). If
         there are no pairs, the trivial bound is the optimum. The evaluation takes about 10 P K operations.
 
     Raises:
-        UsageError: An argument has a wrong shape or range, or a multiplier belongs to no pair or output.
+        OutOfTime: The time limit has expired.
+        UsageError: An argument has a wrong shape or range, or a multiplier belongs to a pair or an output that does not
+            exist.
     """
     cost = np.ascontiguousarray(cost, dtype=np.float64)
     if cost.ndim != 2 or not cost.size or not np.isfinite(cost).all():
@@ -455,11 +480,11 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
 def sum_down(values: Floats) -> float:
     """Return the sum of doubles (M,), rounded down, or minus infinity if it overflows.
 
-    fsum is correctly rounded, so a second fsum shows the sign of its error.
+    ``math.fsum`` is correctly rounded, so a second call shows whether the first result was too high.
     """
     try:
         total = math.fsum(values.tolist())
-        if total == -math.inf:  # the error of a sum can lower a bound to minus infinity
+        if total == -math.inf:  # subtracting an error can lower a bound to minus infinity
             return total
         return total if math.fsum([*values.tolist(), -total]) >= 0 else math.nextafter(total, -math.inf)
     except OverflowError:

@@ -1,13 +1,13 @@
-"""The base class of proofs: it encloses and states the proved bound, and reads and writes ``proof.npz``.
+"""The base class of proofs, which encloses and states the proved bound, and reads and writes ``proof.npz``.
 
-The bound is stated so that every machine computes the same number, down to the last bit. For every mechanism with
-``z_ik <= F_ij z_jk``, F_ij = exp(eps d_ij), and any multipliers f >= 0 of these rows (Lagrangian duality, see
-:mod:`privopt_metric_dp.proof.lagrangian_bound`)::
+The bound is stated in such a way that every machine computes the same number, down to the last bit. For every mechanism
+that satisfies ``z_ik <= F_ij z_jk``, where F_ij = exp(eps d_ij), and for any multipliers f >= 0 for these rows
+(Lagrangian duality, see :mod:`privopt_metric_dp.proof.lagrangian_bound`)::
 
     sum_i min_k (p_i c_ik + sum over rows (i, j) of f_k - sum over rows (j, i) of F_ji f_k)  <=  its loss
 
-The rows may be any that a private mechanism satisfies: those of required pairs, and those of pairs that required pairs
-imply, at the length of the shortest path. ``docs/reference/proof.md`` describes the forms of the file.
+Any row that a private mechanism satisfies can be used: the rows for required pairs, and those for pairs that required
+pairs imply, at the length of the shortest path. ``docs/reference/proof.md`` describes the forms of the file.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["OFF", "PROOF", "Proof", "growth_of"]
 
 PROOF: Final = "proof.npz"
+"""Name of the file with the proof."""
 MAX_RATIO: Final = 4
-"""Largest factor by which a file that is written unpacks. It is half of the factor that
+"""Largest allowed ratio of the arrays' size to the size of a file that is written. It is half of the factor that
 `privopt_metric_dp.proof.make_proof.read_proof` accepts."""
 OFF: Final = 2.0**-46
-"""Relative error of the weighted costs p_i c_ik. It covers the rounding of prior shares and of their products with
-costs, also if many shares are summed (pairwise)."""
+"""Relative error in the weighted costs p_i c_ik. It covers the rounding of prior shares and of their products with
+costs, even if many shares were summed pairwise."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -46,13 +47,14 @@ class Proof(ABC):
     """Stored multipliers, from which anyone can recompute the bound.
 
     Attributes:
-        VERSION: Version of the file.
-        KINDS: Allowed types of each array in the file, by name, without ``version`` and ``unit``. Each name is also an
+        VERSION: Version of the file format.
+        KINDS: Allowed types for each array in the file except ``version`` and ``unit``, by name. Each name is also an
             attribute of the proof.
         STORED: Names of the arrays that are stored uncompressed if the file would otherwise unpack to more than
             `MAX_RATIO` times its size.
-        EFFORT: Compression level of the other arrays, 1 to 9.
-        unit: Unit of which the stated bound is an odd multiple of half.
+        EFFORT: Compression level for the other arrays, from 1 to 9.
+        unit: The unit to which the bound is rounded when it is stated. The stated bound is an odd multiple of half the
+            unit.
     """
 
     VERSION: ClassVar[int]
@@ -64,7 +66,7 @@ class Proof(ABC):
 
     @abstractmethod
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two numbers that enclose the proved bound at the exact distances and costs of the files.
+        """Return two numbers that enclose the proved bound at the exact distances and costs given in the files.
 
         Args:
             data: The problem's data.
@@ -78,42 +80,46 @@ class Proof(ABC):
         """
 
     def bound(self, data: MetricData, weighted: Floats) -> float:
-        """Return the proved lower bound on the loss of every mechanism that satisfies the exact distances.
+        """Return a proved lower bound on the loss of every mechanism that is private at the exact distances.
 
         The bound is minus infinity if a sum overflows.
-        """
-        return self.enclose_bound(data, weighted)[0]
-
-    def state_bound(self, data: MetricData, weighted: Floats, value: float) -> tuple[Self, float]:
-        """Choose the unit of the proof, and return the proof with this unit and the bound that it states.
-
-        Every evaluation states the same bound at this unit.
 
         Args:
             data: The problem's data.
             weighted: (N, K) costs, prior included.
-            value: The loss that was reached. If the enclosed bound exceeds it only by rounding errors, the unit is
-                chosen so that the stated bound does not exceed it.
+        """
+        return self.enclose_bound(data, weighted)[0]
+
+    def state_bound(self, data: MetricData, weighted: Floats, value: float) -> tuple[Self, float]:
+        """Choose the unit for the proof, and return the proof with this unit and the bound that it states.
+
+        With this unit, every evaluation on any machine states the same bound.
+
+        Args:
+            data: The problem's data.
+            weighted: (N, K) costs, prior included.
+            value: The loss that was reached. If the bound exceeds it only by rounding errors, the unit is chosen so
+                that the stated bound does not exceed it.
         """
         lower, upper = self.enclose_bound(data, weighted)
         if not math.isfinite(upper - lower):
             return self, lower
-        # No bound exceeds the loss of a mechanism. A small excess is rounding and is removed by the choice of the unit;
-        # a larger one is left, so that solve refuses it.
+        # No valid bound exceeds the loss of a mechanism. A small excess is due to rounding and is removed by the choice
+        # of the unit. A larger one is left as it is, so that `solve` refuses it.
         is_rounding = 0.0 <= lower - value <= 1e-9 * max(1.0, abs(value))
-        # The limit of the stated bound is a few rounding errors below the loss.
+        # The limit for the stated bound is a few rounding errors below the loss.
         unit = choose_unit(lower, upper, value - 2.0**-51 * abs(value) if is_rounding else math.inf)
         return evolve(self, unit=unit), _state_bound(lower, unit, weighted)
 
     def stated_bound(self, data: MetricData, weighted: Floats) -> float:
-        """Return the bound that a release with this proof states: the enclosed bound, rounded down to the unit.
+        """Return the bound that a release with this proof must state: the proved bound, rounded down to the unit.
 
         Args:
             data: The problem's data.
             weighted: (N, K) costs, prior included.
 
         Raises:
-            CertificationError: The unit is too fine, so that evaluations on other machines could state another number.
+            CertificationError: The unit is so fine that evaluations on other machines could state a different number.
         """
         lower, upper = self.enclose_bound(data, weighted)
         bound = _state_bound(lower, self.unit, weighted)
@@ -127,22 +133,25 @@ class Proof(ABC):
         return bound
 
     def write(self, folder: Path) -> None:
-        """Write proof.npz, with arrays uncompressed if a reader would refuse the file because it unpacks too far."""
+        """Write proof.npz. The arrays in ``STORED`` are left uncompressed if they compress too well.
+
+        Args:
+            folder: The release folder.
+        """
         header = {"version": np.array([self.VERSION], dtype=np.int64), "unit": np.array([self.unit])}
         arrays = header | {name: getattr(self, name) for name in self.KINDS}
         self._write_archive(folder / PROOF, arrays, ())
-        # A reader refuses files that unpack to many times their size, and multipliers that repeat may compress that
-        # well.
+        # A reader refuses files that unpack to many times their size, which happens if multipliers repeat often.
         if self.STORED and sum(array.nbytes for array in arrays.values()) > MAX_RATIO * (folder / PROOF).stat().st_size:
             self._write_archive(folder / PROOF, arrays, self.STORED)
 
     def _write_archive(self, path: Path, arrays: Mapping[str, NDArray[Any]], stored: Collection[str]) -> None:
-        """Write arrays as a zip archive of .npy files. Those named in ``stored`` are not compressed."""
+        """Write arrays as a zip archive of .npy files, without compressing those named in ``stored``."""
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=self.EFFORT) as archive:
             for name, array in arrays.items():
                 file = f"{name}.npy"
-                # A ZipInfo is stored without compression; a name is compressed. Either has the earliest date that zip
-                # supports, so that equal proofs have equal bytes.
+                # `open` does not compress the data of a ZipInfo, but compresses if it gets a name. In both cases, the
+                # member has the earliest date that zip supports, so equal proofs have equal bytes.
                 member = zipfile.ZipInfo(file) if name in stored else file
                 with archive.open(member, "w", force_zip64=True) as stream:
                     np.lib.format.write_array(stream, array, allow_pickle=False)
@@ -153,13 +162,13 @@ class Proof(ABC):
 
         Args:
             file: The name of the file, for error messages.
-            parts: The arrays in the file.
-            shape: The problem's numbers of records and outputs (N, K).
+            parts: The arrays in the file, by name.
+            shape: The problem's number of records and number of outputs, (N, K).
 
         Raises:
             InputError: An array is missing or malformed.
         """
-        # Types as NumPy writes them, without the "<" for little-endian that all must have.
+        # These are NumPy's names for the types, without the "<" (little-endian) that each array's type must have.
         kinds: Mapping[str, tuple[str, ...]] = {"version": ("i8",), "unit": ("f8",), **cls.KINDS}
         faults = [Fault(file, name, "no such array", ", ".join(kinds)) for name in kinds if name not in parts]
         faults = faults or [
@@ -174,7 +183,7 @@ class Proof(ABC):
             or array.dtype.str not in {f"<{kind}" for kind in kinds[name]}
         ]
         if not faults:
-            # Numbers are only checked in arrays of the right shapes and types, which the conditions rely on.
+            # Numbers are checked only if all arrays have the right types and shapes, which the conditions rely on.
             conditions = [
                 ("version", parts["version"][0] == cls.VERSION, f"version {cls.VERSION}"),
                 ("unit", 0.0 < parts["unit"][0] < math.inf, "a finite number above 0"),
@@ -192,16 +201,29 @@ class Proof(ABC):
     @classmethod
     @abstractmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-        """Return the expected shape of each array, for a problem of shape (N, K)."""
+        """Return the expected shape of each array.
+
+        Args:
+            parts: The arrays in the file, by name.
+            shape: The problem's number of records and number of outputs, (N, K).
+        """
 
     @classmethod
     @abstractmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions on the numbers in the arrays: array name, whether the condition holds, and its text."""
+        """Yield the conditions that the numbers in the arrays must meet.
+
+        Args:
+            parts: The arrays in the file, by name. Their types and shapes have been checked.
+            shape: The problem's number of records and number of outputs, (N, K).
+
+        Yields:
+            The name of an array, whether a condition on it holds, and the condition in words.
+        """
 
 
 def _state_bound(proved: float, unit: float, weighted: Floats) -> float:
-    """Return the number that states a proved bound: rounded down to the unit, but at least 0 if no cost is negative.
+    """Return a proved bound as it is stated: rounded down to the unit, but at least 0 if no cost is negative.
 
     Args:
         proved: The proved bound; an infinite bound is returned unchanged.
@@ -215,37 +237,38 @@ def _state_bound(proved: float, unit: float, weighted: Floats) -> float:
 
 
 def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds (P,) on exp(eps d) at the exact distances of rows.
+    """Return lower and upper bounds (P,) on exp(eps d) for rows, at exact distances.
 
-    The distance of a row is that of its required pair, or otherwise the length of the shortest path over required
-    pairs.
+    If a row's pair is required, d is the distance between its records. Otherwise, d is the length of the shortest path
+    between them over required pairs.
 
     Args:
-        rows: (P, 2) pairs of records, in any direction.
+        rows: (P, 2) records of each row, in either order.
         data: The problem's data.
 
     Raises:
-        CertificationError: A row is neither required nor implied by required pairs.
+        CertificationError: A row's pair is neither required nor implied by required pairs.
     """
     if not len(rows):
         return np.empty(0), np.empty(0)
-    # Along roads and without a limit on distances, paths over the few needed pairs have exactly the distances of all
-    # other pairs, so not all pairs of a city have to be computed.
+    # If all pairs are required and the metric states pairs that imply them (as along roads), paths over these few pairs
+    # give exactly the distances between all records. So not all pairs in a city have to be computed.
     has_implying_pairs = data.within is None and data.metric.implying() is not None
     pairs, distances = data.needed if has_implying_pairs else data.required
-    # A pair may be required by its rounded distance only. No mechanism has to satisfy it then, and no bound may use it.
+    # A pair may be required only because its distance was rounded. A mechanism need not satisfy it at the exact
+    # distance, so no bound may use it.
     is_sure = data.surely_required(pairs, distances)
     pairs, distances = pairs[is_sure], distances[is_sure]
     n = len(data.records)
-    # Pairs as single numbers. Required pairs are in order, so a binary search finds a row among them. The cap keeps the
-    # position in range for a row that is not there.
+    # Each pair is encoded as one number. Required pairs are in order, so a binary search finds a row's pair among them.
+    # The cap keeps the position in range for a pair that is not required.
     numbers, row_numbers = pairs @ [n, 1], np.sort(rows, axis=1) @ [n, 1]
     positions = np.minimum(np.searchsorted(numbers, row_numbers), max(0, len(numbers) - 1))
     required = numbers[positions] == row_numbers if len(numbers) else np.zeros(len(rows), dtype=np.bool_)
     missing = np.flatnonzero(~required)
     bounds = []
-    # Once with distances rounded down and once rounded up. A path has at most n additions, whose rounding is covered in
-    # the same direction.
+    # The lengths are computed once from distances that are rounded down and once from ones that are rounded up. A path
+    # has at most n additions, whose rounding errors are covered in the same direction.
     for lengths, error in ((distances, -1.0), (data.metric.upper_distances(distances), 1.0)):
         row_lengths = np.where(required, lengths[positions] if len(lengths) else 0.0, np.inf)
         if len(missing):
@@ -260,10 +283,10 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
 
 
 def _path_lengths(rows: Ints, pairs: Ints, lengths: Floats, records: int) -> Floats:
-    """Return the lengths (P,) of shortest paths over pairs, with a relative error of at most 2^-53 for each addition.
+    """Return the lengths (P,) of shortest paths over pairs, with a relative error of at most 2^-53 per addition.
 
     Args:
-        rows: (P, 2) the two ends of each path.
+        rows: (P, 2) the two records between which each path runs.
         pairs, lengths: (Q, 2) pairs and their lengths (Q,).
         records: N, the number of records.
     """

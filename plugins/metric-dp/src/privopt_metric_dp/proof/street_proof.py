@@ -1,21 +1,22 @@
-"""A lower bound for reports anywhere on the streets, from multipliers of the outputs at the ends of street pieces.
+"""A lower bound for reports anywhere on the streets, from multipliers for the outputs at the ends of street pieces.
 
-Let the loss be the path length along undirected streets, J a set of outputs, and record i strictly inside a piece (a,
-b) of length l, at distance s from a. Let m_ik be the amount that the multipliers of output k add to the reduced cost of
-record i::
+Let the loss be the path length along undirected streets, and J a set of outputs. Let record i lie strictly inside a
+piece (a, b) of length l, at distance s from a. Let m_ik be the amount that the multipliers for output k add to the
+reduced cost of record i::
 
     u_ik = p_i c_ik + m_ik
     u*_i = (1 - s / l) m_ia + (s / l) m_ib
     bound = sum_i min(min over k in J of u_ik, u*_i)
 
-If each record is in J or strictly inside a piece with both ends in J, every mechanism that may report any record loses
-at least this bound. If every piece has both ends in J, the same is true of every mechanism that may report any point of
-any street.
+For a record in J, the minimum has no term u*_i. If each record is in J or strictly inside a piece with both ends in J,
+then no mechanism that reports records has a loss below this bound. If every piece has both ends in J, this also holds
+for mechanisms that report any points on the streets.
 
-Proof: weak duality with infinitely many outputs, where the point at distance t from a has the multipliers (1 - t / l)
-f_a + (t / l) f_b. For a record outside the piece, the cost at t is the smaller of d_ia + t and d_ib + l - t, so it lies
-above its chord. For a record inside, the cost is the smallest of these two and |t - s|, which is concave from 0 to s
-and from s to l. So the reduced cost is at least the smallest of its values at 0, at s (where the cost is 0) and at l.
+The proof is weak duality with infinitely many outputs, where the point at distance t from a has the multipliers
+(1 - t / l) f_a + (t / l) f_b. For a record outside the piece, the cost at t is the smaller of d_ia + t and
+d_ib + l - t, so it lies above its chord. For a record inside, the cost is the smallest of these two and |t - s|, which
+is concave from 0 to s and from s to l. So the reduced cost is at least the smallest of its values at 0, at s (where the
+cost is 0) and at l.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ __all__ = ["Streets"]
 
 @frozen(kw_only=True, eq=False)
 class Streets(Rows):
-    """A proof over all streets, with multipliers for priced records instead of the outputs.
+    """A proof over all streets, with multipliers for priced records instead of the release's outputs.
 
     Attributes:
-        bound_outputs: (J,) int64 priced records, rising. ``starts`` (J + 1,) refers to these.
+        bound_outputs: (J,) int64 indices of the priced records, ascending. The elements of ``starts`` (J + 1,) refer to
+            these.
     """
 
     VERSION: ClassVar = 4
@@ -51,15 +53,16 @@ class Streets(Rows):
     bound_outputs: Ints
 
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two numbers that enclose the bound over all streets, as :meth:`Proof.enclose_bound` says.
+        """Return two numbers that enclose the bound over all streets (see :meth:`Proof.enclose_bound`).
 
         Args:
             data: The problem's data, with chosen outputs.
-            weighted: Not used: the costs are those of the priced records.
+            weighted: Not used, because the bound needs the costs of the priced records.
 
         Raises:
-            CertificationError: As for the base class. Also if the loss is not a path length along the same undirected
-                streets, or if a record is neither priced nor inside a piece of street between two priced records.
+            CertificationError: A row belongs to a pair that is neither required nor implied; outputs were not chosen;
+                the loss is not a path length along undirected streets; or a record is neither priced nor inside a
+                street piece between two priced records.
         """
         if data.over is None:
             raise CertificationError(f"{PROOF}: bound_outputs must be omitted unless the problem chooses outputs")
@@ -70,13 +73,13 @@ class Streets(Rows):
 
     @classmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes for a problem (N, K): those of `Rows`, with J priced records instead of K outputs."""
+        """Return the shapes for a problem (N, K): those of `Rows`, but with J priced records instead of K outputs."""
         count = len(parts["bound_outputs"]) if parts["bound_outputs"].ndim else 0
         return super().shapes(parts, (shape[0], count)) | {"bound_outputs": (count,)}
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions on the arrays: those of `Rows`, and that priced records are distinct and ascending."""
+        """Yield the conditions of `Rows`, and the one that priced records are distinct and ascending."""
         priced = parts["bound_outputs"]
         is_valid = bool(priced.size and priced[0] >= 0 and priced[-1] < shape[0] and (np.diff(priced) > 0).all())
         yield "bound_outputs", is_valid, f"record numbers from 0 to {shape[0] - 1}, in increasing order"
@@ -84,17 +87,17 @@ class Streets(Rows):
 
 
 def inside_of(data: MetricData, priced: Ints, to_priced: Floats | None = None) -> Inside:
-    """Return the positions of the records that lie inside a piece of street between two priced records.
+    """Return the positions of the records that lie inside a street piece between two priced records.
 
     Args:
         data: The problem's data.
-        priced: (J,) the priced records, rising.
-        to_priced: (N, J) distances from records to priced records, from which the chords (losses interpolated between
-            the two ends of a piece) are computed, or None if they are not needed.
+        priced: (J,) indices of the priced records, ascending.
+        to_priced: (N, J) distances from records to priced records. The chords (losses interpolated between the two ends
+            of a piece) are computed from them. None if no chords are needed.
 
     Raises:
         CertificationError: The loss is not a path length along undirected streets whose lengths are known as exact
-            decimals, or a record is neither priced nor inside a piece of street between two priced records.
+            decimals, or a record is neither priced nor inside a street piece between two priced records.
     """
     streets = data.streets
     if streets is None:

@@ -1,23 +1,23 @@
-"""A lower bound from trees: an output's multipliers follow from prices and from the parent of each record.
+"""A lower bound from trees: the multipliers for each output follow from prices and from the parent of each record.
 
-For prices y let ``a_i = c_ik - y_i``. A row between record i and its parent p carries a part of i's amount to p, and
-the remainder is left at i. Let F >= 1 be the factor of the row, and ``g_i`` the sum of ``a_i`` and all amounts carried
-to i. From the leaves up::
+Given prices y, record i starts with the amount ``a_i = c_ik - y_i``. The row between i and its parent p carries a part
+of i's amount to p, and the remainder is left at i. Let F >= 1 be the factor in that row, and let ``g_i`` be the sum of
+``a_i`` and all amounts carried to i. From the leaves up::
 
     i below p (z_p <= F z_i):  f = max(0, g_i) / F is added to g_p, and min(0, g_i) is left at i
     i above p (z_i <= F z_p):  f = max(0, -g_i), F f is subtracted from g_p, and max(0, g_i) is left at i
 
-A root keeps its g. These f are at least 0, so ``sum_i y_i + sum_i min_k left_ik`` is a lower bound
-(:mod:`privopt_metric_dp.proof.lagrangian_bound`).
+A root keeps its g. All these f are non-negative, so they are multipliers that prove the lower bound
+``sum_i y_i + sum_i min_k left_ik`` (:mod:`privopt_metric_dp.proof.lagrangian_bound`).
 
-The bound is at least that of any multipliers f' >= 0 of the same rows whose smallest reduced costs ``min_k g'_ik`` are
-the prices. With these f', at least 0 is left everywhere. By induction from the leaves, g_i is at least g'_i: for i
-below p at least 0 is left, so f >= f' and at least as much is added; for i above p likewise f <= f' and at most as much
-is subtracted.
+Suppose that multipliers f' >= 0 for the same rows have the prices as their smallest reduced costs ``min_k g'_ik``. Then
+the bound from the trees is at least as high as the one from f'. With f', no amount that is left is negative. By
+induction from the leaves, g_i is at least g'_i: for i below p, what f' leaves is non-negative, so f >= f' and at least
+as much is added to g_p; for i above p, f <= f' likewise, and at most as much is subtracted.
 
-For multipliers that form trees, it is therefore enough to store prices and trees, in 2 bytes per entry (4 for more than
-32,768 records) before compression. The multipliers that follow are never rounded, so every evaluation encloses the same
-real number.
+For multipliers that form trees, it is therefore enough to store prices and trees. An entry takes 2 bytes (4 for more
+than 32,768 records) before compression. The multipliers that follow from them are never rounded, so every evaluation
+encloses the same real number.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ from privopt_metric_dp.proof.proof_file import OFF, PROOF, Proof, growth_of
 __all__ = ["Trees"]
 
 MAX_FACTOR = 3e19
-"""Factors must be below this, which is a little less than exp(45). Larger factors count as infinite."""
+"""Factors must be below this, which is slightly less than exp(45). Larger factors count as infinite."""
 
 
 @jit(inline="always")
 def _round_down(x: float) -> float:
-    """Return a number below every number that rounds to x."""
+    """Return a number that is below every number that rounds to x."""
     return x - (abs(x) * 2.0**-52 + 1e-300)
 
 
 @jit(inline="always")
 def _round_up(x: float) -> float:
-    """Return a number above every number that rounds to x."""
+    """Return a number that is above every number that rounds to x."""
     return x + (abs(x) * 2.0**-52 + 1e-300)
 
 
 @jit()
 def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
-    """Order the records of one output's trees, leaves first, and return whether they are trees (have no cycles).
+    """Order the records in one output's trees, leaves first, and return whether they are trees (have no cycles).
 
     Args:
         parent: (N,) parent of each record; a root is its own parent.
-        waiting: (N,) workspace: number of each record's children that are not in the order yet.
-        order: (N,) result.
+        waiting: (N,) workspace, which holds the number of each record's children that are not in the order yet.
+        order: (N,) array to which the order is written.
     """
     n = len(parent)
     waiting[:] = 0
@@ -91,23 +91,24 @@ def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
 def _enclose_left(  # type: ignore[no-untyped-def]
     cost, max_cost, excess, relative_error, prices, parents, is_above, edges, growth, lower, smallest, greatest
 ):
-    """Reduce smallest[i] and greatest[i] to min_k of bounds on left_ik, the amounts that are left at records.
+    """Reduce smallest[i] and greatest[i] to the minima over k of bounds on left_ik, the amount left at record i.
 
-    left_ik rises with costs and falls with factors, so each of its bounds uses the opposite bounds of the factors.
+    left_ik rises with the costs and falls with the factors. So its lower bound uses upper bounds on the factors, and
+    its upper bound uses lower ones.
 
     Args:
-        cost, max_cost: (N, K) costs, prior included. But for rounding, exact costs lie in [cost - excess, max_cost].
+        cost, max_cost: (N, K) costs, prior included. Apart from rounding, exact costs lie in [cost - excess, max_cost].
         excess: (N,) amount by which a record's ``cost`` may exceed the exact costs.
-        relative_error: Relative rounding error of both arrays.
+        relative_error: Relative rounding error of ``cost`` and ``max_cost``.
         prices: (N,) prices y.
-        parents: (K, N) parents; a root is its own parent.
-        is_above: (K, N) whether a record is above its parent.
-        edges: (K, N) number of the pair of a record and its parent.
+        parents: (K, N) parent of each record; a root is its own parent.
+        is_above: (K, N) whether each record is above its parent.
+        edges: (K, N) index of the pair that each record forms with its parent.
         growth, lower: (E + 1,) upper and lower bounds on each pair's factor.
-        smallest, greatest: (N,) lower and upper bounds, the results. The caller fills them with infinity.
+        smallest, greatest: (N,) arrays of infinities, to which the lower and upper bounds are written.
 
     Returns:
-        An output whose trees have a cycle; -1 if there is none.
+        The index of an output whose trees have a cycle, or -1 if there is none.
     """
     n = cost.shape[0]
     waiting, order = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
@@ -116,7 +117,8 @@ def _enclose_left(  # type: ignore[no-untyped-def]
         if not _order_leaves_first(parents[k], waiting, order):
             return k
         for i in range(n):
-            # Bounds of a_i: the cost with its errors, rounding of these lines included, less the price.
+            # Bounds on a_i, the cost minus the price. They cover the errors in the costs and the rounding errors of
+            # these lines.
             doubt = relative_error * max(abs(cost[i, k]), abs(max_cost[i, k]))
             min_left, max_left = cost[i, k] - (doubt + excess[i]), max_cost[i, k] + doubt
             rounding = 2.0**-51 * (abs(min_left) + abs(max_left) + doubt + excess[i])
@@ -127,7 +129,7 @@ def _enclose_left(  # type: ignore[no-untyped-def]
         for step in range(n):
             i = order[step]
             p, e, min_left, max_left = parents[k, i], edges[k, i], lower_sums[i], upper_sums[i]
-            # The recursion of the module's docstring; a root, which is its own parent, keeps what it has.
+            # This is the recursion in the module's docstring. A root, which is its own parent, keeps its whole amount.
             if p != i and is_above[k, i]:
                 lower_sums[p] = _round_down(lower_sums[p] + _round_down(min(min_left, 0.0) * growth[e]))
                 upper_sums[p] = _round_up(upper_sums[p] + _round_up(min(max_left, 0.0) * lower[e]))
@@ -142,16 +144,20 @@ def _enclose_left(  # type: ignore[no-untyped-def]
 
 @jit()
 def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order):  # type: ignore[no-untyped-def]
-    """Walk a tree from its root, set the parent and height of each record, and return its size, or -1 for a cycle.
+    """Walk a tree from its root, and set each record's parent and height.
 
     Args:
-        root: The root.
-        group, neighbour: (N + 1,) first entry of each record, and (2 M,) neighbours.
-        height: (N,) result: sum of the logarithms of the factors on the path from the root, upward positive.
+        root: The record from which the walk starts.
+        group, neighbour: The graph in CSR form: (N + 1,) first entry of each record, and (2 M,) neighbours.
+        height: (N,) array to which heights are written. A height is the sum of the logarithms of the factors on the
+            path from the root, where steps upward count as positive.
         length: (2 M,) logarithm of each entry's factor.
-        is_upward: (2 M,) whether an entry leads to a record above.
-        parents: (N,) result; -1 before for all records of the tree.
-        order: (N,) result: the records of the tree, parents first.
+        is_upward: (2 M,) whether each entry leads to a record above.
+        parents: (N,) array to which the parents are written. It must be -1 for all records in the tree.
+        order: (N,) array to which the records in the tree are written, parents first.
+
+    Returns:
+        The number of records in the tree, or -1 if the rows form a cycle.
     """
     order[0], height[root], parents[root] = root, 0.0, root
     count, position = 1, 0
@@ -162,7 +168,7 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
             j = neighbour[e]
             if j == parents[i]:
                 continue
-            # A record that was reached on another path: the rows form a cycle.
+            # The record has already been reached on another path, so the rows form a cycle.
             if parents[j] >= 0:
                 return -1
             parents[j], height[j] = i, height[i] + (length[e] if is_upward[e] else -length[e])
@@ -175,16 +181,17 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
 def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-untyped-def]
     """Encode the trees that each output's rows form, rooted at their highest records.
 
-    Return False if the rows of some output have a cycle, and True otherwise.
-
     Args:
-        starts, rows: Rows of each output, as in :class:`SparseMultipliers`.
-        tails, heads: (P,) records i and j of each row ``z_ik <= F z_jk``.
+        starts, rows: Each output's rows, as in :class:`SparseMultipliers`.
+        tails, heads: (P,) records i and j in each row ``z_ik <= F z_jk``.
         length: (P,) logarithm of each row's factor F.
-        codes: (K, N) result, as in :attr:`Trees.trees`.
+        codes: (K, N) array to which the codes are written, as in :attr:`Trees.trees`.
+
+    Returns:
+        Whether every output's rows form trees. If not, some output's rows have a cycle, and the codes are incomplete.
     """
     n = codes.shape[1]
-    # First entry of each record, and the next entry to fill in.
+    # For each record, its first entry in the arrays below, and the next entry to fill in.
     group, fill = np.zeros(n + 1, dtype=np.int64), np.empty(n, dtype=np.int64)
     neighbour, edge_length, is_upward = (
         np.empty(2 * n, dtype=np.int64),
@@ -195,7 +202,7 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
     for k in range(len(starts) - 1):
         if starts[k + 1] - starts[k] >= n:  # a forest on n records has fewer than n edges
             return False
-        # The output's graph in CSR form: count the entries of each record, then fill them in.
+        # Build the output's graph in CSR form: first count each record's entries, then fill them in.
         group[:] = 0
         for m in range(starts[k], starts[k + 1]):
             group[tails[rows[m]] + 1] += 1
@@ -204,12 +211,12 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
             group[i + 1] += group[i]
             fill[i] = group[i]
         for m in range(starts[k], starts[k + 1]):
-            i, j = tails[rows[m]], heads[rows[m]]  # a tight row is z_i = F z_j: i is above j
+            i, j = tails[rows[m]], heads[rows[m]]  # the row is tight, z_i = F z_j, so i is above j
             neighbour[fill[i]], edge_length[fill[i]], is_upward[fill[i]] = j, length[rows[m]], False
             neighbour[fill[j]], edge_length[fill[j]], is_upward[fill[j]] = i, length[rows[m]], True
             fill[i] += 1
             fill[j] += 1
-        # From here on `fill` is the final parent of each record, -1 for those that no tree has reached yet.
+        # From here on, `fill` holds each record's final parent, or -1 if no tree has reached the record yet.
         fill[:], parent[:] = -1, -1
         for start in range(n):
             if fill[start] >= 0:
@@ -219,7 +226,7 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
                 return False
             root = start
             for step in range(count):
-                # The first walk only measures heights; the second starts from the highest record.
+                # The first walk only measures heights. The second one starts from the highest record.
                 if height[order[step]] > height[root]:
                     root = order[step]
             for step in range(count):
@@ -233,17 +240,16 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
             is_above = False
             for e in range(group[i], group[i + 1]):
                 is_above |= neighbour[e] == p and not is_upward[e]
-            # Steps to the parent modulo N, doubled, and one bit for the direction.
+            # Twice the difference from the record to its parent, modulo N, plus one bit for the direction.
             codes[k, i] = 2 * ((p - i) % n) + is_above
     return True
 
 
 @frozen(kw_only=True, eq=False)
 class Trees(Proof):
-    """A proof by a price of each record and by trees for each output, from which the multipliers follow.
+    """A proof made of a price for each record and trees for each output, from which the multipliers follow.
 
-    A record that is above its parent has a probability of exp(eps d) times its parent's; one below has exp(-eps d)
-    times it.
+    A record above its parent has exp(eps d) times its parent's probability, and one below has exp(-eps d) times it.
 
     Attributes:
         prices: (N,) prices of the records, finite float64.
@@ -259,7 +265,9 @@ class Trees(Proof):
 
     @classmethod
     def of(cls, multipliers: SparseMultipliers, cost: Floats) -> Self | None:
-        """Return the trees that multipliers form, or None if they do not form trees.
+        """Return a proof with the trees that multipliers form, or None if they do not form trees.
+
+        None is also returned if a sum overflows or a factor is too large, because no bound would be proved.
 
         Args:
             multipliers: The nonzero multipliers, output by output.
@@ -268,7 +276,7 @@ class Trees(Proof):
         n, outputs = cost.shape
         # The smallest reduced costs become the prices (see the module docstring).
         lower, wild = multipliers.min_bounds(cost)
-        # No bound is proved if a sum overflows or a factor is too large; and a forest has fewer than n edges.
+        # The last condition finds outputs with too many rows to form a forest, which has fewer than n edges.
         if wild.any() or not (multipliers.growth < MAX_FACTOR).all() or (np.diff(multipliers.starts) >= n).any():
             return None
         codes = np.zeros((outputs, n), dtype=np.uint16 if 2 * n <= 1 << 16 else np.uint32)
@@ -278,20 +286,23 @@ class Trees(Proof):
 
     @property
     def parents(self) -> Ints:
-        """(K, N) the parent of each record. A root is its own parent."""
+        """(K, N) parent of each record in the trees for each output. A root is its own parent."""
         n = self.trees.shape[1]
         return np.asarray((np.arange(n) + self.trees // 2) % n, dtype=np.int64)
 
     def edges(self) -> tuple[Ints, Ints]:
-        """Return the distinct pairs (E, 2), i < p, that the trees join, and (K, N) the number of each record's pair.
+        """Return the distinct pairs that records form with their parents.
 
-        The number of a root is E.
+        Returns:
+            (E, 2) the pairs, with the smaller index first, and (K, N) the index of the pair that each record forms with
+            its parent. For a root, this index is E.
         """
         n, parents = self.trees.shape[1], self.parents
         records = np.arange(n)
-        # A pair as one number. Roots get n * n, which exceeds the number of every pair and so is the last of the keys.
+        # Each pair is encoded as one number. Roots get n * n, which exceeds the number of every pair and is therefore
+        # the last key.
         number = np.where(parents == records, n * n, np.minimum(records, parents) * n + np.maximum(records, parents))
-        # It is appended once more, so that it is among the keys even if there were no root.
+        # n * n is also appended, so that it is among the keys even if there is no root.
         keys, positions = np.unique(np.append(number.ravel(), n * n), return_inverse=True)
         pairs = np.column_stack(np.divmod(keys[:-1], n)).astype(np.int64)
         return pairs, positions[:-1].reshape(number.shape)
@@ -299,14 +310,15 @@ class Trees(Proof):
     def enclose_with(
         self, cost: Floats, max_cost: Floats, error: float, under: Floats, places: Ints, growth: tuple[Floats, Floats]
     ) -> tuple[float, float]:
-        """Return two numbers that enclose the bound of the trees with exact costs and exponentials.
+        """Return two numbers that enclose the bound that the trees prove with exact costs and exponentials.
 
         Args:
-            cost, max_cost: (N, K) finite numbers, prior included. Exact costs lie between them, up to ``error``.
+            cost, max_cost: (N, K) finite costs, prior included. Apart from ``error``, exact costs lie between
+                ``cost - under`` and ``max_cost``.
             error: Relative error of ``cost`` and ``max_cost``.
             under: (N,) upper bound on the amount by which each record's ``cost`` exceeds the exact costs.
-            places: (K, N) number of the pair of each record and its parent, from :meth:`edges`.
-            growth: (E,) lower bounds and (E,) upper bounds on exp(eps d) of each pair.
+            places: (K, N) index of the pair that each record forms with its parent, from :meth:`edges`.
+            growth: (E,) lower bounds and (E,) upper bounds on exp(eps d) for each pair.
 
         Returns:
             The two numbers; both are infinite if a sum overflows or a factor exceeds :data:`MAX_FACTOR`.
@@ -314,14 +326,14 @@ class Trees(Proof):
         Raises:
             CertificationError: The trees have a cycle.
         """
-        # Roots have the pair number E: a factor of 1 keeps the arrays complete and changes nothing.
+        # Roots have the pair index E. The factor 1 is only there to be indexed, as a root's factor is never used.
         lower, upper = (np.append(bounds, 1.0) for bounds in growth)
         if not (upper < MAX_FACTOR).all():
             return -math.inf, math.inf
         min_left, max_left = np.full(len(cost), np.inf), np.full(len(cost), np.inf)
         is_above = (self.trees & 1).astype(np.bool_)
         trees = self.parents, is_above, places
-        # The result is the number of an output with a cycle, or -1.
+        # The function returns the index of an output with a cycle, or -1.
         if _enclose_left(cost, max_cost, under, error, self.prices, *trees, upper, lower, min_left, max_left) >= 0:
             raise CertificationError(f"{PROOF}: trees: records form a cycle")
         if not (np.isfinite(min_left).all() and np.isfinite(max_left).all()):
@@ -329,7 +341,7 @@ class Trees(Proof):
         return sum_down(np.append(self.prices, min_left)), -sum_down(-np.append(self.prices, max_left))
 
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two numbers that enclose the bound of prices and trees, as :meth:`Proof.enclose_bound` says."""
+        """Return two numbers that enclose the bound that the trees prove (see :meth:`Proof.enclose_bound`)."""
         pairs, places = self.edges()
         return self.enclose_with(
             weighted, weighted + data.shortfall(), OFF, data.excess, places, growth_of(pairs, data)
@@ -337,11 +349,11 @@ class Trees(Proof):
 
     @classmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes for a problem (N, K): a price for each record, and a code for each output and record."""
+        """Return the shapes for a problem (N, K): one price per record, and one code per output and record."""
         return {"prices": shape[:1], "trees": shape[::-1]}
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions on the arrays, as `Proof.numbers` does: prices must be finite."""
-        # Every code is a valid one: steps are taken modulo N. Cycles are found when the bound is evaluated.
+        """Yield the conditions on the numbers in the arrays (see :meth:`Proof.numbers`): prices must be finite."""
+        # Every code is valid, because differences are taken modulo N. Cycles are found when the bound is evaluated.
         yield "prices", bool(np.isfinite(parts["prices"]).all()), "finite numbers"
