@@ -1,4 +1,4 @@
-"""Exact solvers for the optimal mechanism of metric differential privacy."""
+"""Exact solvers for the optimal mechanism under metric differential privacy."""
 
 from __future__ import annotations
 

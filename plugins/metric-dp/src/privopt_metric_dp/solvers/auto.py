@@ -1,14 +1,14 @@
-"""Choose and run the solvers of the optimal mechanism, in an order that measurements determined (docs/benchmarks.md).
+"""Choose and run solvers for the optimal mechanism, in an order that is based on measurements (docs/benchmarks.md).
 
-Each connected part first tries the star, a mechanism in closed form (:mod:`privopt_metric_dp.solvers.star`), unless the
-part has many more records than outputs. The star is a mechanism if none of its weights is negative. Pricing then bounds
-its gap, and if that gap is small enough, the star is the answer. Otherwise column generation continues from the columns
-of the star, which are close to those of the optimum.
+For each connected part, the star is tried first, a mechanism in closed form (:mod:`privopt_metric_dp.solvers.star`),
+unless the part has many more records than outputs. The star is a mechanism if none of its weights is negative. Pricing
+then bounds its gap, and if that gap is small enough, the star is the answer. Otherwise, column generation continues
+from the star's columns, which are close to those of the optimum.
 
 If the star is not a mechanism, the interior point runs instead, first over a spanner if most pairs are required.
 Instances with many records are first solved with a sample of the outputs. If a method fails, the next one takes over,
-and the offers of the first remain valid. Without a time limit, parts of at least `MIN_EARLY_RECORDS` records
-(:mod:`privopt_metric_dp.solvers.solver`) get early offers too, because an interrupt may end the run.
+and earlier offers remain valid. Parts with at least `MIN_EARLY_RECORDS` records
+(:mod:`privopt_metric_dp.solvers.solver`) get early offers even without a time limit, in case an interrupt ends the run.
 """
 
 from __future__ import annotations
@@ -59,88 +59,88 @@ __all__ = [
 
 METHODS = ("auto", "star", "column-generation", "interior-point")
 MIN_SPANNER_RECORDS = 100
-"""Smallest number of records for which a spanner of all pairs pays."""
+"""Smallest number of records for which a spanner is worth its time."""
 DENSE_PAIRS_PER_RECORD = 12
-"""Pairs per record above which a spanner's program comes first: a few pairs then nearly imply the others."""
+"""Number of pairs per record above which a spanner's program comes first, because a few pairs then nearly imply the
+others."""
 MANY, SAMPLE = 1_000, 64
-"""Number of records above which a program over a sample of outputs comes first, and the size of that sample (at most a
-quarter of the outputs)."""
+"""Number of records above which a program over a sample of outputs comes first, and the size of that sample (which is
+at most a quarter of the outputs)."""
 STARRED, FEW = 1_000, 4
-"""The star is skipped if there are more than STARRED records and more than FEW times as many records as outputs: its
-kernel has an entry for every two records. With 8,000 places and 120 outputs it took 6 GB and minutes, and some weights
-were negative; so they were with 2,032 places at 3 and 30 per km."""
+"""The star is skipped if there are more than STARRED records and more than FEW times as many records as outputs,
+because its kernel has an entry for every two records. With 8,000 places and 120 outputs, it took 6 GB and minutes, and
+some weights were negative. Weights were also negative with 2,032 places at 3 and 30 per km."""
 DEFAULT_MEMORY_BYTES = 8e9
 """Memory limit in bytes if the caller gives none. A method that needs more is not started."""
 
 AT_ONCE = 0.1
-"""Largest share of the time for the quick bound, which usually needs much less (:func:`_offer_quick_bound`)."""
+"""Largest share of the time that the quick bound may take. It usually takes much less (:func:`_offer_quick_bound`)."""
 
 Room = Callable[[], float]
-"""Returns the bytes that may still be allocated."""
+"""Function that returns the number of bytes that may still be allocated."""
 Ladder = Callable[[Part, Room], Iterator[Solver]]
-"""Yields the solvers to run on a part, in order. It is resumed after each one, so it can use its result."""
+"""Generator of the solvers to run on a part, in order. It is resumed after each solver, so it can use that result."""
 
 
 def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     """Yield the solvers to run on a connected part, in the order in which to try them.
 
     If there are many more records than outputs, only the interior point runs, because the star's kernel would be too
-    large. Otherwise the star comes first: a mechanism in closed form that exists for some instances only. If the star
-    exists, column generation improves it. If not, the interior point solves the program. A smaller program is solved
-    before that where this pays: one over a spanner (few pairs that nearly imply the others) or one over a sample of the
-    outputs.
+    large. Otherwise the star comes first, a mechanism in closed form that exists only for some instances. If it exists,
+    column generation improves it. If not, the interior point solves the program. Where it saves time, a smaller program
+    is solved before: one over a spanner (a few pairs that nearly imply the others) or one over a sample of the outputs.
 
     Args:
-        part: The part. The star's solver sets its attribute ``starred``: whether the star is a mechanism for the part.
-        memory_limit: Returns the bytes that may still be allocated.
+        part: The part. The star's solver sets its attribute ``starred`` to whether the star is a mechanism for it.
+        memory_limit: Function that returns the number of bytes that may still be allocated.
     """
     instance = part.instance
-    # The star's kernel, with an entry for every two records, would be too large.
+    # Otherwise, the star's kernel would be too large: it has an entry for every two records.
     if not _suits_star(instance.records, instance.outputs):
         yield InteriorPoint()
         return
     yield StarSolver()
-    # The ladder is resumed after the star's solver has run, which has set this by now.
+    # The ladder is resumed after the star's solver, which has set `starred` by now.
     if part.starred:
         yield ColumnGeneration()
         yield InteriorPoint()
         return
     inner = InteriorPoint()
-    # At most a quarter of the outputs, rounded up.
+    # The sample has at most a quarter of the outputs, rounded up.
     few_outputs = FewOutputs(min(SAMPLE, -(-instance.outputs // 4)), inner)
     if inner.peak_bytes(part) > memory_limit():
-        # The interior point is not started for lack of memory, but a note in the answer then says how much it needs.
-        # Over a sample of the outputs it needs less.
+        # The interior point will not be started, for lack of memory. It is yielded all the same, so that a note in the
+        # answer says how much it needs. Over a sample of the outputs, it needs less.
         yield from (inner, few_outputs, ColumnGeneration())
     elif instance.records >= MIN_SPANNER_RECORDS and len(instance.pairs) > DENSE_PAIRS_PER_RECORD * instance.records:
-        # Many pairs: first the programs over spanners, then that of all pairs if the gap is not reached.
+        # If there are many pairs, programs over spanners come first, then the one over all pairs if the gap is not
+        # reached.
         yield from (FewPairs(inner), inner)
     else:
-        # With many records a rough mechanism comes first. Column generation only runs if the interior point fails.
+        # If there are many records, a rough mechanism comes first. Column generation runs only if the interior point
+        # fails.
         if instance.records > MANY:
             yield few_outputs
         yield from (inner, ColumnGeneration())
 
 
 def _suits_star(records: int, outputs: int) -> bool:
-    """Return whether the star is tried: it is skipped if there are many more records than outputs."""
+    """Return whether to try the star, which is skipped if there are many more records than outputs."""
     return records <= max(STARRED, FEW * outputs)
 
 
 def begins_with_star(records: int, outputs: int, method: str) -> bool:
-    """Return whether :func:`search` begins with an affordable star, which it then runs to its end past any deadline.
+    """Return whether :func:`search` begins with an affordable star, which it completes even past a deadline.
 
     Args:
-        records, outputs: N and K of the whole instance.
-        method: One of `METHODS`, or the name of another method, for which the answer is False.
+        records, outputs: Number of records and number of outputs of the whole instance.
+        method: Name of a method. The result is False unless this is "auto" or "star".
     """
     return method in ("auto", "star") and _suits_star(records, outputs) and is_star_affordable(records, outputs)
 
 
 def make_ladder(method: str) -> Ladder:
-    """Return the ladder that begins with a method and continues only if that method fails.
-
-    A ladder yields the solvers to try on a part, in order.
+    """Return a ladder that yields a method's solver first, and then the solvers to try if that one fails.
 
     Args:
         method: One of `METHODS`.
@@ -157,7 +157,7 @@ def make_ladder(method: str) -> Ladder:
         "column-generation": ColumnGeneration(),
         "interior-point": InteriorPoint(),
     }
-    # Neither "auto" nor the star, which are the first two: the star does not exist for every part.
+    # The first two methods, "auto" and the star, are no fallbacks: the star does not exist for every part.
     fallbacks = [solvers[name] for name in METHODS[2:] if name != method]
 
     def ladder(part: Part, memory_limit: Room) -> Iterator[Solver]:
@@ -167,8 +167,8 @@ def make_ladder(method: str) -> Ladder:
             SolverError: The star was requested but is not a mechanism for this part.
         """
         yield solvers[method]
-        # Resumed after the requested solver was tried. If the star was requested and had enough memory, no fallback
-        # follows.
+        # The ladder is resumed here after the requested solver was tried. If the star was requested and had enough
+        # memory, no fallback follows.
         if method == "star" and solvers[method].peak_bytes(part) <= memory_limit():
             if not part.starred:
                 raise SolverError(
@@ -193,34 +193,35 @@ def run_ladder(
 
     Args:
         part: A connected part.
-        offers: Receives the offers of the part.
-        memory_limit: Returns the bytes that may be allocated. A method that needs more is not started.
-        ladder: Yields the solvers.
+        offers: Receives the offers for the part.
+        memory_limit: Function that returns the number of bytes that may be allocated. A solver that needs more is not
+            started.
+        ladder: Generator of the solvers.
         only_first: Whether to stop after the first solver that completes without an error.
-        after_solver: Called after each solver, also after one that was skipped.
+        after_solver: Called after each solver, even after one that was skipped.
 
     Raises:
         OutOfTime: The time limit has expired.
         SolverError: The method that was requested by name does not apply.
     """
     best = one_output(part.instance)
-    # The clock is held, so that no deadline ends this block: the star may follow although the time is over.
+    # The clock is held, because no deadline must end this block: an affordable star may follow although the time is up.
     with clock().hold():
         offers.offer(
             best.method, candidate=best.z, value=best.objective, bound=best.lower_bound, proof=best.multipliers
         )
-    # If the single output is the cheapest one of every record, no mechanism has a lower loss.
+    # If the single output is the cheapest one for every record, no mechanism has a lower loss.
     if not (np.einsum("ik,ik->i", part.instance.cost, best.z) > part.instance.cost.min(axis=1)).any():
         offers.note(best.method)
         return
-    # If early offers are needed, a bound that takes little time comes before the methods, which may not finish.
+    # If early offers are needed, a bound that takes little time comes before any solver that may not finish in time.
     needs_quick_bound = part.needs_early_offers and StarSolver().peak_bytes(part) <= memory_limit()
     for solver in ladder(part, memory_limit):
-        # `has_reached_gap` relies on the values that solvers stated. The ladder only ends once they are certified and
+        # `has_reached_gap` relies on the values that solvers stated. The ladder ends only once these are certified and
         # proved.
         if offers.has_reached_gap and offers.confirm():
             return
-        # The closed form comes first if its work is affordable, because it brings a better bound of its own.
+        # An affordable star comes before the quick bound, because it brings a better bound of its own.
         is_held = isinstance(solver, StarSolver) and is_star_affordable(*part.instance.cost.shape)
         if needs_quick_bound and not is_held:
             needs_quick_bound = False
@@ -249,8 +250,12 @@ def run_ladder(
 def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
     """Offer bounds that take little time.
 
-    If an idle machine computes them in the share `AT_ONCE` of the granted time, they are computed to their end.
-    Otherwise they end when that share of the remaining time is used up, without an error.
+    If an idle machine would need at most the share `AT_ONCE` of the granted time, all of them are computed, even past a
+    deadline. Otherwise, the computation ends when that share of the remaining time is used up, without an error.
+
+    Args:
+        part: The part.
+        offers: Receives the bounds.
     """
     is_short = fits_granted_time(quick_bound_operations(part.instance), AT_ONCE)
     with clock().hold() if is_short else clock().limit_to_share(AT_ONCE):
@@ -260,7 +265,7 @@ def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
 def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
     """Run one solver on a part, note its outcome in the path of the answer, and return whether it completed.
 
-    A failure of the solver is noted instead of raised, so that the next solver of the ladder runs.
+    If the solver fails, the failure is noted rather than raised, so that the next solver in the ladder runs.
 
     Args:
         solver: The solver.
@@ -277,7 +282,7 @@ def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
         offers.note(f"{solver.name} (the time limit was reached)")
         raise
     except (SolverError, StoppedError, MemoryError, np.linalg.LinAlgError) as fault:
-        # If the time is over, this ends the ladder, whatever the fault was. Otherwise the next solver runs.
+        # If the time is up, `check` raises and ends the ladder, whatever the fault was. Otherwise the next solver runs.
         check()
         offers.note(f"{solver.name} ({str(fault) or 'out of memory'})")
         return False
@@ -290,12 +295,12 @@ def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
 
 
 def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: str | Solver | Ladder = "auto") -> None:
-    """Reduce an instance and solve each of its connected parts, in a share of the time proportional to the part's size.
+    """Reduce an instance and solve its connected parts, each in a share of the time that is proportional to its size.
 
     Args:
         instance: The whole instance.
         offers: Receives offers for the whole instance.
-        memory_limit: Returns the bytes that may be allocated.
+        memory_limit: Function that returns the number of bytes that may be allocated.
         method: One of `METHODS`, a solver, or a ladder.
 
     Raises:
@@ -304,39 +309,49 @@ def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: s
         SolverError: The method that was requested by name does not apply. The message names what to try instead.
     """
     ladder, only_first = _to_ladder(method), isinstance(method, str) and method != "auto"
-    # On a busy machine the time may be over before the star is reached, which comes first if its work is affordable.
+    # On a busy machine, the time may be up before the star begins. An affordable star is completed all the same.
     is_held = isinstance(method, str) and begins_with_star(instance.records, instance.outputs, method)
     with ExitStack() as waiting:
         if is_held:
             waiting.enter_context(clock().keep_waiting())
         with clock().hold() if is_held else nullcontext():
-            # To reduce is to merge records at distance 0, drop implied pairs, and separate connected parts.
+            # Reducing means merging records at distance 0, dropping implied pairs and separating connected parts.
             reduced = ReducedInstance(instance)
             views = reduced.views(offers)
         remaining_entries = sum(part.instance.cost.size for part in reduced.parts)
         for part, view in zip(reduced.parts, views, strict=True):
-            # Shares are of the remaining time and entries, so that a part passes on the time that it saves.
+            # A part gets its share of the time that remains, so that it passes on the time that it saves.
             with clock().limit_to_share(part.instance.cost.size / remaining_entries):
-                # Only the first solver is waited for: closing `waiting` again does nothing.
+                # Callers keep waiting only until the first solver has run: closing `waiting` again does nothing.
                 run_ladder(part, view, memory_limit, ladder, only_first=only_first, after_solver=waiting.close)
             remaining_entries -= part.instance.cost.size
             check()
 
 
 def _to_ladder(method: str | Solver | Ladder) -> Ladder:
-    """Return the ladder for a method's name, for a single solver, or for a ladder, which is returned unchanged."""
+    """Return the ladder for a method's name or for a single solver. A ladder is returned unchanged.
+
+    Args:
+        method: One of `METHODS`, a solver, or a ladder.
+
+    Raises:
+        UnknownNameError: There is no method with this name.
+    """
     if isinstance(method, str):
         return make_ladder(method)
     if isinstance(method, Solver):
+        # Inside a lambda, type checkers know only the declared type of `method`. A variable of its own has the type
+        # `Solver`.
         single_solver = method
         return lambda part, memory_limit: iter((single_solver,))
     return method
 
 
 class InDoubles:
-    """A certifier that accepts floating-point mechanisms without a check.
+    """A certifier that accepts floating-point mechanisms unchecked. The caller must repair and certify the answer.
 
-    The caller must repair and certify the answer.
+    Attributes:
+        instance: The problem.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -347,7 +362,12 @@ class InDoubles:
         return self.instance.loss(candidate), candidate
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, Multipliers]:
-        """Return the bound that multipliers prove in floating point, and the multipliers."""
+        """Return the bound that multipliers prove in floating point, and the multipliers unchanged.
+
+        Args:
+            proof: The multipliers.
+            value: The loss that was reached. It is not used.
+        """
         return dual_bound(self.instance, proof)[0], proof
 
 
@@ -366,26 +386,26 @@ def solve(
         instance: The problem.
         method: One of `METHODS`, a solver, or a ladder (a generator of the solvers to try on a part, in order).
         gap: Relative gap between loss and lower bound at which to stop.
-        search_time: Time scope in which the methods run, inside the caller's scope. None to use the caller's scope.
+        search_time: Time scope in which the methods run, inside the caller's scope; None to use the caller's scope.
         progress: Called with each offer.
-        memory: Bytes that may be allocated. A method that needs more is skipped.
+        memory: Number of bytes that may be allocated. A method that needs more is skipped.
 
     Returns:
-        The best mechanism and the best bound. The status is "stopped" if the time limit or an interrupt ended the
-        search early.
+        The best mechanism and the best bound. The status is "stopped" if a time limit or an interrupt ended the search
+        early.
 
     Raises:
         UnknownNameError: There is no such method.
         SolverError: The requested method does not apply. The message names what to try instead.
     """
-    # The incumbent keeps the best offers of the methods. Here it takes mechanisms as they are, without repair.
+    # The incumbent stores the best offers from all methods. With `InDoubles`, it takes mechanisms as they are.
     incumbent: Incumbent[Floats, Multipliers, Floats] = Incumbent(
         InDoubles(instance), gap, noise=instance.noise, progress=progress
     )
     constant = one_output(instance)
 
     def offer_constant() -> None:
-        """Offer the best mechanism that always reports the same output, which takes almost no time to compute."""
+        """Offer the best mechanism that always reports the same output. Computing it takes almost no time."""
         incumbent.offer(
             constant.method,
             candidate=constant.z,
@@ -398,7 +418,7 @@ def solve(
         lambda: search(instance, incumbent, lambda: memory, method),
         incumbent,
         search_time or Clock(None, clock()),
-        # With one offer before the search there is an answer even if its time is over at once.
+        # This offer comes before the search, so that there is an answer even if the search has no time at all.
         first_offers=[offer_constant],
     )
     bound = -math.inf if answer.bound is None else answer.bound

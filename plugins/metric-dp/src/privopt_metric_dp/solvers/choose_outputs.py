@@ -1,9 +1,9 @@
-"""Select outputs among the records: those that receive the most probability in a rough solution of a sample.
+"""Select as outputs the records that receive the most probability in a rough solution over a sample.
 
-A few outputs lose little if they are well chosen. On 2,032 street nodes of Rome at an epsilon of 3 per km, the loss is
-0.5543 with 120 outputs selected in this way, and 0.6097 with 120 outputs that are as far apart as possible. No
-mechanism over all 2,032 outputs loses less than 0.5342. The sample only selects outputs; no guarantee and no proof
-depends on it.
+With a few outputs, little is lost if they are well chosen. For 2,032 street nodes in Rome at an epsilon of 3 per km,
+the loss is 0.5543 with 120 outputs selected in this way, and 0.6097 with 120 outputs that are as far apart as possible.
+No mechanism over all 2,032 outputs has a loss below 0.5342. The sample serves only to select outputs; no guarantee and
+no proof depends on it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ __all__ = ["choose_outputs", "sample_program"]
 MAX_SAMPLE_RECORDS: Final = 2_000
 """Largest number of records in the sample."""
 MAX_SAMPLE_SHARE: Final = 0.5
-"""Largest share of all records in the sample, unless there are more candidates. A sample of half of Rome's 2,032 street
-nodes led to outputs as good as all nodes did, in half of the time and memory. (For 120 outputs at 1 and 3 per km, the
-lower bounds over either selection agree within 0.03 %.)"""
+"""Largest share of all records that the sample may contain, unless there are more candidates. Sampling half of Rome's
+2,032 street nodes led to outputs as good as those found with all nodes, in half the time and memory. (For 120 outputs
+at 1 and 3 per km, the lower bounds over the two selections agree within 0.03 %.)"""
 CANDIDATES: Final = (4, 480, 1_000)
-"""Candidates per selected output, and the smallest and largest number of candidates. If more outputs than
-`RETRIED_SHARE` of the largest number are to be selected, the records farthest apart are used instead, since hardly any
-candidate would be dropped."""
+"""Number of candidates per selected output, and the smallest and the largest number of candidates. If more outputs are
+to be selected than `RETRIED_SHARE` of that largest number, records as far apart as possible are used instead, because
+hardly any candidate would be dropped."""
 RETRIED_SHARE: Final = 0.5
-"""Share of the candidates that is kept in each round. The next round is solved without the others, which changes how
+"""Share of the candidates that are kept in each round. The next round is solved without the others, which changes how
 the remaining ones are used."""
 SAMPLE_GAP: Final = 0.1
-"""Relative gap to which the sample is solved. The ranking of the candidates settles early."""
+"""Relative gap to which the sample's program is solved. It can be large, because the candidates' ranking settles
+early."""
 
 
 def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progress: Progress | None = None) -> Ints:
@@ -46,11 +47,12 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
 
     Args:
         data: A problem whose outputs are chosen (`MetricData.over`).
-        search_time: Time scope in which samples are solved. When it expires, the best solution so far is used.
-        progress: Called with phase, iteration, lower bound and loss of the sample.
+        search_time: Time scope in which the samples' programs are solved. When it expires, the best solution so far is
+            used.
+        progress: Called with the phase, the iteration, and the lower bound and the loss for the sample.
 
     Returns:
-        ``(K,)`` record numbers, in rising order.
+        ``(K,)`` indices of the records, in ascending order.
 
     Raises:
         OutOfTime: The caller's time limit has expired.
@@ -60,8 +62,8 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     count, records, output_count = data.choose, len(data.records), len(data.outputs)
     if count == output_count:
         return np.arange(output_count)
-    # `tried` candidates compete for the `count` places. If `count` is so large that hardly any candidate would be
-    # dropped, only `count` candidates are taken, and no program is solved.
+    # `tried` candidates compete to be among the `count` outputs. If `count` is so large that hardly any candidate would
+    # be dropped, only `count` candidates are taken, and no program is solved.
     times, min_tried, max_tried = CANDIDATES
     tried = (
         min(output_count, max(count, min(max_tried, max(min_tried, times * count))))
@@ -69,22 +71,22 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
         else count
     )
     pairs, lengths = data.needed
-    # The sampled records, which are far apart. There must be at least `tried` of them.
+    # The seeds are the sampled records, which are far apart. There must be at least `tried` of them.
     seeds = _select_farthest(
         records, pairs, lengths, max(tried, min(MAX_SAMPLE_RECORDS, int(MAX_SAMPLE_SHARE * records)))
     )
     listed = seeds[seeds < output_count]  # a region's further vertices are not outputs
-    # The seeds that may be outputs, in the order of selection, then the others: the first `tried` of these.
+    # Candidates are taken from the seeds that may be outputs, in the order of selection, and then from other records.
     candidates = np.sort(np.append(listed, np.setdiff1d(np.arange(output_count), listed))[:tried])
     if tried == count:
         return candidates
     epsilon = Instance.reduce_epsilon(data.epsilon)
-    # The sample's records are the seeds, its outputs the candidates. If candidates are dropped later, only its costs
-    # change.
+    # The sample's records are the seeds, and its outputs are the candidates. When candidates are dropped later, only
+    # its costs change.
     instance, prior = sample_program(data.with_outputs(candidates).weighted, data.prior, pairs, lengths, seeds, epsilon)
 
     def report(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-        """Report the progress of the sample's solver, with "choosing outputs" in front of the phase."""
+        """Pass on the progress of the sample's solver, with "choosing outputs" in front of the phase."""
         if progress is not None:
             progress(f"choosing outputs, {phase}", iteration, lower, upper)
 
@@ -92,10 +94,10 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
         solution = solve(
             instance, method=InteriorPoint(symmetry=False), gap=SAMPLE_GAP, search_time=search_time, progress=report
         )
-        # Candidates by their probability under the prior, largest first. The sort is stable, so that of equal ones the
-        # first is kept.
+        # Candidates are sorted by their probability under the prior, largest first. The sort is stable, so that the
+        # first of several equal ones is kept.
         by_use = np.argsort(-(prior @ solution.z), kind="stable")
-        del solution  # its multipliers are as large as the costs, and the next solve needs that memory
+        del solution  # its multipliers take as much memory as the costs, which the next solve needs
         selection = np.sort(by_use[: max(count, int(RETRIED_SHARE * len(candidates)))])
         candidates, instance = candidates[selection], evolve(instance, cost=instance.cost[:, selection])
     return candidates
@@ -104,21 +106,21 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
 def sample_program(
     weighted: Floats, prior: Floats, pairs: Ints, lengths: Floats, seeds: Ints, epsilon: float
 ) -> tuple[Instance, Floats]:
-    """Return the program of a sample of records, in which each sampled record represents all records nearest to it.
+    """Return the program over a sample of records, in which each sampled record represents all records nearest to it.
 
-    The records nearest to one sampled record are called its part.
+    The records that are nearest to a sampled record are called its part.
 
     Args:
         weighted: ``(N, K)`` costs, prior included.
-        prior: ``(N,)`` probabilities.
+        prior: ``(N,)`` probabilities of the records.
         pairs, lengths: ``(P, 2)`` pairs that imply all others, and their lengths ``(P,)``.
-        seeds: ``(M,)`` numbers of the sampled records.
-        epsilon: Epsilon of the program.
+        seeds: ``(M,)`` indices of the sampled records.
+        epsilon: Epsilon with which to solve the program.
 
     Returns:
         The program over the ``M`` sampled records, and the prior ``(M,)`` of their parts. Two sampled records are a
-        pair if some pair joins their parts; their distance is the shortest path between them that crosses one such
-        pair.
+        pair if some pair joins their parts. The distance between them is then the length of the shortest path that
+        crosses such a pair.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -126,15 +128,16 @@ def sample_program(
     nearest_distances, _, nearest = dijkstra(
         graph, directed=True, indices=seeds, min_only=True, return_predecessors=True
     )
-    # The number of each record among the seeds; -1 if it is not one.
+    # The index of each record among the seeds, or -1 if it is not a seed.
     seed_number = np.full(len(prior) + 1, -1)
     seed_number[seeds] = np.arange(len(seeds))
-    # Records that no path joins to a seed belong to no part, -1. The extra entry of `seed_number`, -1, is for them.
+    # If no path joins a record to a seed, the record belongs to no part and gets -1, the extra last entry of
+    # `seed_number`.
     part = seed_number[np.where(nearest < 0, len(prior), nearest)]
     part_pairs = np.sort(part[pairs], axis=1)
-    # The length of the path from one seed to another that crosses the pair.
+    # The length of the path between the two nearest seeds that crosses each pair.
     crossing_lengths = nearest_distances[pairs[:, 0]] + lengths + nearest_distances[pairs[:, 1]]
-    # Either both records of a pair are joined to a seed, or neither is.
+    # Either both records of a pair are joined to a seed, or neither is, so checking one of them is enough.
     part_pairs, crossing_lengths = part_pairs[part_pairs[:, 0] >= 0], crossing_lengths[part_pairs[:, 0] >= 0]
     shortest = shortest_rows(part_pairs, crossing_lengths)
     cost, part_prior = np.zeros((len(seeds), weighted.shape[1])), np.zeros(len(seeds))
@@ -146,7 +149,7 @@ def sample_program(
 
 
 def _select_farthest(records: int, pairs: Ints, lengths: Floats, count: int) -> Ints:
-    """Select records one by one, each as far as possible from those selected before along paths over pairs.
+    """Select records one by one, each as far as possible, along paths over pairs, from those selected before.
 
     Record 0 is selected first.
 
@@ -156,7 +159,7 @@ def _select_farthest(records: int, pairs: Ints, lengths: Floats, count: int) -> 
         count: Number of records to select.
 
     Returns:
-        (count,) record numbers, in the order of selection.
+        (count,) indices of the records, in the order of selection.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -166,7 +169,7 @@ def _select_farthest(records: int, pairs: Ints, lengths: Floats, count: int) -> 
     for round_number in range(count):
         seed = int(min_distances.argmax())
         selected[round_number] = seed
-        # No record is farther than this limit from its nearest seed, so none beyond the limit changes.
+        # No record is farther than this limit from its nearest seed, so a record beyond the limit cannot get nearer.
         np.minimum(
             min_distances, dijkstra(graph, directed=True, indices=seed, limit=min_distances[seed]), out=min_distances
         )

@@ -1,17 +1,17 @@
 """A preconditioner for the matrix that couples the outputs: the chordal completion of some of its entries.
 
-The coupling matrix ``T = sum_r H_r^-1`` of the sparse matrices ``H_r = L_r D_r L_r'`` of all outputs r is dense. Its
-entries on the sparsity pattern of the factors can be computed from the factors at the cost of another factorisation
+The coupling matrix ``T = sum_r H_r^-1``, where ``H_r = L_r D_r L_r'`` is the sparse matrix for output r, is dense. Its
+entries on the sparsity pattern of the factors can be computed from the factors, at the cost of another factorisation
 (Takahashi, Fagan and Chen 1973). Let ``M`` be the positive definite matrix that has these entries and the largest
 determinant. Since the pattern is chordal, the inverse of M has the same pattern (Grone, Johnson, Sa and Wolkowicz
 1984)::
 
     b_v = T[S, S]^-1 T[S, v],  w_v = (T_vv - T[v, S] b_v)^(-1/2),  row v of R = w_v (e_v - b_v),  M^-1 = R' R
 
-where ``S`` are the rows of the entries of column ``v`` below the diagonal. A pattern lists the entries by columns:
-``start`` is the first entry of each column, and ``row`` the row of each entry. If all ``H_r`` are proportional, ``M``
-equals ``T``. Every ``H_r`` must be regular. This holds because records at distance 0 are merged and every record has a
-pair.
+Here ``S`` are the rows in which column ``v`` has entries below the diagonal. A pattern lists the entries by columns:
+``start`` is the first entry of each column, and ``row`` is the row of each entry. If all ``H_r`` are proportional,
+``M`` equals ``T``. Every ``H_r`` must be regular, which holds because records at distance 0 are merged and every record
+has a pair.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN in
 
 @_compiled
 def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, off_diagonal: Floats) -> None:
-    """Add the entries of ``H^-1`` on the factors' pattern, summed over the outputs of a batch, to the entries of ``T``.
+    """Add the entries of ``H^-1`` on the factors' pattern, summed over a batch of outputs, to the entries of ``T``.
 
-    They are computed from the last column to the first. With ``Z = H^-1``: ``Z[S, v] = -Z[S, S] L[S, v]``,
-    ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``.
+    They are computed from the last column to the first. With ``Z = H^-1``, column v has the entries
+    ``Z[S, v] = -Z[S, S] L[S, v]`` and ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``.
 
     Args:
         pattern: Sparsity pattern of the factors.
-        a: The outputs' arrays after :func:`privopt_metric_dp.solvers.factor_kernels.factorise`.
-        g: Number of the batch.
-        diagonal: ``(N,)`` diagonal of ``T``, to which the entries are added.
-        off_diagonal: ``(E,)`` entries of ``T`` below the diagonal, to which the entries are added.
+        a: The outputs' arrays, after :func:`privopt_metric_dp.solvers.factor_kernels.factorise`.
+        g: Index of the batch.
+        diagonal: ``(N,)`` diagonal entries of ``T``, to which those of ``H^-1`` are added.
+        off_diagonal: ``(E,)`` entries of ``T`` below the diagonal, to which those of ``H^-1`` are added.
     """
     start, row, factor, inverse, mask = pattern.start, pattern.row, a.factor[g], a.inverse[g], a.mask[g]
     n = len(start) - 1
     inverse_diagonal, inverse_entries = np.empty(8 * n), np.empty(8 * len(row))
-    # The entry of column v in each row; -1 if the column has none there.
+    # For each row, the entry that column v has there, or -1 if it has none.
     where = np.full(n, -1, np.int32)
     zero, counted = spread(0.0), load(mask, 0)
-    # Column v needs the entries of Z among its own rows S only. They are later columns, which are done, and all pairs
-    # of S are in the pattern, because elimination of v has filled them in.
+    # Column v needs only the entries of Z among its own rows S. These are in later columns, which are done, and every
+    # pair of rows in S is in the pattern, because eliminating v has filled it in.
     for v in range(n - 1, -1, -1):
         begin, stop = start[v], start[v + 1]
         for e in range(begin, stop):
@@ -92,19 +92,19 @@ def _factor_rows(
     pivots: Floats,
     entries: Floats,
 ) -> None:
-    """Compute rows ``begin`` to ``end`` of the matrix ``R`` with ``M^-1 = R' R``, for the completion ``M`` of ``T``.
+    """Compute rows ``begin`` to ``end - 1`` of the matrix ``R`` with ``M^-1 = R' R``, where ``M`` completes ``T``.
 
-    Row v is ``w_v (e_v - b_v)``, where ``b_v = T[S, S]^-1 T[S, v]``, ``w_v = (T_vv - T[v, S] b_v)^(-1/2)`` and ``S``
-    are the rows of the entries of column v below the diagonal.
+    Row v is ``w_v (e_v - b_v)``, with ``b_v = T[S, S]^-1 T[S, v]`` and ``w_v = (T_vv - T[v, S] b_v)^(-1/2)``. Here
+    ``S`` are the rows in which column v has entries below the diagonal.
 
     Args:
         begin, end: Range of the rows. Rows do not depend on one another, so threads can compute different ranges.
         start, row: Pattern of the factors by columns, (N + 1,) and (E,).
         diagonal, off_diagonal: (N,) and (E,) entries of ``T`` on the pattern.
-        pivots: (N,) result: the diagonal ``w_v`` of ``R``.
-        entries: (E,) result: the other entries ``-w_v b_v``.
+        pivots: (N,) array to which the diagonal entries ``w_v`` of ``R`` are written.
+        entries: (E,) array to which the other entries ``-w_v b_v`` are written.
     """
-    # The number of each row among the rows S of column v; -1 if it is not one of them.
+    # The position of each row in S, or -1 if it is not in S.
     where = np.full(len(start) - 1, -1, np.int32)
     for v in range(begin, end):
         offset, count = start[v], start[v + 1] - start[v]
@@ -112,11 +112,11 @@ def _factor_rows(
         if count:
             for x in range(count):
                 where[row[offset + x]] = x
-            # T[S, S] as a dense matrix; every pair of S is in the pattern, because it is chordal.
+            # T[S, S] as a dense matrix. Every pair of rows in S is in the pattern, because the pattern is chordal.
             among = np.zeros((count, count))
             for x in range(count):
                 r = row[offset + x]
-                # A little more than the diagonal keeps the system regular where two rows are nearly equal.
+                # A slightly larger diagonal keeps the system regular even if two rows are nearly equal.
                 among[x, x] = diagonal[r] * (1.0 + 1e-10)
                 for q in range(start[r], start[r + 1]):
                     y = where[row[q]]
@@ -129,8 +129,8 @@ def _factor_rows(
             for x in range(count):
                 remainder -= shares[x] * column[x]
                 entries[offset + x] = -shares[x]
-        # The remainder is positive in exact arithmetic. If rounding makes it negative, any positive number is a valid
-        # part of a preconditioner: conjugate gradients take more steps, but converge to the same solution.
+        # The remainder is positive in exact arithmetic. If rounding makes it negative, any positive number can replace
+        # it in a preconditioner: conjugate gradients take more steps, but converge to the same solution.
         weight = 1.0 / np.sqrt(max(remainder, 1e-12 * diagonal[v]))
         pivots[v] = weight
         for x in range(count):
@@ -139,11 +139,11 @@ def _factor_rows(
 
 @_compiled
 def _apply_inverse(start: Indices, row: Indices, diagonal: Floats, entries: Floats, right: Floats) -> Floats:
-    """Return ``M^-1 right = R' R right``, shape (N,).
+    """Return ``M^-1 right = R' R right`` (N,).
 
     Args:
-        start, row: Pattern of ``R`` by its rows: (N + 1,) first entry of each row, and (E,) column of each entry.
-        diagonal, entries: (N,) diagonal and (E,) other entries of ``R``.
+        start, row: Pattern of ``R`` by rows: (N + 1,) first entry of each row, and (E,) column of each entry.
+        diagonal, entries: (N,) diagonal entries and (E,) other entries of ``R``.
         right: (N,) right-hand side.
     """
     n = len(start) - 1
@@ -159,12 +159,12 @@ def _apply_inverse(start: Indices, row: Indices, diagonal: Floats, entries: Floa
 
 
 def complete(pattern: Elimination, diagonal: Floats, off_diagonal: Floats) -> Callable[[Floats], Floats]:
-    """Return a function that computes ``M^-1 right`` for the chordal completion ``M`` of entries on a pattern.
+    """Return a function that computes ``M^-1 right``, where ``M`` is the chordal completion of the given entries.
 
     Args:
-        pattern: The pattern of the factors. Right-hand sides are in its elimination order.
+        pattern: The pattern of the factors. Right-hand sides must be in its elimination order.
         diagonal: ``(N,)`` diagonal entries.
-        off_diagonal: ``(E,)`` entries of the pattern below the diagonal.
+        off_diagonal: ``(E,)`` entries on the pattern below the diagonal.
 
     Raises:
         numpy.linalg.LinAlgError: A number overflowed or is not finite.

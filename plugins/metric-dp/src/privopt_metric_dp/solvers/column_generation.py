@@ -2,9 +2,9 @@
 
 A ray is a vector over the records that satisfies every privacy row. The master problem has one row per record and one
 column per ray ``z``, which costs ``min_k cost_k . z``. Pricing runs one network simplex per output
-(`privopt_metric_dp.solvers.tree_pricing`), warm-started from its previous tree. It is evaluated at prices between the
-best ones so far and those of the master (in-out stabilisation, Ben-Ameur and Neto 2007). Since rows sum to one, every
-pricing also gives a Lagrangian bound (`privopt_metric_dp.solvers.star.anchored_bound`).
+(`privopt_metric_dp.solvers.tree_pricing`), warm-started from the output's previous tree. It is done at prices between
+the best ones so far and those of the master problem (in-out stabilisation, Ben-Ameur and Neto 2007). Since rows sum to
+one, every pricing also gives a Lagrangian bound (`privopt_metric_dp.solvers.star.anchored_bound`).
 """
 
 from __future__ import annotations
@@ -24,42 +24,45 @@ from privopt_metric_dp.solvers.tree_pricing import price_all
 __all__ = ["ColumnGeneration"]
 
 SOFTER = (0.5,)
-"""Exponents of the star's kernel that give further seed rays: kernels at these shares of epsilon."""
+"""Exponents to which the star's kernel is raised for further seed rays: these are kernels at such shares of epsilon."""
 BYTES_A_NUMBER, BYTES_AN_ENTRY, SESSION_BYTES = 24.0, 136.0, 20e6
-"""Bytes of a ray's number (the ray, the bytes by which it is recognised, and a copy while rays are added), of its entry
-in the LP, and of the solver. At 100, 225, 300 and 400 scattered records with 1,225, 2,084, 2,811 and 1,871 rays, column
-generation took 30, 97, 131 and 107 MB in all."""
+"""Bytes taken by each number of a ray (in the ray, in the key by which it is recognised, and in a copy while rays are
+added), by each entry in the LP, and by the LP solver. For 100, 225, 300 and 400 scattered records with 1,225, 2,084,
+2,811 and 1,871 rays, column generation took 30, 97, 131 and 107 MB in total."""
 LAST_ROUND = 1000
-"""Rounds after which the method gives up."""
+"""Number of rounds after which the method gives up."""
 
 
 def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
-    """Return the rays (R, N) of the first master problem: the star's, softer versions of them, and the constant ray.
+    """Return the rays (R, N) for the first master problem: the star's, softer versions of them, and the constant ray.
 
-    A ray is a vector of N numbers that satisfies every privacy row, so it is a column of a mechanism up to scale. The
-    master has only representative outputs, so each ray is moved by the symmetry that makes it serve one of them.
+    A ray is a vector of N numbers that satisfies every privacy row, so up to scale it is a column of a mechanism. The
+    master problem has only representative outputs, so each ray is moved by a symmetry that makes it serve one of them.
 
     Args:
         instance: The problem.
         symmetry: Its symmetries.
         kernel: (N, N) rows ``exp(-eps D(s, .))``, the star's rays.
     """
-    # One row for each orbit (a set of records that symmetries map to one another): that of the smallest record.
+    # Each orbit (a set of records that symmetries map to one another) is represented by its smallest record.
     orbit_kernel = kernel[np.unique(symmetry.records.min(axis=0))]
-    # The output that each ray serves: the one at which it costs least.
+    # A ray serves the output at which it costs least.
     serves = (orbit_kernel @ instance.cost).argmin(axis=1)
     # For each output, a symmetry g that maps the representative of its orbit to it.
     _, member = symmetry.origin()
-    # A ray z that serves the output g(r) is moved to z(g(.)), which costs the same at the representative r.
+    # A ray z that serves the output g(r) is moved to z(g(.)), which has the same cost at the representative r.
     placed = np.take_along_axis(orbit_kernel, symmetry.records[member[serves]], axis=1)
     return np.concatenate([placed, *(placed**exponent for exponent in SOFTER), np.ones((1, instance.records))])
 
 
 class ColumnGeneration:
-    """Improves a mixture of rays of the privacy cone by column generation, until the gap is reached.
+    """Improves a mixture of rays from the privacy cone by column generation, until the gap is reached.
 
-    The first rays are those of :class:`StarSolver`. So this solver runs after that one on parts for which the star is a
-    mechanism. On other parts it runs if it is requested by name, or if the methods before it failed.
+    The first rays are those of the star. So on parts for which the star is a mechanism, this solver runs after
+    :class:`StarSolver`. On other parts, it runs if it is requested by name, or if earlier methods failed.
+
+    Attributes:
+        most_left: Largest share of the gap that may remain after a round.
     """
 
     name = "column-generation"
@@ -68,15 +71,15 @@ class ColumnGeneration:
         """Create the solver.
 
         Args:
-            most_left: Largest share of the gap that may remain after a round. If more remains, the solver fails, and
-                the next method takes over.
+            most_left: Largest share of the gap that may remain after a round. If more remains, the solver fails and the
+                next method takes over.
         """
         self.most_left = most_left
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory in bytes of the star's kernel, its trees, the solver and the most rays."""
+        """Estimate the peak memory in bytes for the star's kernel, its trees, the LP solver and the most rays."""
         records, orbits = part.instance.records, len(part.symmetry.size)
-        # Rays are dropped only at twice their limit.
+        # Rays are dropped only once there are twice as many as are kept.
         rays = 2.0 * RAYS_PER_RECORD * records
         return (
             StarSolver().peak_bytes(part) + SESSION_BYTES + rays * (BYTES_A_NUMBER * records + BYTES_AN_ENTRY * orbits)
@@ -85,12 +88,12 @@ class ColumnGeneration:
     def solve(self, part: Part, offers: PartOffers) -> None:
         """Improve a mixture of rays and its lower bound until the gap is reached.
 
-        Each round solves the restricted master and offers its mixture of rays as a mechanism. It then prices every
-        output, offers the Lagrangian bound of the prices, and adds the rays of negative reduced cost.
+        Each round solves the restricted master problem and offers its mixture of rays as a mechanism. It then prices
+        every output, offers the Lagrangian bound from these prices, and adds the rays with negative reduced costs.
 
         Args:
-            part: A connected part. The kernel of its star gives the first rays and trees.
-            offers: Receives mechanisms, bounds and proofs.
+            part: A connected part. Its star's kernel gives the first rays and trees.
+            offers: Receives mechanisms, bounds and multipliers.
 
         Raises:
             SolverError: No further ray was found before the gap was reached, more than ``most_left`` of the gap
@@ -101,8 +104,8 @@ class ColumnGeneration:
         reduced_instance, kernel = symmetry.keep_representatives(instance), kernel_of(graph, symmetry)
         trees = star_trees(graph, (kernel @ reduced_instance.cost).argmin(axis=0))
         mixture = Mixture(reduced_instance, symmetry, _seed_rays(instance, symmetry, kernel))
-        # `best` are the prices of the largest bound so far, `lower`. `pull` is the share by which trial prices are
-        # moved from the master's prices towards these; it is adapted between 0.3 and 0.8.
+        # `lower` is the largest bound so far, and `best` are the prices that gave it. `pull` is the share by which
+        # prices are moved from the master's prices towards `best`; it is adapted between 0.3 and 0.8.
         best, lower, pull = np.zeros(instance.records), -np.inf, 0.5
         gap = offers.best.value - offers.best.bound
         for _ in range(LAST_ROUND):
@@ -110,8 +113,8 @@ class ColumnGeneration:
             if z is not None:
                 offers.offer(self.name, candidate=z, value=instance.loss(z))
             added, better = 0, False
-            # Outputs are first priced between the best prices and the master's (in-out stabilisation). If no ray is
-            # found there, they are priced at the master's own prices, where the lack of a ray means that the master is
+            # Outputs are first priced between the best prices and the master's (in-out stabilisation). If this finds no
+            # ray, they are priced at the master's own prices, where a lack of rays means that the master problem is
             # optimal over all rays.
             for pull_share in (pull, 0.0) if np.isfinite(lower) else (0.0,):
                 y = best + (1 - pull_share) * (prices - best) if pull_share else prices
@@ -119,13 +122,13 @@ class ColumnGeneration:
                 bound = anchored_bound(symmetry, y, priced)
                 if bound > lower:
                     best, lower, better = y, bound, True
-                    # A copy of the trees, because the next pricing changes them in place.
+                    # The trees are copied, because the next pricing changes them in place.
                     bound_proof = Later(proof, instance, symmetry, y, trees.copy())
                     offers.offer(self.name, bound=bound, proof=bound_proof)
                 added += mixture.add_priced(priced.ray, priced.value)
                 if added:
-                    # Stay nearer to the best prices if a trial there improved the bound, and go nearer to the master's
-                    # if not.
+                    # The next prices are pulled closer to the best ones if this improved the bound, and left closer to
+                    # the master's if not.
                     pull = min(0.8, pull + 0.1) if better and pull_share else max(0.3, pull - 0.2)
                     break
             offers.note("", columns=len(mixture.rays), symmetries=symmetry.order)

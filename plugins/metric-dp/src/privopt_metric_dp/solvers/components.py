@@ -1,7 +1,7 @@
 """Reduce an instance without changing its optimum, and lift the answer to the original instance.
 
-Records at distance 0 are merged, implied pairs are dropped (Theorem 3.1 of the bounded metric-DP paper), and connected
-components are solved one by one (Property 3.1 there).
+Records at distance 0 are merged, implied pairs are dropped (Theorem 3.1 in the bounded metric-DP paper), and connected
+components are solved one by one (Property 3.1 in the same paper).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from privopt_metric_dp.space.pairs import has_implied_pairs, reduce_pairs
 __all__ = ["MergedInstance", "ReducedInstance", "drop_implied_pairs", "merge_records"]
 
 MERGE_BELOW = 1e-9
-"""Log-ratios up to this are treated as 0: the relative change of the optimum is smaller."""
+"""Log-ratios up to this are treated as 0, which changes the optimum by a smaller share than this."""
 
 RELATIVE_SLACK = 1e-9
-"""A pair counts as implied if a path is longer by at most this share."""
+"""A pair counts as implied if it has a path that is longer than the pair by at most this share."""
 
 BLOCK_COLUMNS, BLOCK_ENTRIES = 128, 4_000_000
-"""Largest number of outputs whose multipliers are lifted together, and largest number of entries (pairs times outputs)
-of each of the about five arrays that this takes."""
+"""Largest number of outputs whose multipliers are lifted at a time, and largest number of entries (pairs times outputs)
+in each of about five arrays that this needs."""
 
 INSIDE, SKIPPED = -1, -2
-"""Values of `MergedInstance.pair` for a pair inside a group, and for a pair that is longer than another pair between
-the same two groups."""
+"""Values in `MergedInstance.pair` for a pair inside a group, and for a pair that is longer than another one between the
+same two groups."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -48,9 +48,9 @@ class MergedInstance:
     Attributes:
         original: The original instance.
         instance: The merged instance, with one record for each group.
-        group: ``(N,)`` number of the group of each original record.
-        pair: ``(P,)`` merged pair of each original pair; `INSIDE` within a group, `SKIPPED` if a shorter pair joins the
-            same two groups.
+        group: ``(N,)`` index of the group to which each original record belongs.
+        pair: ``(P,)`` index of the merged pair that each original pair has become: `INSIDE` for a pair within a group,
+            and `SKIPPED` if a shorter pair joins the same two groups.
         flipped: ``(P,)`` whether the merged pair runs in the opposite direction.
     """
 
@@ -61,8 +61,9 @@ class MergedInstance:
     flipped: NDArray[np.bool_]
 
     def lift(self, multipliers: Multipliers) -> Multipliers:
-        """Return multipliers of the original instance that prove the same bound, given those of the merged one."""
-        # The inverse of `pair`: the original pair of each merged one. Pairs inside groups and longer ones have none.
+        """Return multipliers for the original instance that prove the same bound as those for the merged instance."""
+        # `original_pair` is the inverse of `pair`: the original pair of each merged one. Pairs inside groups, and pairs
+        # that are longer than another, have no merged pair.
         stored_pairs = np.flatnonzero(self.pair >= 0)
         original_pair = np.empty(len(stored_pairs), dtype=np.int64)
         original_pair[self.pair[stored_pairs]] = stored_pairs
@@ -72,34 +73,38 @@ class MergedInstance:
         return Multipliers(rows=lambda: self._add_inner_multipliers(between_groups), many=multipliers.many)
 
     def _add_inner_multipliers(self, multipliers: Multipliers) -> Iterator[Few]:
-        """Yield the multipliers of every output, with those of pairs inside groups added.
+        """Yield the multipliers for every output, including multipliers for the pairs inside groups.
 
-        The added ones move all reduced cost along a spanning tree of each group to the group's first record.
+        In each group, these move all reduced costs along a spanning tree to the group's first record.
 
         Args:
-            multipliers: Multipliers of the original pairs between groups.
+            multipliers: Multipliers for the original pairs between groups.
+
+        Yields:
+            The index of an output, the indices of its pairs, and the multipliers for these pairs.
         """
         tree, (i, j) = _spanning_trees(self), self.original.pairs.T
-        # The exponent is capped: such rows are never tight, and inf times a multiplier of 0 would be NaN.
+        # The exponent is capped, because infinity times a multiplier of 0 would be NaN. Rows with larger exponents are
+        # never tight.
         growth = np.exp(np.minimum(self.original.lengths, 600.0))[:, None]
-        # `ahead` is the next output that has multipliers; outputs are treated in blocks of `step`.
+        # `ahead` is the next output that has multipliers. Outputs are processed in blocks of `step`.
         rows, step = multipliers.rows(), max(1, min(BLOCK_COLUMNS, BLOCK_ENTRIES // max(1, len(i))))
         ahead = next(rows, None)
         for k0 in range(0, self.original.outputs, step):
             reduced = self.original.cost[:, k0 : k0 + step].copy()
             net = np.zeros((len(i), reduced.shape[1]))
-            while ahead is not None and ahead[0] < k0 + step:  # outputs rise
+            while ahead is not None and ahead[0] < k0 + step:  # outputs come in ascending order
                 net[ahead[1], ahead[0] - k0] = ahead[2]
                 ahead = next(rows, None)
             forward, backward = np.maximum(net, 0.0), np.maximum(-net, 0.0)
             np.add.at(reduced, i, forward - growth * backward)
             np.add.at(reduced, j, backward - growth * forward)
-            # A multiplier f of z_child <= E z_parent adds f to the child's reduced cost and subtracts E f from its
-            # parent's. The chosen f makes the child's reduced cost 0, and moves it to the parent up to a factor E that
-            # is nearly 1.
+            # A multiplier f for the row z_child <= E z_parent adds f to the child's reduced cost and subtracts E f from
+            # its parent's. Each f is chosen such that the child's reduced cost becomes 0. It moves to the parent, up to
+            # the factor E, which is nearly 1.
             for child, parent, p in tree:  # leaves first
                 upward, downward = np.maximum(-reduced[child], 0), np.maximum(reduced[child], 0) / growth[p]
-                # A positive number belongs to the row z_i <= E z_j, so the sign depends on which end the child is.
+                # A positive number belongs to the row z_i <= E z_j, so the sign depends on whether the child is i or j.
                 net[p] = upward - downward if i[p] == child else downward - upward
                 reduced[parent] += downward - growth[p] * upward
             for column, values in enumerate(net.T, start=k0):
@@ -108,24 +113,25 @@ class MergedInstance:
 
 
 def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
-    """Return the edges of a spanning tree of each group of merged records, leaves first.
+    """Return the edges of a spanning tree for each group of merged records, leaves first.
 
-    An edge is a tuple of a child, its parent, and the number of their pair in the original instance.
+    An edge is a tuple of a child, its parent, and the index of their pair in the original instance.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 
     n = merged.original.records
-    # Groups are connected by pairs of a length near 0; a group may contain longer pairs too, which are not used.
+    # Groups are connected by pairs with lengths near 0. Longer pairs inside a group are not used.
     inner_pairs = np.flatnonzero((merged.pair == INSIDE) & (merged.original.lengths <= MERGE_BELOW))
-    roots = np.unique(merged.group, return_index=True)[1]  # children of an extra node, so that one search is enough
+    roots = np.unique(merged.group, return_index=True)[1]  # made children of an extra node, so that one search suffices
     tree_edges = np.concatenate([merged.original.pairs[inner_pairs], np.column_stack([roots, np.full(len(roots), n)])])
     graph = csr_array((np.ones(len(tree_edges)), tree_edges.T), shape=(n + 1, n + 1))
     order, parent = breadth_first_order(graph, n, directed=False)
     number = {
         (i, j): p for p, (i, j) in zip(inner_pairs.tolist(), merged.original.pairs[inner_pairs].tolist(), strict=True)
     }
-    # Breadth-first order has parents before children, so its reverse has leaves first. The extra node n is omitted.
+    # In breadth-first order, parents come before children, so the reverse has leaves first. The extra node n is
+    # omitted.
     edges = [(child, int(parent[child])) for child in order[:0:-1].tolist()]
     return [
         (child, parent_node, number[min(child, parent_node), max(child, parent_node)])
@@ -135,24 +141,25 @@ def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
 
 
 def merge_records(instance: Instance) -> MergedInstance | None:
-    """Return the instance with records at distance 0 merged, or None if there are no such records.
+    """Return the instance with records at distance 0 merged, or None if no two records are at distance 0.
 
-    Log-ratios up to `MERGE_BELOW` count as distance 0. Records at distance 0 must have equal rows, so one record with
-    the sum of their costs replaces all of them.
+    Log-ratios up to `MERGE_BELOW` count as distance 0. Records at distance 0 must have equal rows, so a single record
+    with the sum of their costs replaces them.
     """
     is_near = instance.lengths <= MERGE_BELOW
     if not is_near.any():
         return None
-    # Groups are connected by near pairs, so records of one group may be farther apart than a single near pair.
+    # Groups are the connected components of near pairs, so two records in a group may be farther apart than a near
+    # pair.
     label = components(instance.records, instance.pairs[is_near])
     groups = int(label.max()) + 1
     cost = np.zeros((groups, instance.outputs))
     np.add.at(cost, label, instance.cost)
     group_pairs = label[instance.pairs]
     sorted_pairs = np.sort(group_pairs, axis=1)
-    # Of the pairs between two groups only the shortest one matters. Pairs inside a group are left out.
+    # Among the pairs between two groups, only the shortest one matters. Pairs inside a group are left out.
     shortest = shortest_rows(sorted_pairs, instance.distances)
-    # The merged pair of each original one: none inside a group, and none for pairs that are longer than another.
+    # Only the shortest pairs become merged pairs; the others are marked.
     pair = np.where(sorted_pairs[:, 0] == sorted_pairs[:, 1], INSIDE, SKIPPED)
     pair[shortest] = np.arange(len(shortest))
     coordinates = None
@@ -173,15 +180,18 @@ def merge_records(instance: Instance) -> MergedInstance | None:
 def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
     """Drop pairs that are implied by paths over other pairs, up to a relative slack of `RELATIVE_SLACK`.
 
-    The slack is needed because a sum of lengths along a road often exceeds the distance in the last bits: of 1,000 road
-    nodes, exact sums leave 9,058 pairs, and sums with the slack leave 1,444. If pairs are dropped, epsilon is divided
-    by ``1 + RELATIVE_SLACK``, so that a mechanism for the remaining pairs satisfies all pairs at the given epsilon.
-    Bounds must be evaluated at the given epsilon.
+    The slack is needed because a sum of lengths along a road often exceeds the distance in the last bits: with 1,000
+    road nodes, exact sums leave 9,058 pairs, and sums with the slack leave 1,444. If pairs are dropped, epsilon is
+    divided by ``1 + RELATIVE_SLACK``, so that a mechanism for the remaining pairs satisfies all pairs at the given
+    epsilon. Bounds must be evaluated at the given epsilon.
 
     Returns:
-        The smaller instance and the numbers of the remaining pairs.
+        The smaller instance, and the indices of the remaining pairs.
+
+    Raises:
+        OutOfTime: The time limit expired during the search for implied pairs.
     """
-    # A sample shows whether the search for implied pairs is worth its time.
+    # A sample of the pairs shows whether the search for implied ones is worth its time.
     if not has_implied_pairs(instance.pairs, instance.distances, slack=RELATIVE_SLACK):
         return instance, np.arange(len(instance.pairs))
     rows = np.flatnonzero(reduce_pairs(instance.pairs, instance.distances, slack=RELATIVE_SLACK))
@@ -192,16 +202,16 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
 
 
 def _extract_component(instance: Instance, label: Ints, c: int) -> tuple[Instance, Ints]:
-    """Return the instance of one connected component, and the numbers of its pairs in the whole instance.
+    """Return the instance that consists of one connected component, and the indices of its pairs in the whole instance.
 
     Args:
         instance: The whole instance.
         label: (N,) component of each record.
-        c: Number of the component.
+        c: The component to extract.
     """
     members = np.flatnonzero(label == c)
     rows = np.flatnonzero(label[instance.pairs[:, 0]] == c)
-    # The number of each record within the component.
+    # The index of each record within the component.
     position = np.zeros(instance.records, dtype=np.int64)
     position[members] = np.arange(len(members))
     small = evolve(
@@ -215,18 +225,18 @@ def _extract_component(instance: Instance, label: Ints, c: int) -> tuple[Instanc
 
 
 class ReducedInstance:
-    """The smaller instances into which an instance was reduced. Their mechanisms and multipliers can be lifted to it.
+    """An instance that has been reduced to smaller ones, whose mechanisms and multipliers can be lifted back to it.
 
     Records at distance 0 are merged, implied pairs are dropped, and each connected component becomes a part.
 
     Attributes:
         instance: The original instance.
-        parts: The connected parts, in order of their first records.
+        parts: The connected parts, in the order of their first records.
         _merged: The result of merging records, or None if none were merged.
         _merged_instance: The instance after records were merged.
-        _small, _rows: The merged instance without implied pairs, and the numbers of its pairs in `_merged_instance`.
-        _label: (N,) part of each record of `_small`.
-        _numbers: For each part the numbers of its pairs in `_small`.
+        _small, _rows: The merged instance without implied pairs, and the indices of its pairs in `_merged_instance`.
+        _label: (N,) index of the part to which each record of `_small` belongs.
+        _numbers: For each part, the indices of its pairs in `_small`.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -240,14 +250,18 @@ class ReducedInstance:
         self._small, self._rows = drop_implied_pairs(self._merged_instance)
         self._label = components(self._small.records, self._small.pairs)
         count = int(self._label.max()) + 1
-        # A single component is the whole instance, whose records and pairs keep their numbers.
+        # A single component is the whole instance, whose records and pairs keep their indices.
         single_part = [(self._small, np.arange(len(self._small.pairs)))]
         cut = [_extract_component(self._small, self._label, c) for c in range(count)] if count > 1 else single_part
         self.parts = tuple(Part(small) for small, _ in cut)
         self._numbers = [number for _, number in cut]
 
     def mechanism(self, zs: Sequence[Floats]) -> Floats:
-        """Join mechanisms of the parts, given in the parts' order, into the mechanism (N, K) of the whole instance."""
+        """Join mechanisms for the parts into a mechanism (N, K) for the whole instance.
+
+        Args:
+            zs: One mechanism for each part, in the order of the parts.
+        """
         z = np.zeros(self._small.cost.shape)
         for c, part_matrix in enumerate(zs):
             z[self._label == c] = part_matrix
@@ -255,25 +269,33 @@ class ReducedInstance:
         return z if self._merged is None else z[self._merged.group]
 
     def multipliers(self, proofs: Sequence[Multipliers]) -> Multipliers:
-        """Join multipliers of the parts, given in the order of the parts, into multipliers of the whole instance."""
+        """Join multipliers for the parts into multipliers for the whole instance.
+
+        Args:
+            proofs: The multipliers for each part, in the order of the parts.
+        """
         joined = proofs[0] if len(proofs) == 1 else self._join_parts(proofs)
         if self._small is not self._merged_instance:
-            # Pairs were dropped, and the parts solved at an epsilon that is smaller by RELATIVE_SLACK in return. The
-            # rows of the merged instance allow more, so the multipliers are scaled to keep what they prove, and
-            # numbered by its pairs.
+            # Pairs were dropped, and in return the parts were solved at a slightly smaller epsilon (`RELATIVE_SLACK`).
+            # The rows of the merged instance allow more. So the multipliers are scaled, which preserves most of the
+            # bound, and renumbered by that instance's pairs.
             joined = joined.freer((self._merged_instance.epsilon - self._small.epsilon) * self._small.distances).among(
                 self._rows
             )
         return joined if self._merged is None else self._merged.lift(joined)
 
     def _join_parts(self, proofs: Sequence[Multipliers]) -> Multipliers:
-        """Merge the multipliers of all parts, output by output, with pairs numbered as in the reduced instance."""
+        """Join the multipliers for all parts, output by output, with pairs numbered as in the reduced instance.
+
+        Args:
+            proofs: The multipliers for each part, in the order of the parts.
+        """
 
         def rows() -> Iterator[Few]:
-            """Yield the multipliers of each output from all parts, in rising order of outputs."""
+            """Yield each output's multipliers from all parts, in ascending order of outputs."""
             part_rows = [proof.among(number).rows() for number, proof in zip(self._numbers, proofs, strict=True)]
-            # Every part yields its outputs in rising order, so a merge brings the parts' multipliers of one output
-            # together.
+            # Every part yields its outputs in ascending order, so merging brings one output's multipliers from all
+            # parts together.
             for k, parts in groupby(merge(*part_rows, key=itemgetter(0)), key=itemgetter(0)):
                 _, pairs, values = zip(*parts, strict=True)
                 yield k, np.concatenate(pairs), np.concatenate(values)
@@ -281,15 +303,16 @@ class ReducedInstance:
         return Multipliers(rows=rows, many=sum(proof.many for proof in proofs))
 
     def views(self, offers: PartOffers) -> list[PartOffers]:
-        """Return one receiver of offers for each part, which turns each offer into one for the whole instance.
+        """Return a receiver of offers for each part, which turns each offer into one for the whole instance.
 
-        The other parts contribute their best offers so far. At first that is a single output for all records.
+        The other parts contribute their best offers so far. At first, this is a single output for all records.
 
         Args:
-            offers: Receives the offers of the whole instance.
+            offers: Receives the offers for the whole instance.
         """
         if len(self.parts) == 1:
-            # A view that lifts offers of the only part to the whole instance, and keeps the names of the methods ("").
+            # This view lifts offers for the only part to the whole instance. With the name "", offers keep the names of
+            # their methods.
             return [
                 offers.through(
                     "",
@@ -300,9 +323,13 @@ class ReducedInstance:
         views: list[_PartOffers] = []
 
         def offer(origin: str) -> None:
-            """Join the best offers of all parts and offer the result, named after the method that improved a part."""
-            # Candidates of a relaxation do not count here, because their values rise when they are repaired.
-            # `firm` is the best of the part whose value is final.
+            """Join the best offers of all parts and offer the result.
+
+            Args:
+                origin: Name of the method that improved one of the parts.
+            """
+            # Candidates from a relaxation do not count here, because their values rise when they are repaired. `firm`
+            # has a part's best candidate with a final value.
             best = [view.firm for view in views]
             offers.offer(
                 origin,
@@ -318,34 +345,36 @@ class ReducedInstance:
 
 
 def _join_results(join: Any, results: Sequence[Any]) -> Any:
-    """Join the candidates or the proofs of all parts with the function ``join``, and return the result.
+    """Evaluate the results of all parts that are computed on request, and join all of them.
 
-    Results that are computed on request are evaluated first.
+    Args:
+        join: Function that joins the parts' candidates, or their proofs, given as a list.
+        results: One result for each part, or a :class:`Later` that computes it.
     """
     return join([evaluate(result) for result in results])
 
 
 class _PartOffers(Offers[Floats, Multipliers]):
-    """The offers of one part of several, with the gap of that part alone.
+    """Offers for one part of several, with a gap that concerns only this part.
 
-    A relaxation's candidates are not passed on until they have been repaired.
+    Candidates from a relaxation are not passed on until they have been repaired.
 
     Attributes:
-        firm: The best candidate and the best bound whose values are final, unlike those of a relaxation.
+        firm: The best candidate whose value is final, unlike that of a relaxation's candidate, and the best bound.
     """
 
     def __init__(self, instance: Instance, outer: PartOffers, offer: Callable[[str], None]) -> None:
-        """Create the offers of a part.
+        """Create the receiver of a part's offers.
 
         Args:
             instance: The part's instance.
-            outer: Offers of the whole instance.
-            offer: Joins the best offers of all parts into one and offers it; takes the name of the method.
+            outer: Offers for the whole instance.
+            offer: Function that joins the best offers of all parts and offers the result, under a method's name.
         """
         super().__init__(outer.gap)
-        # Every part begins with a candidate and a bound, so that the first offer of one part makes an offer for the
-        # whole instance. They are two objects, because better offers change each in place, and `firm` takes fewer of
-        # them.
+        # Every part begins with a candidate and a bound, so that already the first offer of one part leads to an offer
+        # for the whole instance. `best` and `firm` are two objects, because better offers change each in place, and
+        # `firm` takes fewer of them.
         constant = one_output(instance)
         self.best, self.firm = (
             BestOffer(constant.z, constant.objective, constant.multipliers, constant.lower_bound) for _ in range(2)
@@ -353,16 +382,21 @@ class _PartOffers(Offers[Floats, Multipliers]):
         self.noise, self._outer, self._offer = instance.noise, outer, offer
 
     def _take(self, offer: Offer[Floats, Multipliers]) -> None:
-        """Record an offer. If it improves the part, offer it for the whole, joined with the best of the other parts."""
+        """Store an offer. If it improves the part, join it with the other parts' best offers for the whole instance."""
         super()._take(offer)
         if self.firm.take(offer.firm_part):
             self._offer(offer.origin)
 
     @property
     def has_reached_gap(self) -> bool:
-        """Whether this part has reached its gap, by the values that its solvers stated."""
+        """Whether this part has reached the gap, judged by the values that its solvers stated."""
         return is_within_gap(self.firm.value, self.firm.bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
-        """Add a step to the path of the whole instance's answer (the list of what was tried), with figures on it."""
+        """Add a step to the path of the whole instance's answer, which lists what was tried.
+
+        Args:
+            step: The step, in words.
+            figures: Figures to record, by name.
+        """
         self._outer.note(step, **figures)

@@ -1,8 +1,8 @@
-"""The elimination order and fill pattern that the matrices of all outputs of a connected component share.
+"""The elimination order and fill pattern that the matrices for all outputs of a connected component share.
 
-The matrix of output ``r`` is ``H_r = A' diag(w_r) A``, where ``A`` are the privacy rows and ``w_r`` their weights. It
-has the sparsity of the graph of required pairs. SuperLU orders the records by minimum degree (Liu 1985). They are then
-sorted by the postorder of the elimination tree, so that columns with the same pattern are adjacent.
+The matrix for output ``r`` is ``H_r = A' diag(w_r) A``, where ``A`` consists of the privacy rows and ``w_r`` of their
+weights. It has the sparsity of the graph of required pairs. SuperLU orders the records by minimum degree (Liu 1985).
+They are then put into the postorder of the elimination tree, so that columns with the same pattern are adjacent.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ __all__ = ["Elimination", "eliminate"]
 
 
 class Elimination(NamedTuple):
-    """The sparsity pattern of the factors ``L D L'``. The unit diagonal of ``L`` is not stored.
+    """The elimination order and the sparsity pattern of the factors ``L D L'``.
+
+    The entries are those of ``L`` below its unit diagonal, which is not stored. Rows and columns are positions in the
+    elimination order.
 
     Attributes:
-        order: ``(N,)`` record at each position of the elimination order.
+        order: ``(N,)`` record at each position in the elimination order.
         start: ``(N + 1,)`` first entry of each column of ``L``.
-        row: ``(E,)`` row (position) of each entry, rising within a column.
-        across: ``(N + 1,)`` start of each row in ``entry``.
-        entry: ``(E,)`` entries by rows, in rising order of columns.
+        row: ``(E,)`` row of each entry, in ascending order within a column.
+        across: ``(N + 1,)`` offset in ``entry`` at which each row starts.
+        entry: ``(E,)`` indices of the entries row by row, in ascending order of columns within a row.
         column: ``(E,)`` column of each entry.
-        pair: ``(P,)`` entry of each required pair.
+        pair: ``(P,)`` index of the entry for each required pair.
         place: ``(N,)`` position of each record in the elimination order.
     """
 
@@ -47,18 +50,19 @@ class Elimination(NamedTuple):
 
 
 def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
-    """Choose an elimination order, and compute which entries of the factor can be nonzero.
+    """Choose an elimination order, and find out which entries of the factor can be nonzero.
 
     If more than half of all pairs are required, the factor is treated as full and the records keep their order.
 
     Args:
-        instance: A connected instance of N records.
+        instance: A connected instance with N records.
 
     Returns:
-        (N,) the record at each position, and (E,) column and row of each entry below the diagonal, column by column.
+        (N,) the record at each position, and the columns (E,) and rows (E,) of the entries below the diagonal, column
+        by column.
     """
     n = instance.records
-    # N (N - 1) / 2 pairs are possible.
+    # N (N - 1) / 2 pairs are possible in total.
     if 4 * len(instance.pairs) > n * (n - 1):
         return np.arange(n), *np.triu_indices(n, 1)
     from scipy.sparse import csc_array, csr_array
@@ -67,41 +71,38 @@ def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
 
     i, j = instance.pairs.T
     k = np.arange(n)
-    # The pattern is read off the entries that are not 0. The factor of an M-matrix has no cancellation, so none becomes
-    # 0 by it. The excess of the diagonal is small: with 1, products along a ring of 775 records would underflow to 0.
+    # A matrix with the right sparsity is factored, and the pattern is read off the nonzero entries. The matrix is an
+    # M-matrix, so no entry becomes 0 by cancellation. The diagonal exceeds the degrees only slightly: with an excess of
+    # 1, products along a ring of 775 records would underflow to 0.
     degree = np.bincount(instance.pairs.ravel(), minlength=n) + 1e-6
     values = np.concatenate([-np.ones(2 * len(i)), degree])
     matrix = csc_array((values, (np.concatenate([i, j, k]), np.concatenate([j, i, k]))), shape=(n, n))
     factors = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
     row, column = factors.L.nonzero()
     row, column = row[row > column], column[row > column]
-    # SuperLU omits the postorder for symmetric patterns. Without it, adding up the inverses takes 1.5 times as long.
+    # SuperLU does not compute the postorder for symmetric patterns. Without it, adding up the inverses takes 1.5 times
+    # as long.
     parent = np.full(n, n)
     np.minimum.at(parent, column, row)
-    # The elimination tree: the parent of a column is the first row below its diagonal. Roots are children of an extra
-    # node n.
+    # In the elimination tree, the parent of a column is the row of its first entry below the diagonal. Roots are
+    # children of an extra node n.
     tree = csr_array((np.ones(n), (parent, k)), shape=(n + 1, n + 1))
-    # The reverse of a depth-first preorder, without its first node n, has children before parents.
+    # A reversed depth-first preorder, without its first node n, has children before parents.
     postorder = depth_first_order(tree, n, return_predecessors=False)[:0:-1]
     position = np.argsort(postorder)
     row, column = position[row], position[column]
     by_column = np.lexsort((row, column))
-    # `perm_c` has the position of each record; its inverse is the record at each position.
+    # `perm_c` is the position of each record, and its inverse is the record at each position.
     return np.argsort(factors.perm_c)[postorder], column[by_column], row[by_column]
 
 
 def eliminate(instance: Instance) -> Elimination:
-    """Order the records of a connected instance, and compute the pattern of the factors that all outputs share.
-
-    Returns:
-        The order, the entries of the factors below the diagonal by columns (``start``, ``row``, ``column``) and by rows
-        (``across``, ``entry``), the entry of each required pair, and the position of each record in the order.
-    """
+    """Order the records of a connected instance, and compute the pattern of the factors that all outputs share."""
     n = instance.records
     order, column, row = _fill_pattern(instance)
     position, bounds = np.argsort(order), np.arange(n + 1)
     pairs = np.sort(position[instance.pairs], axis=1)
-    # Stable, so that within a row the columns stay in order.
+    # The sort is stable, so that columns stay in order within a row.
     entry = np.argsort(row, kind="stable")
     narrow = np.int32  # compiled functions take 32-bit indices
     return Elimination(
@@ -111,7 +112,7 @@ def eliminate(instance: Instance) -> Elimination:
         across=np.searchsorted(row[entry], bounds).astype(narrow),
         entry=entry.astype(narrow),
         column=column.astype(narrow),
-        # Entries are sorted by column and row, and every pair is one of them: elimination only adds entries.
+        # Entries are sorted by column and row. Every pair is one of them, because elimination only adds entries.
         pair=np.searchsorted(column * n + row, pairs @ [n, 1]).astype(narrow),
         place=position.astype(narrow),
     )

@@ -1,13 +1,14 @@
-"""Compiled factorisations and solves of the interior point, for eight outputs at once that share one fill pattern.
+"""Compiled factorisations and solves for the interior point, on eight outputs at once that share a fill pattern.
 
-The arrays are those of `privopt_metric_dp.solvers.row_kernels`; their ``mask`` is 1 for outputs and 0 for unused lanes,
+The arrays are those of `privopt_metric_dp.solvers.row_kernels`. Their ``mask`` is 1 for outputs and 0 for unused lanes,
 which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`) lists the entries of L below the
-diagonal by columns: ``start`` is the first entry of each column, ``row`` and ``column`` are those of each entry. It
-lists them by rows too: ``across`` is the start of each row in ``entry``. ``pair`` is the entry of each required pair.
+diagonal by columns: ``start`` is the first entry of each column, and ``row`` and ``column`` are the row and the column
+of each entry. It also lists them by rows: ``across`` is the start of each row in ``entry``. ``pair`` is the entry for
+each required pair.
 
-A batch is eight outputs whose numbers are interleaved: entry ``e`` of output ``r`` of the batch is at ``8 e + r``.
-``load``, ``store`` and ``spread`` of `privopt_metric_dp.matrix.simd` read, write and fill such vectors of eight;
-``lowest`` and ``total`` return the smallest lane and the sum of the lanes.
+A batch consists of eight outputs whose numbers are interleaved: entry ``e`` of the batch's output ``r`` is at
+``8 e + r``. ``load``, ``store`` and ``spread`` (`privopt_metric_dp.matrix.simd`) read, write and fill such vectors of
+eight numbers. ``lowest`` and ``total`` return the smallest lane and the sum of the lanes.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from privopt_metric_dp.solvers.row_kernels import Arrays
 __all__ = ["PANEL", "couple", "factorise", "solve"]
 
 PANEL = SINGLE_LANES
-"""Number of columns of the coupling (the sum of the inverses over all outputs) that are formed together."""
+"""Number of columns of the coupling (the sum of the inverses over all outputs) that are formed at a time."""
 
 _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN instead of an error
 
 
 @_compiled
 def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
-    """Factor the matrices ``A' diag(f / s) A = L D L'`` of the outputs of one batch, column by column.
+    """Factor the matrices ``A' diag(f / s) A = L D L'`` for one batch of outputs, column by column.
 
     Args:
         pattern: Sparsity pattern of the factors.
-        a: The outputs' arrays; their ``factor`` (L), ``inverse`` (1 / D) and ``unit`` are set.
-        g: Number of the batch.
+        a: The outputs' arrays, of which ``factor`` (L), ``inverse`` (1 / D) and ``unit`` are set.
+        g: Index of the batch.
 
     Returns:
         Whether all matrices are positive definite in floating point.
@@ -43,7 +44,8 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
     start, row, across, entry, column = pattern.start, pattern.row, pattern.across, pattern.entry, pattern.column
     pair_ends, root, pair, unit = a.ends, a.root, pattern.pair, a.unit[g]
     n = len(start) - 1
-    # The diagonal is enlarged by about 50 rounding errors, so that a singular matrix still has a factor.
+    # The diagonal is enlarged by a relative 1e-14, about 50 rounding errors, so that a singular matrix still has a
+    # factor.
     zero, ridge = spread(0.0), spread(1.0 + 1e-14)
     diagonal = np.empty(n * 8)
     entry_of_row = np.zeros(n, np.int32)
@@ -52,8 +54,9 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
         store(lower, e, zero)
     for k in range(n):
         store(diagonal, k, zero)
-    # Each pair has two rows, `forward` and `backward` of weight f / s. They add to two diagonal entries and to one
-    # below the diagonal. The scaling of the rows by exp(eps d / 2) gives the factors `growth` and 1 / `growth`.
+    # Each pair has two rows, whose weights f / s are `forward` and `backward`. Each row adds to two diagonal entries
+    # and to one entry below the diagonal. Since rows are scaled by exp(eps d / 2), the factors are `growth` and
+    # 1 / `growth`.
     for p in range(len(pair_ends)):
         i, j = pair_ends[p, 0], pair_ends[p, 1]
         forward = load(fg, 2 * p) / load(sg, 2 * p)
@@ -66,12 +69,13 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
     for k in range(n):
         pivot = load(diagonal, k) * ridge
         for lane in range(8):
-            # Scales the matrix to a unit diagonal, for `couple`.
+            # `couple` uses this to scale the matrix to a unit diagonal.
             unit[8 * k + lane] = 1.0 / np.sqrt(diagonal[8 * k + lane])
         for e in range(start[k], start[k + 1]):
             entry_of_row[row[e]] = e
-        # Rows below k of an earlier column with an entry in row k are rows of column k too (the fill of elimination).
-        # So every entry of `entry_of_row` that is read below was set for this k, and none needs to be cleared.
+        # If an earlier column has an entry in row k, its rows below k are rows of column k too, because elimination
+        # fills them in. So every element of `entry_of_row` that is read below was set for this k, and none needs to be
+        # cleared.
         for q in range(across[k], across[k + 1]):
             e = entry[q]
             j = column[e]
@@ -86,7 +90,7 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
         store(diagonal, k, pivot)
         reciprocal = spread(1.0) / pivot
         store(inv, k, reciprocal)
-        # Until here column k was that of L times the pivot.
+        # So far, column k holds that of L times the pivot.
         for e in range(start[k], start[k + 1]):
             store(lower, e, load(lower, e) * reciprocal)
     return True
@@ -94,14 +98,15 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
 
 @_compiled
 def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right: Floats, result: Floats) -> Floats:
-    """Set ``result = H^-1 (prices + weight right)`` for all outputs of a group, by forward and back substitution.
+    """Set ``result = H^-1 (prices + weight right)`` for all outputs in a group, by forward and back substitution.
 
     Args:
         pattern: Sparsity pattern of the factors.
-        a: The outputs' arrays after :func:`factorise`.
+        a: The outputs' arrays, after :func:`factorise`.
         prices: (N,) prices, which all outputs share.
-        weight: Factor of ``right``.
-        right, result: (G, 8 N) right-hand sides and solutions of the G batches.
+        weight: Factor for ``right``.
+        right: (G, 8 N) right-hand sides for the G batches.
+        result: (G, 8 N) array to which the solutions are written.
 
     Returns:
         (N,) the sum of the solutions over the outputs.
@@ -114,14 +119,14 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
         x, lower, inv, counted = result[g], a.factor[g], a.inverse[g], load(a.mask[g], 0)
         for k in range(n):
             store(x, k, spread(prices[k]) + weights * load(right[g], k))
-        # Forward substitution with L. The division by D is part of the loop after it.
+        # Forward substitution with L. The division by D is part of the next loop.
         for k in range(n):
             value = load(x, k)
             for e in range(start[k], start[k + 1]):
                 store(x, row[e], load(x, row[e]) - load(lower, e) * value)
-        # Backwards through the transposed factor: row k needs the entries of x below it only.
+        # Back substitution with L': row k needs only the entries of x below it.
         for k in range(n - 1, -1, -1):
-            # Two sums, because each addition to a single one would wait for the one before.
+            # Two sums are used, because each addition to a single sum would have to wait for the one before it.
             even_terms, odd_terms = load(x, k) * load(inv, k), spread(0.0)
             e, stop = start[k], start[k + 1]
             while e + 1 < stop:
@@ -140,20 +145,20 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
 def _add_panel(
     begin: int, start: Indices, row: Indices, lower: Singles, pivot: Singles, scales: Singles, z: Singles, t: Singles
 ) -> None:
-    """Add sixteen columns of ``sum U H^-1 U`` over the outputs of a batch to ``t``, from row ``begin`` on.
+    """Add sixteen columns of ``sum U H^-1 U`` over a batch of outputs to ``t``, from row ``begin`` on.
 
-    For each output the kernel solves ``H z = U e_j`` for sixteen unit vectors ``e_j`` at once, one in each SIMD lane,
-    and adds ``U z``. The loop over the eight outputs is unrolled: each of the variables ``a`` to ``u`` belongs to one
-    output.
+    For each output, the kernel solves ``H z = U e_j`` for sixteen unit vectors ``e_j`` at once, one in each SIMD lane,
+    and adds ``U z``. The loop over the eight outputs is unrolled: each of the variables ``a``, ``b``, ``c``, ``d``,
+    ``p``, ``r``, ``s`` and ``u`` belongs to one output.
 
     Args:
-        begin: First of the sixteen columns (fewer at the end of the matrix).
+        begin: First of the sixteen columns; there are fewer at the end of the matrix.
         start, row: Pattern of the factor ``L`` by columns, (N + 1,) and (E,).
         lower: (8 E,) entries of ``L`` in single precision, interleaved for the eight outputs.
-        pivot: (8 N,) ``1 / D``.
-        scales: (8 N,) diagonal of ``U``; 0 for an unused lane.
-        z: (128 N,) workspace: for each record and output a vector of sixteen lanes.
-        t: (16 N,) the sums: for each row a vector of the sixteen columns.
+        pivot: (8 N,) entries of ``1 / D``.
+        scales: (8 N,) diagonal of ``U``, which is 0 in unused lanes.
+        z: (128 N,) workspace, with a vector of sixteen lanes for each record and output.
+        t: (16 N,) the sums, with a vector of the sixteen columns for each row.
     """
     n = len(start) - 1
     end = min(n, begin + 16)
@@ -161,7 +166,7 @@ def _add_panel(
     zero = spread(np.float32(0.0))
     for j in range(begin, end):
         reached[j] = True
-    # A unit vector spreads along the path to the root of the elimination tree only. All other records stay 0.
+    # A unit vector spreads only along the path to the root of the elimination tree. All other records stay 0.
     for j in range(begin, n):
         if reached[j]:
             if start[j + 1] > start[j]:
@@ -187,7 +192,7 @@ def _add_panel(
                 store(z, k + 5, load(z, k + 5) - spread(lower[q + 5]) * r)
                 store(z, k + 6, load(z, k + 6) - spread(lower[q + 6]) * s)
                 store(z, k + 7, load(z, k + 7) - spread(lower[q + 7]) * u)
-    # Division by D and back substitution with L'. Rows before `begin` are not needed: the sum is symmetric.
+    # Division by D and back substitution with L'. Rows before `begin` are not needed, because the sum is symmetric.
     for j in range(n - 1, begin - 1, -1):
         a, b, c, d, p, r, s, u = zero, zero, zero, zero, zero, zero, zero, zero
         o = 8 * j
@@ -223,18 +228,18 @@ def _add_panel(
 
 @_compiled
 def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles) -> None:
-    """Add the inverses of a batch to ``into``, in single precision: ``sum_r H_r^-1 / (scale scale')``.
+    """Add a batch's inverses to ``into``, in single precision: ``sum_r H_r^-1 / (scale scale')``.
 
-    Each matrix is first scaled to a unit diagonal, so that its factor and its inverse stay in the range of single
+    Each matrix is first scaled to a unit diagonal, so that its factor and its inverse stay within the range of single
     precision.
 
     Args:
         pattern: Sparsity pattern of the factors.
-        a: The outputs' arrays after :func:`factorise`.
-        g: Number of the batch.
+        a: The outputs' arrays, after :func:`factorise`.
+        g: Index of the batch.
         scale: (N,) scales; entry (i, j) is divided by ``scale_i scale_j``.
-        into: (panels, N * PANEL) the sums, `PANEL` columns in each panel. Only entries at or below the diagonal are
-            valid.
+        into: (panels, N * PANEL) array to which the inverses are added. A panel holds `PANEL` columns, row by row. Only
+            entries on or below the diagonal are valid.
     """
     start, row, column = pattern.start, pattern.row, pattern.column
     factor, inverse, unit, mask = a.factor[g], a.inverse[g], a.unit[g], a.mask[g]
@@ -242,8 +247,8 @@ def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles
     lower = np.empty(8 * len(row), np.float32)
     pivot, scales = np.empty(8 * n, np.float32), np.empty(8 * n, np.float32)
     z = np.empty(8 * n * 16, np.float32)
-    # The factor of the scaled matrix, with `unit` as scales: L is multiplied by the row's scale over the column's, and
-    # 1 / D is divided by the square of its scale.
+    # The factor of the matrix that is scaled by `unit`: entries of L are multiplied by the row's scale and divided by
+    # the column's, and 1 / D is divided by the square of the scale.
     for e in range(len(row)):
         k, j = 8 * row[e], 8 * column[e]
         for lane in range(8):
@@ -253,6 +258,6 @@ def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles
             u = unit[8 * j + lane]
             pivot[8 * j + lane] = inverse[8 * j + lane] / (u * u)
             part = mask[lane] * u / scale[j]
-            scales[8 * j + lane] = part if part > 1e-18 else 0.0  # squares would leave the range
+            scales[8 * j + lane] = part if part > 1e-18 else 0.0  # the squares of smaller scales would underflow
     for q in range(len(into)):
         _add_panel(q * 16, start, row, lower, pivot, scales, z, into[q])

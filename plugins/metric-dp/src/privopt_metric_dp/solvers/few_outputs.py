@@ -1,10 +1,10 @@
-"""Solve programs with too many outputs over a sample of outputs that differ much from one another.
+"""Solve programs with too many outputs over a sample of outputs that differ from one another as much as possible.
 
-Any output may be omitted, so the result is a mechanism for all records. A sample of outputs chosen by farthest points
-loses little: for 400 cells of Rome at epsilon 1, a quarter of the cells reaches a loss of 0.9377, and all cells 0.9156.
-(The optimum itself puts 99 % of its mass on 173 outputs.) The sample's program ignores the omitted outputs, so it gives
-no lower bound. On 2,032 street nodes with a limit of 15 CPU seconds, the sample reached a loss of 0.614, and all
-outputs at once 1.02. The exponential mechanism loses 1.08.
+Outputs can be omitted freely, so the result is a mechanism for all records. If outputs are sampled as far apart as
+possible, little is lost: for 400 cells in Rome at an epsilon of 1, a quarter of the cells reaches a loss of 0.9377, and
+all cells 0.9156. (The optimum itself puts 99 % of its mass on 173 outputs.) The sample's program ignores the omitted
+outputs, so it gives no lower bound. On 2,032 street nodes with a limit of 15 CPU seconds, the sample reached a loss of
+0.614, and all outputs at once reached 1.02. The exponential mechanism has a loss of 1.08.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 __all__ = ["FewOutputs", "sample_outputs"]
 
 SAMPLE_GAP: Final = 0.05
-"""Relative gap to which the sample's program is solved. Omitting outputs costs more than this gap."""
+"""Relative gap to which the sample's program is solved. Omitting outputs costs more than that."""
 
 
 def sample_outputs(instance: Instance, count: int) -> Ints:
-    """Select outputs that differ as much as possible, each the farthest from those selected before.
+    """Select outputs that differ as much as possible, each being the farthest from those selected before.
 
-    The distance of two outputs is the sum over records of the absolute differences of their weighted costs. If one
-    output replaces the other, the loss rises by at most this distance.
+    The distance between two outputs is the sum over records of the absolute differences between their weighted costs.
+    If one output replaces the other, the loss rises by at most this distance.
 
     Args:
         instance: The problem.
         count: Number of outputs to select, at least 1.
 
     Returns:
-        The selected outputs, in rising order. The output that is cheapest for all records together is selected first.
+        Indices of the selected outputs, in ascending order. They include the output that is cheapest for all records
+        together, which is selected first.
     """
     cost = instance.cost
     selected = [int(cost.sum(axis=0).argmin())]
@@ -46,7 +47,12 @@ def sample_outputs(instance: Instance, count: int) -> Ints:
 
 
 class FewOutputs:
-    """Solves the program over a sample of the outputs, those whose costs differ most from one another."""
+    """Solves the program over a sample of outputs whose costs differ as much as possible.
+
+    Attributes:
+        count: Number of outputs in the sample.
+        inner: Solver for the sample's program.
+    """
 
     name = "few-outputs"
 
@@ -55,12 +61,12 @@ class FewOutputs:
 
         Args:
             count: Number of outputs in the sample.
-            inner: Solver of the sample's program.
+            inner: Solver for the sample's program.
         """
         self.count, self.inner = count, inner
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory in bytes of the sample's program."""
+        """Estimate the peak memory in bytes that the sample's program needs."""
         return self.inner.peak_bytes(part.with_outputs(np.arange(min(self.count, part.instance.outputs))))
 
     def solve(self, part: Part, offers: PartOffers) -> None:
@@ -69,17 +75,21 @@ class FewOutputs:
         Args:
             part: A connected instance with all outputs.
             offers: Receives the mechanisms (N, K).
+
+        Raises:
+            SolverError: The inner solver failed.
+            OutOfTime: The time limit has expired.
         """
         instance = part.instance
         selected = sample_outputs(instance, self.count)
 
         def lift(z: Floats) -> Floats:
-            """Return the matrix (N, K) over all outputs: the sample's columns ``z``, and zeros elsewhere."""
+            """Return the matrix (N, K) over all outputs that has the sample's columns ``z``, and zeros elsewhere."""
             full_matrix = np.zeros(instance.cost.shape)
             full_matrix[:, selected] = z
             return full_matrix
 
-        # No proofs: a bound on mechanisms over these few outputs does not hold for mechanisms over all.
+        # Proofs are not passed on: a bound for mechanisms over these few outputs does not hold for all mechanisms.
         inner: PartOffers = offers.through(self.name, candidate=lift, proof=None)
         inner.gap = SAMPLE_GAP
         self.inner.solve(part.with_outputs(selected), inner)

@@ -1,8 +1,8 @@
 """The optimal-mechanism problem as arrays, and its solution.
 
-The problem is "OMG" (Bordenabe et al., CCS 2014), which is the same LP as the "PMO" of the metric-DP papers. Minimise
-``sum_ik cost[i, k] z[i, k]`` subject to ``z[i, k] <= exp(epsilon d_ij) z[j, k]`` in both directions of every required
-pair and for every output ``k``. Every row of ``z`` sums to one, and ``z >= 0``.
+The problem is "OMG" (Bordenabe et al., CCS 2014), which is the same LP as "PMO" in the metric-DP papers. It minimises
+``sum_ik cost[i, k] z[i, k]`` subject to ``z[i, k] <= exp(epsilon d_ij) z[j, k]`` for every required pair, in both
+directions, and for every output ``k``. Every row of ``z`` sums to one, and ``z >= 0``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["Instance", "Solution", "dual_bound", "one_output"]
 
 EPSILON_SLACK = 1e-9
-"""Share of epsilon by which programs are solved more strictly, so that rounding errors do not violate privacy."""
+"""Share by which epsilon is reduced when programs are solved, so that rounding errors do not violate privacy."""
 
 
 def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
@@ -36,12 +36,12 @@ def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
 
 
 def _to_pairs(values: Any) -> Any:
-    """Return pairs as a read-only (P, 2) array of integers. Empty input of any shape gets the shape (0, 2)."""
+    """Return pairs as a read-only (P, 2) array of integers. If there are none, the result has the shape (0, 2)."""
     return _to_read_only(values if np.size(values) else np.zeros((0, 2)), np.int64)
 
 
 def _read_coordinates(records: Space) -> Floats | None:
-    """Return the coordinates of records. Places on the Earth get unit vectors, so that a sphere's symmetries apply."""
+    """Return the records' coordinates; for places on the Earth, unit vectors, as symmetries are those of a sphere."""
     if records.kind == "geographic" and records.coordinates is not None:
         return directions(records.coordinates)
     return records.coordinates
@@ -49,18 +49,19 @@ def _read_coordinates(records: Space) -> Floats | None:
 
 @frozen(kw_only=True, eq=False)
 class Instance:
-    """The linear program of an optimal mechanism, as arrays.
+    """The linear program for an optimal mechanism, as arrays.
 
     Attributes:
-        cost: ``(N, K)`` prior-weighted costs ``p_i c_ik`` of records ``i`` and outputs ``k``.
+        cost: ``(N, K)`` prior-weighted costs ``p_i c_ik`` for records ``i`` and outputs ``k``.
         pairs: ``(P, 2)`` required pairs ``i < j``, sorted and unique.
-        distances: ``(P,)`` distances of the pairs, not negative, in any unit.
+        distances: ``(P,)`` non-negative distances between the records of each pair, in any unit.
         epsilon: Epsilon per unit of distance, above 0.
-        coordinates: ``(N, dim)`` positions of the records, or None. Places on the Earth are unit vectors. They are only
-            used to find symmetries.
+        coordinates: ``(N, dim)`` positions of the records, or None. They are used only to find symmetries. Places on
+            the Earth are given as unit vectors.
 
     Raises:
-        InputError: Sizes do not match, indices are out of range, or numbers are not finite.
+        InputError: Shapes do not match, indices are out of range or out of order, a number is not finite, a distance is
+            negative, or epsilon is not above 0.
     """
 
     cost: Floats = field(converter=_to_read_only)
@@ -73,10 +74,13 @@ class Instance:
     def of(cls, data: MetricData) -> Instance:
         """Return the optimal mechanism's program over a set of pairs that implies all required pairs.
 
-        Its epsilon is smaller by a relative 1e-9, so that rounding errors of a solution do not violate privacy.
+        Its epsilon is smaller by a relative 1e-9, so that rounding errors in a solution do not violate privacy.
+
+        Args:
+            data: The problem's data.
 
         Raises:
-            OutOfTime: The time limit expired while the set of pairs was computed.
+            OutOfTime: The time limit expired while the set of pairs was being computed.
         """
         pairs, distances = data.needed
         return cls(
@@ -89,7 +93,7 @@ class Instance:
 
     @staticmethod
     def reduce_epsilon(epsilon: Fraction) -> float:
-        """Return the epsilon of the program, given the epsilon that its mechanisms must satisfy."""
+        """Return the epsilon with which to solve the program, given the epsilon that its mechanisms must satisfy."""
         return float(epsilon) * (1.0 - EPSILON_SLACK)
 
     def __attrs_post_init__(self) -> None:
@@ -99,10 +103,10 @@ class Instance:
             raise InputError(faults)
 
     def _find_faults(self) -> Iterator[Fault]:
-        """Yield the faults of the arrays. A wrong shape ends the search, because later checks rely on shapes."""
+        """Yield the faults in the arrays. The search ends at a wrong shape, because later checks rely on shapes."""
 
         def fault(where: str, got: object, expectation: str) -> Fault:
-            """Return the fault of an attribute, given what it is and what was expected."""
+            """Return a fault in the attribute ``where``, with what was found and what was expected."""
             return Fault(file="instance", where=where, actual=str(got), expectation=expectation)
 
         if self.cost.ndim != 2 or 0 in self.cost.shape:
@@ -117,7 +121,7 @@ class Instance:
             i, j = self.pairs.T
             if i.min() < 0 or j.max() >= len(self.cost) or (i >= j).any():
                 yield fault("pairs", "an index out of range or out of order", "0 <= i < j < number of records")
-            # A pair (i, j) as one number, in the order of the pairs: they are sorted and distinct if these numbers rise
+            # Each pair (i, j) is encoded as one number. The pairs are sorted and distinct if these numbers rise
             # strictly.
             elif (np.diff(i * len(self.cost) + j) <= 0).any():
                 yield fault("pairs", "pairs that are unsorted or repeated", "sorted pairs, each once")
@@ -140,17 +144,17 @@ class Instance:
 
     @property
     def lengths(self) -> Floats:
-        """Log-ratios allowed on the pairs: ``epsilon * distances``."""
+        """(P,) log-ratios that the pairs allow, ``epsilon * distances``."""
         return self.epsilon * self.distances
 
     @property
     def noise(self) -> float:
-        """A difference of losses so small that it may be due to rounding in a sum of costs over all records."""
-        # About 45 rounding errors of a double (2.2e-16) for each record, relative to the largest cost.
+        """Differences between losses up to this may be due to rounding in a sum of costs over all records."""
+        # For each record, 45 times the resolution of a double (2.2e-16), relative to the largest cost.
         return 1e-14 * self.records * float(np.abs(self.cost).max())
 
     def is_gap_reached(self, loss: float, bound: float, gap: float) -> bool:
-        """Return whether the relative gap is reached, or the difference is within rounding errors."""
+        """Return whether loss and bound are within a relative gap, or differ by no more than :attr:`noise`."""
         return loss - bound <= max(gap * abs(loss), self.noise)
 
     def loss(self, z: Floats) -> float:
@@ -166,13 +170,13 @@ class Solution:
         z: ``(N, K)`` mechanism, feasible up to rounding errors. It must be repaired before a release.
         objective: Expected loss of the mechanism.
         lower_bound: A lower bound on the optimum, computed in floating point. The ``multipliers`` prove it.
-        multipliers: Multipliers of the privacy rows, or None if there are none.
-        method: The method that found the mechanism.
-        iterations: Number of mechanisms and bounds that this method offered.
-        trajectory: ``(seconds, lower bound, loss)`` over time.
-        status: "optimal" (the requested gap is reached), "feasible" (it is not), or "stopped" (time limit or
-            interrupt).
-        details: Figures of the methods, as numbers and strings.
+        multipliers: Multipliers for the privacy rows, or None if there are none.
+        method: Name of the method that found the mechanism.
+        iterations: Number of offers (mechanisms or bounds) that this method made.
+        trajectory: Tuples ``(seconds, lower bound, loss)`` in the order of time.
+        status: "optimal" (the requested gap was reached), "feasible" (it was not), or "stopped" (a time limit or an
+            interrupt ended the search before that).
+        details: Figures that the methods noted, by name.
     """
 
     z: Floats
@@ -190,15 +194,16 @@ class Solution:
         """The relative gap between loss and lower bound, or infinity without a bound."""
         if not np.isfinite(self.lower_bound):
             return float("inf")
-        # The floor avoids a division by 0: a loss of 0 has the gap 0 if the bound is 0 too, and otherwise a huge gap.
+        # The floor avoids a division by 0. With it, a loss of 0 has the gap 0 if the bound is 0 too, and otherwise a
+        # huge gap.
         scale = max(abs(self.objective), 1e-300)
         return max(0.0, (self.objective - self.lower_bound) / scale)
 
 
 def one_output(instance: Instance) -> Solution:
-    """Return the mechanism that always reports the output that is cheapest for all records together.
+    """Return the mechanism that always reports the same output, the one that is cheapest for all records together.
 
-    Its lower bound puts every record at its own cheapest output, which no mechanism can beat.
+    Its lower bound is the trivial one: the loss if every record were at its own cheapest output.
     """
     z = np.zeros(instance.cost.shape)
     z[:, int(instance.cost.sum(axis=0).argmin())] = 1
@@ -213,21 +218,22 @@ def one_output(instance: Instance) -> Solution:
 
 
 def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Floats]:
-    """Return the lower bound on the optimum that multipliers of privacy rows prove, evaluated in floating point.
+    """Return the lower bound on the optimum that multipliers prove, evaluated in floating point.
 
-    Let ``f`` be the multiplier of row (i, j), ``z_i <= exp(eps d) z_j``. With
-    ``r_ik = cost_ik + sum of f over rows (i, j) - sum of exp(eps d) f over rows (j, i)`` and ``y_i = min_k r_ik`` the
-    bound is ``sum_i y_i``, by weak duality for all multipliers. Multipliers are treated as 0 if ``exp(eps d)`` of their
-    row, or a sum for their output, is too large for a double. If the trivial bound, every record at its cheapest
-    output, is larger, it is returned, as in `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
+    Let ``f`` be the multiplier of row (i, j), ``z_i <= exp(eps d) z_j``, and let
+    ``r_ik = cost_ik + sum of f over rows (i, j) - sum of exp(eps d) f over rows (j, i)``. By weak duality, the bound is
+    ``sum_i y_i`` with ``y_i = min_k r_ik``, whatever the multipliers are. A multiplier is treated as 0 if
+    ``exp(eps d)`` for its row, or a sum for its output, is too large for a double. If the trivial bound (every record
+    at its cheapest output) is larger, it is returned instead, as in
+    `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
 
     Args:
         instance: The problem. Its log-ratios ``epsilon * distances`` are used as doubles, so the bound is not an exact
             proof.
-        multipliers: Any multipliers of the instance's pairs.
+        multipliers: Any multipliers for the instance's pairs.
 
     Returns:
-        The bound and ``y``, shape ``(N,)``; both are rounded down unless the trivial bound is returned.
+        The bound and ``y``, shape ``(N,)``. Both are rounded down, unless the trivial bound is returned.
 
     Raises:
         OutOfTime: The time limit has expired.

@@ -1,4 +1,4 @@
-"""The state that the interior point's iterations share, and its starting point."""
+"""The state that the interior point's iterations share, and the first iterate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ else:
 __all__ = ["State", "begin"]
 
 SHARED_GROUPS = 32
-"""Largest number of groups of outputs. It is fixed, so that sums do not depend on the number of threads."""
+"""Largest number of groups of outputs. It is fixed so that sums do not depend on the number of threads."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -36,18 +36,19 @@ class State:
     """The state of the interior point on one connected instance.
 
     Attributes:
-        instance, symmetry: The problem and its symmetries; ``groups`` contain only one output of each orbit.
-        pattern: Pattern of the factors. Vectors ``(N,)`` of the outputs are in its elimination order.
-        pool: Threads that run groups; None to run them in the caller's thread.
+        instance, symmetry: The problem and its symmetries. The ``groups`` contain only one output from each orbit.
+        pattern: Elimination order and pattern of the factors. Vectors ``(N,)`` in the groups are in this order.
+        pool: Threads that run the groups, or None to run them in the caller's thread.
         groups: The outputs, in groups.
-        orbit: ``(N,)`` orbit of the record at each position.
-        spread, gather: Matrices from prices of orbits to prices of records, and from row sums to means by orbit.
+        orbit: ``(N,)`` orbit of the record at each position in the elimination order.
+        spread, gather: Sparse matrices that turn prices of orbits into prices of records, and row sums into means over
+            orbits.
         y: ``(O,)`` prices of the orbits.
-        size: Number of rows of all outputs.
+        size: Number of privacy rows, over all outputs that are solved for.
         scale: Number by which the costs were divided.
-        formed: Whether the coupling is formed; otherwise it is completed from its entries on the factors' pattern.
-        rough: Relative residual to which a step is solved if the coupling is not formed.
-        saved_loss, bound: Loss of the saved mechanism, and the best bound, both scaled.
+        formed: Whether the coupling is formed; otherwise it is completed from its entries on the pattern.
+        rough: Relative residual to which a step solves systems with the coupling if it is not formed.
+        saved_loss, bound: Loss of the saved mechanism, and the best bound, both divided by ``scale``.
     """
 
     instance: Instance
@@ -67,14 +68,19 @@ class State:
     bound: float = -np.inf
 
     def map_groups(self, function: Callable[[Outputs], T]) -> list[T]:
-        """Run a function on all groups and return the results.
+        """Run a function on all groups, in threads, and return the results in the order of the groups.
 
-        Overflows at a huge epsilon d are ignored here, since they end the iteration later.
+        Overflows at a huge epsilon d are ignored here, because the iteration detects them later.
         """
         return self.map_parts(self.groups, function)
 
     def map_parts(self, parts: Sequence[S], function: Callable[[S], T]) -> list[T]:
-        """Run a function on parts of the problem, in threads, and return the results in the order of the parts."""
+        """Run a function on parts of the problem, in threads, and return the results in the order of the parts.
+
+        Args:
+            parts: The parts, such as groups of outputs.
+            function: The function, which is called with one part.
+        """
 
         def run_quietly(part: S) -> T:
             """Run the function without floating-point warnings."""
@@ -86,9 +92,15 @@ class State:
         return list(self.pool.map(run_quietly, parts))
 
     def at(self, records: Ints, outputs: Ints) -> Floats:
-        """Return the probabilities of pairs of records and outputs, given as two arrays of equal length.
+        """Return the current probabilities for pairs of a record and an output.
 
-        Outputs are numbered over all groups; without symmetries these are their numbers in the instance.
+        Args:
+            records: (M,) indices of the records.
+            outputs: (M,) indices of the outputs, counted over all groups. Without symmetries, these are the indices in
+                the instance.
+
+        Returns:
+            (M,) probabilities.
         """
         probabilities = np.empty(len(records))
         for group, rows, columns in self._by_group(outputs):
@@ -96,17 +108,24 @@ class State:
         return probabilities
 
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
-        """Change the costs of pairs of records and outputs.
+        """Change the costs for pairs of a record and an output.
 
         Args:
-            records, outputs: (M,) numbers of the pairs' records and outputs; outputs are numbered over all groups.
+            records, outputs: (M,) indices of the records and the outputs, as in :meth:`at`.
             costs: (M,) new costs, in the unit of the instance's costs.
         """
         for group, rows, columns in self._by_group(outputs):
             group.recost(records[rows], columns, costs[rows] / self.scale)
 
     def _by_group(self, outputs: Ints) -> Iterator[tuple[Outputs, Ints, Ints]]:
-        """Yield each group, the positions of its outputs in ``outputs``, and their numbers within the group."""
+        """Split outputs by the group to which they belong.
+
+        Args:
+            outputs: (M,) indices of outputs, counted over all groups.
+
+        Yields:
+            Each group, the positions in ``outputs`` of the group's outputs, and their indices within the group.
+        """
         offset = 0
         for group in self.groups:
             rows = np.flatnonzero((outputs >= offset) & (outputs < offset + group.width))
@@ -114,11 +133,11 @@ class State:
             offset += group.width
 
     def prices(self, y: Floats) -> Floats:
-        """Return the prices of the records, ``(N,)`` in elimination order, given those of the orbits, ``(O,)``."""
+        """Return the prices of the records, ``(N,)`` in elimination order, given the prices of the orbits ``(O,)``."""
         return np.asarray(self.spread @ y)
 
     def sums(self, function: Callable[[Outputs], Floats]) -> Floats:
-        """Return the sum of a function's results (N,) over all groups, as the mean over each orbit, ``(O,)``."""
+        """Sum a function's results (N,) over all groups, and return the mean of the sum over each orbit, ``(O,)``."""
         return np.asarray(self.gather @ sum(self.map_groups(function)))
 
 
@@ -127,9 +146,9 @@ def begin(instance: Instance, symmetry: Symmetry, pattern: Elimination, *, forme
 
     Args:
         instance: A connected instance.
-        symmetry: The instance's symmetries; only one output of each orbit is solved for.
-        pattern: Pattern of the factors.
-        formed: Whether the coupling is formed.
+        symmetry: The instance's symmetries. Only one output from each orbit is solved for.
+        pattern: Elimination order and pattern of the factors.
+        formed: Whether to form the coupling.
         threads: Number of threads.
     """
     from privopt_metric_dp.matrix.simd import DOUBLE_LANES
@@ -141,15 +160,15 @@ def begin(instance: Instance, symmetry: Symmetry, pattern: Elimination, *, forme
     scale = float(np.abs(cost).max()) or 1.0
     spread = csr_array((1 / size[orbit], (np.arange(n), orbit)), shape=(n, len(size)))
     rows = 2 * len(instance.pairs) * cost.shape[1]
-    # Number of outputs in each orbit. At the start every f s is the (absolute, scaled) loss of the uniform mechanism,
-    # divided by the number of rows.
+    # `times` is the number of outputs in each orbit. At the start, every f s is the loss of the uniform mechanism
+    # (scaled, and without signs), divided by the number of rows.
     times = np.bincount(symmetry.origin()[0])
     mu = max(float(np.abs(cost @ times).sum()) / (instance.outputs * scale), 1e-12) / rows
-    # Equal rows are strictly inside every privacy row, because exp(eps d) > 1 for all pairs of a part. A column
-    # represents all outputs of its orbit, so it has their mass.
+    # If all records have equal rows, every privacy row is strictly satisfied, because exp(eps d) > 1 for all pairs in a
+    # part. A column represents all outputs in its orbit, so it gets their total mass.
     start = np.broadcast_to(times / instance.outputs, cost.shape)
     batches = -(-cost.shape[1] // DOUBLE_LANES)
-    # Groups have whole batches of eight, so that only the last one has unused lanes.
+    # Groups consist of whole batches of eight outputs, so that only the last group has unused lanes.
     bounds = np.linspace(0, batches, min(batches, SHARED_GROUPS) + 1).astype(int) * DOUBLE_LANES
     groups = [Outputs(instance, pattern, cost[:, a:b] / scale, start[:, a:b], mu) for a, b in pairwise(bounds)]
     return State(

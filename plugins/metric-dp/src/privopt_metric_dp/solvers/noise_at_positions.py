@@ -1,8 +1,9 @@
-"""Estimate what noise at the position itself would lose over a region, for comparison with a mechanism on a mesh.
+"""Estimate the loss of noise added to positions themselves over a region, to compare it with a mechanism on a mesh.
 
 The estimate is not a bound. Planar Laplace noise has a density proportional to ``exp(-epsilon d)`` around a person's
-position, so it satisfies epsilon between any two positions without a mesh, and a report can be replaced by the best
-guess under the prior: the median of the posterior. The mechanism ``spherical-laplace`` draws such noise exactly.
+position, so it satisfies epsilon between any two positions without a mesh. A report can then be replaced by the best
+guess under the prior, which is the median of the posterior. The ``spherical-laplace`` mechanism draws such noise
+exactly.
 """
 
 from __future__ import annotations
@@ -21,48 +22,52 @@ __all__ = ["estimate_noise_loss", "people_over_region"]
 MOST_PEOPLE: Final = 40_000
 """Largest number of equally likely positions that represent all people."""
 SPACING: Final = 0.3
-"""Distance between these representatives, in units of 1 / epsilon, from which their number follows."""
+"""Distance between these representative positions, in units of 1 / epsilon. Their number follows from it."""
 REACH: Final = 8.0
-"""Distance from a noisy position beyond which people are left out, in units of 1 / epsilon."""
+"""Distance from a noisy position, in units of 1 / epsilon, beyond which people are ignored."""
 REPORTS: Final = 600
-"""Number of noisy positions that are drawn."""
+"""Default number of noisy positions that are drawn."""
 WEISZFELD_STEPS: Final = 12
-"""Number of steps of Weiszfeld's algorithm, with which the best guess for a report is computed."""
+"""Number of steps of Weiszfeld's algorithm, which computes the best guess for a report."""
 MOST_NOISE_LENGTHS: Final = 1e12
 """Largest coordinate of a position in units of 1 / epsilon, up to which the estimate is made."""
 
 
 def people_over_region(data: MetricData, *, at_records: bool) -> tuple[Floats, Floats]:
-    """Return positions (Q, 2) in km of the people of a problem over a plane, and their probabilities (Q,).
+    """Return where people are in a problem over a plane region: their positions and probabilities.
 
     Args:
         data: The problem's data, with a region.
-        at_records: Whether people are at the records, as the prior says, and not evenly over the region.
+        at_records: Whether people are at the records, as the prior says, rather than evenly spread over the region.
+
+    Returns:
+        (Q, 2) positions in km, and their probabilities (Q,).
     """
-    assert data.region is not None  # the caller asks for a region
+    assert data.region is not None  # callers pass only problems with a region
     if at_records and data.records.coordinates is not None:
         places, shares = data.records.coordinates, data.prior
     else:
         spread = spread_evenly(data.region, data.epsilon, data.records)
         places, shares = spread.places, spread.mass
     if data.records.kind == "geographic":
-        # From degrees to km, as if the region were flat, which is accurate enough for an estimate.
+        # Degrees are converted to km as if the region were flat, which is accurate enough for an estimate. A degree of
+        # latitude is pi / 180 times the radius long.
         scale = np.radians(EARTH_RADIUS_KM)
         places = places * [scale, scale * np.cos(np.radians(places[:, 0].mean()))]
     return places, shares
 
 
 def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, report_count: int = REPORTS) -> float:
-    """Estimate the expected distance in km to a report of remapped Laplace noise, to about two per cent.
+    """Estimate the expected distance in km between a position and its report, with remapped Laplace noise.
 
     Args:
         people: (Q, 2) positions in km.
-        shares: (Q,) their probabilities.
+        shares: (Q,) probabilities of these positions.
         epsilon: Epsilon per km.
-        report_count: Number of noisy positions that are drawn; with four times as many the error is about half.
+        report_count: Number of noisy positions to draw; with four times as many, the error is about half as large.
 
     Returns:
-        The estimate, which is at most 2 / epsilon, the mean distance without a remap.
+        The estimate, accurate to about two per cent. It is at most 2 / epsilon, the mean distance without a remap.
     """
     from scipy.spatial import KDTree
 
@@ -71,28 +76,29 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
     if np.abs(people).max() * epsilon > MOST_NOISE_LENGTHS:
         return unmapped
     people = people * epsilon  # in units of 1 / epsilon from here on
-    # About as many people as points at a distance of SPACING in the box around them, within limits.
+    # People are represented by about as many positions as would fill the box around them at intervals of SPACING.
     count = int(min(MOST_PEOPLE, max(REPORTS, np.prod(np.ptp(people, axis=0) / SPACING + 1.0))))
     if len(people) > count:
         people, shares = _choose_people(people, shares, count), np.full(count, 1.0 / count)
-    # The same reports at each call. They only serve an estimate, and nobody's position is among them.
+    # The seed is fixed, so each call draws the same reports. They serve only for an estimate, and none of them is sent.
     chance = np.random.default_rng(0)
-    # In units of 1 / epsilon, the distance of planar Laplace noise has the gamma distribution of shape 2.
+    # In units of 1 / epsilon, the distance that planar Laplace noise covers has a gamma distribution with shape 2.
     radii, bearings = chance.gamma(2.0, size=report_count), chance.uniform(0.0, 2.0 * np.pi, report_count)
     noise = radii[:, None] * np.stack([np.cos(bearings), np.sin(bearings)], axis=1)
-    # People in random order, each with a draw of the noise.
+    # Positions are put in random order, and a draw of the noise is added to each.
     reports = _choose_people(people, shares, report_count)[chance.permutation(report_count)] + noise
     losses = []
     for report, near in zip(reports, KDTree(people).query_ball_point(reports, REACH), strict=True):
-        if not near:  # so rare that it may be left out of an estimate
+        if not near:  # this is so rare that an estimate can ignore it
             continue
         places = people[near]
-        # The posterior of the people near the report, up to scale: prior times the density of the noise.
+        # The posterior over the positions near the report, up to scale, is the prior times the density of the noise.
         weights = shares[near] * np.exp(-np.hypot(*(places - report).T))
-        # Weiszfeld's algorithm for the point of the smallest mean distance to the people, the best guess.
+        # The best guess is the point with the smallest mean distance to these positions. Weiszfeld's algorithm finds
+        # it.
         best = weights @ places / weights.sum()
         for _ in range(WEISZFELD_STEPS):
-            # Each person pulls with its weight over its distance. The floor avoids a division by 0 at a person.
+            # Each position pulls with its weight divided by its distance. The floor avoids a division by 0.
             pull = weights / np.maximum(np.hypot(*(places - best).T), 1e-6)
             best = pull @ places / pull.sum()
         losses.append(float(weights @ np.hypot(*(places - best).T) / weights.sum()))
@@ -100,7 +106,16 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
 
 
 def _choose_people(people: Floats, shares: Floats, count: int) -> Floats:
-    """Return (count, 2) positions of people, one for each equal step of their cumulated probability."""
-    # People are ordered by triangle or row, so equal steps spread over the region.
+    """Choose equally likely positions that represent people, at equal steps of the cumulated probability.
+
+    Args:
+        people: (Q, 2) positions in km.
+        shares: (Q,) probabilities of these positions.
+        count: Number of positions to choose.
+
+    Returns:
+        (count, 2) positions.
+    """
+    # People are ordered by triangle or by row, so equal steps spread over the region.
     levels = (np.arange(count) + 0.5) / count * shares.sum()
     return np.asarray(people[np.minimum(np.searchsorted(np.cumsum(shares), levels), len(people) - 1)])

@@ -1,13 +1,13 @@
 """The Schur complement that couples the outputs: ``T = sum_r Q' H_r^-1 Q``, with one row for each orbit of records.
 
-Orbits are the sets of records that symmetries map to one another, and column o of Q is the mean over orbit o. H_r is
-the sparse matrix of output r.
+Orbits are the sets of records that symmetries map to one another, and column o of Q takes the mean over orbit o. H_r is
+the sparse matrix for output r.
 
 A product ``T v`` takes one sparse solve per output, so conjugate gradients apply ``T^-1`` without forming ``T``. There
-are two preconditioners. A factor of ``T`` in single precision is used if it fits in memory and pays: two or three steps
-are then enough. Otherwise the chordal completion of the entries of ``T`` on the pattern of the factors is used
-(`privopt_metric_dp.solvers.chordal`). It takes no more memory than one output. With it, 15 to 100 steps reach a
-residual of 1e-3; near the optimum more are needed.
+are two preconditioners. If it fits in memory and saves time, ``T`` is factored in single precision, and two or three
+steps are then enough. Otherwise, the chordal completion of the entries of ``T`` on the pattern of the factors is used
+(`privopt_metric_dp.solvers.chordal`). It takes no more memory than one output. With it, a residual of 1e-3 is reached
+in 15 to 100 steps; near the optimum, more are needed.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ else:
 __all__ = ["MAX_RECYCLED", "MAX_STEPS", "PARTIAL_SUMS", "SchurComplement", "couple", "form"]
 
 RIDGES = (0.0, 1e-6, 1e-4, 1e-2)
-"""Shares of the diagonal that are added, tried in order until the matrix in single precision can be factored."""
+"""Shares of the diagonal that are added to it, in order, until the matrix can be factored in single precision."""
 PARTIAL_SUMS = 8
-"""Number of partial sums of the coupling. It is fixed, so that the result does not depend on the number of threads."""
+"""Number of partial sums that make up the coupling. It is fixed so that the result does not depend on the number of
+threads."""
 MAX_RECYCLED = 64
-"""Largest number of stored directions."""
+"""Largest number of directions that are stored."""
 MAX_STEPS = 80
-"""Largest number of conjugate gradient steps. If it is not enough, a solve with a formed coupling fails. With a
-completed coupling, the result is used as it is."""
+"""Default limit on conjugate gradient steps. If it is not enough, a solve with a formed coupling fails. If the coupling
+was completed instead, the result is used as it is."""
 
 
 @define(eq=False)
 class _Directions:
-    """Conjugate-gradient directions that were computed for the coupling ``T``, stored for later right-hand sides.
+    """Conjugate-gradient directions for the coupling ``T``, stored so that later right-hand sides can use them too.
 
-    The directions are orthonormal in the inner product of T. The solution in their span is computed directly, and later
-    steps stay orthogonal to them (augmented conjugate gradients, Erhel and Guyomarc'h 2000).
+    The directions are orthonormal in the inner product that T defines. The solution in their span is computed directly,
+    and later steps stay orthogonal to them (augmented conjugate gradients, Erhel and Guyomarc'h 2000).
 
     Attributes:
         ways, products: ``(R, O)`` directions ``w`` and products ``T w``. The first ``count`` rows are in use.
@@ -57,16 +58,20 @@ class _Directions:
     count: int = 0
 
     def solve_in_span(self, residual: Floats) -> tuple[Floats, Floats]:
-        """Return the solution in the span of the directions, and the remaining residual."""
+        """Return the solution in the span of the directions, and the residual that remains.
+
+        Args:
+            residual: (O,) right-hand side.
+        """
         y, active = np.zeros(len(residual)), slice(self.count)
         for _ in range(2):  # the second pass removes the rounding errors of the first
-            # The components of the solution along directions that are orthonormal in the inner product of T.
+            # The directions are orthonormal in T's inner product, so these are the solution's components along them.
             shares = self.ways[active] @ residual
             y, residual = y + shares @ self.ways[active], residual - shares @ self.products[active]
         return y, residual
 
     def conjugate(self, way: Floats) -> Floats:
-        """Return a direction without its components along the stored directions, in the inner product of T."""
+        """Return a direction (O,) minus its components along the stored directions, in T's inner product."""
         active = slice(self.count)
         return np.asarray(way - (self.products[active] @ way) @ self.ways[active])
 
@@ -83,7 +88,7 @@ class _Directions:
         """
         if self.count == len(self.ways):
             return False
-        # Scaled to w' T w = 1, so that components along stored directions are plain inner products.
+        # Directions are scaled to w' T w = 1, so that components along them are plain inner products.
         self.ways[self.count], self.products[self.count] = way / square**0.5, product / square**0.5
         self.count += 1
         return True
@@ -91,14 +96,14 @@ class _Directions:
 
 @define(eq=False)
 class SchurComplement:
-    """The Schur complement ``T`` that couples the outputs of an iterate, and the preconditioner with which to solve it.
+    """The Schur complement ``T`` that couples the outputs at an iterate, and a preconditioner for solving with it.
 
     Attributes:
-        state: The state of the iterate.
-        rough: Multiplies a vector by an approximate inverse of T: the preconditioner.
+        state: The iterate.
+        rough: The preconditioner, a function that multiplies a vector (O,) by an approximate inverse of T.
         loose: Whether conjugate gradients may end before they have converged.
-        directions: Directions of the previous solves. None are stored unless ``loose``, because an exact preconditioner
-            needs few steps.
+        directions: Directions from previous solves. None are stored unless ``loose``, because with a nearly exact
+            preconditioner few steps are needed.
     """
 
     state: State
@@ -107,12 +112,12 @@ class SchurComplement:
     directions: _Directions = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Allocate the directions: at most `MAX_RECYCLED` if ``loose``, otherwise none."""
+        """Allocate space for the directions: for `MAX_RECYCLED` if ``loose``, otherwise for none."""
         shape = MAX_RECYCLED if self.loose else 0, len(self.state.y)
         self.directions = _Directions(np.empty(shape), np.empty(shape))
 
     def _product(self, y: Floats) -> Floats:
-        """Return ``T y`` (O,), by one sparse solve for each output."""
+        """Return ``T y`` (O,) for a vector ``y`` (O,), by one sparse solve for each output."""
         check()
         prices = self.state.prices(y)
         return self.state.sums(lambda group: group.solve(prices, 0.0))
@@ -122,11 +127,15 @@ class SchurComplement:
 
         Args:
             right: ``(O,)`` right-hand side.
-            tolerance: Residual at which to stop, relative to the right-hand side, in the norm of the preconditioner.
+            tolerance: Residual at which to stop, relative to the right-hand side, in the norm that the preconditioner
+                defines.
             max_steps: Largest number of steps.
 
+        Returns:
+            ``(O,)`` the solution. If ``loose``, it may not have reached the tolerance.
+
         Raises:
-            numpy.linalg.LinAlgError: The iteration does not converge, or a number overflowed.
+            numpy.linalg.LinAlgError: The iteration does not converge (unless ``loose``), or a number overflowed.
             OutOfTime: The time limit has expired.
         """
         if not np.isfinite(right).all():
@@ -135,7 +144,7 @@ class SchurComplement:
         start_square = float(right @ self.rough(right))
         y, residual = self.directions.solve_in_span(right)
         preconditioned = self.rough(residual)
-        # The square of the residual in the same norm, and the first direction.
+        # The residual's squared norm, and the first direction.
         residual_square, direction = float(residual @ preconditioned), self.directions.conjugate(preconditioned)
         for _ in range(max_steps):
             if not residual_square > tolerance**2 * start_square:
@@ -147,8 +156,8 @@ class SchurComplement:
             residual -= length * product
             preconditioned = self.rough(residual)
             previous_square, residual_square = residual_square, float(residual @ preconditioned)
-            # The next direction must be T-orthogonal to this one. `conjugate` ensures this for all stored directions;
-            # the classical update is only needed if this one was not stored.
+            # The next direction must be T-orthogonal to this one. `conjugate` ensures this for all stored directions,
+            # so the classical update is needed only if this one was not stored.
             is_stored = self.directions.store(direction, product, direction_square)
             direction = self.directions.conjugate(
                 preconditioned if is_stored else preconditioned + (residual_square / previous_square) * direction
@@ -162,7 +171,7 @@ class SchurComplement:
 
 
 def couple(state: State) -> SchurComplement:
-    """Factor the matrices of all outputs, and set up conjugate gradients on the Schur complement that couples them.
+    """Factor the matrices for all outputs, and set up conjugate gradients on the Schur complement that couples them.
 
     Args:
         state: The iterate.
@@ -171,7 +180,8 @@ def couple(state: State) -> SchurComplement:
         numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
         OutOfTime: The time limit has expired.
     """
-    # For each record the largest scale of any group; the coupling is divided by these to stay in single precision.
+    # The coupling is divided by the largest scale of any group, record by record, to stay within the range of single
+    # precision.
     scale = np.maximum.reduce(state.map_groups(lambda group: group.factorise()))
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise np.linalg.LinAlgError("the Schur complement is out of the range of doubles")
@@ -179,28 +189,35 @@ def couple(state: State) -> SchurComplement:
 
 
 def _complete_coupling(state: State) -> SchurComplement:
-    """Return the coupling with its chordal completion as preconditioner, which needs only some entries of the coupling.
+    """Return the coupling with its chordal completion as preconditioner, which needs only some of its entries.
 
     Args:
-        state: The iterate, whose matrices are factored. Each of its orbits must be a single record.
+        state: The iterate, whose matrices have been factored. Each of its orbits must be a single record.
     """
     from privopt_metric_dp.solvers.chordal import complete
 
     pattern = state.pattern
 
     def entries(groups: Sequence[Outputs]) -> tuple[Floats, Floats]:
-        """Add up the entries of ``T`` on the pattern over some groups: diagonal (N,) and others (E,)."""
+        """Return some groups' contribution to the entries of ``T`` on the pattern.
+
+        Args:
+            groups: The groups.
+
+        Returns:
+            (N,) the diagonal entries, and (E,) the entries below the diagonal.
+        """
         diagonal, off_diagonal = np.zeros(state.instance.records), np.zeros(pattern.entries)
         for group in groups:
             group.add_entries(diagonal, off_diagonal)
         return diagonal, off_diagonal
 
-    # A fixed number of partial sums in a fixed order, so that the result does not depend on the threads.
+    # A fixed number of partial sums is added in a fixed order, so that the result does not depend on the threads.
     parts = state.map_parts(_group_parts(state), entries)
     solve = complete(pattern, *(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
     def rough(right: Floats) -> Floats:
-        """Multiply a vector (N,), in the order of the records, by the inverse of the completion."""
+        """Multiply a vector (N,), in the order of the instance's records, by the inverse of the completion."""
         y = np.empty(len(right))
         y[pattern.order] = solve(right[pattern.order])
         return y
@@ -209,7 +226,7 @@ def _complete_coupling(state: State) -> SchurComplement:
 
 
 def _group_parts(state: State) -> list[Sequence[Outputs]]:
-    """Return the groups of outputs whose couplings are summed separately."""
+    """Divide the groups of outputs into parts, over each of which a partial sum is computed."""
     return [state.groups[part_number::PARTIAL_SUMS] for part_number in range(min(PARTIAL_SUMS, len(state.groups)))]
 
 
@@ -217,18 +234,18 @@ def form(state: State, scale: Floats) -> Singles:
     """Form the coupling ``sum_r H_r^-1`` of the records as a dense matrix in single precision.
 
     Args:
-        state: The iterate, whose matrices are factored.
-        scale: (N,) scales in the order of elimination; entry (i, j) is divided by ``scale_i scale_j``.
+        state: The iterate, whose matrices have been factored.
+        scale: (N,) scales in elimination order; entry (i, j) is divided by ``scale_i scale_j``.
 
     Returns:
-        (N, N) the matrix, in the order of elimination.
+        (N, N) the matrix, in elimination order.
     """
     from privopt_metric_dp.solvers.factor_kernels import PANEL
 
     n = state.instance.records
 
     def panels(groups: Sequence[Outputs]) -> Singles:
-        """Return the sums over some groups, (panels, N * PANEL). Each panel has `PANEL` columns, row by row."""
+        """Return some groups' contribution, (panels, N * PANEL). A panel holds `PANEL` columns, row by row."""
         sums = np.zeros((-(-n // PANEL), n * PANEL), dtype=np.float32)
         for group in groups:
             group.couple(scale, sums)
@@ -243,7 +260,7 @@ def form(state: State, scale: Floats) -> Singles:
         begin = q * PANEL
         end = min(n, begin + PANEL)
         panel_rows = panel.reshape(n, PANEL)[begin:, : end - begin]
-        # Kernels compute the entries at and below the diagonal; the others are their mirror image.
+        # The kernels compute only entries on and below the diagonal; the others mirror them.
         corner = np.tril(panel_rows[: end - begin])
         coupling[begin:, begin:end] = panel_rows
         coupling[begin:end, begin:end] = corner + np.tril(corner, -1).T
@@ -252,32 +269,36 @@ def form(state: State, scale: Floats) -> Singles:
 
 
 def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
-    """Return the coupling with a factor of the whole matrix in single precision as preconditioner.
+    """Return the coupling with a factor of the whole matrix, in single precision, as preconditioner.
 
     Args:
-        state: The iterate, whose matrices are factored.
-        scale: (N,) scales for forming the matrix, in the order of elimination.
+        state: The iterate, whose matrices have been factored.
+        scale: (N,) scales for forming the matrix, in elimination order.
+
+    Raises:
+        numpy.linalg.LinAlgError: The matrix cannot be factored, or a number overflowed.
     """
     from scipy.linalg import cho_solve, cholesky
 
     matrix = form(state, scale)
-    # `form` returns the order of elimination; prices and right sides are in the order of orbits.
-    if state.symmetry.order == 1:  # each orbit is one record, so only the order differs
+    # `form` returns a matrix in elimination order, but prices and right-hand sides are in the order of the orbits.
+    if state.symmetry.order == 1:  # each orbit is a single record, so only the order differs
         position: Ints = np.argsort(state.pattern.order)
         matrix, scale = matrix[np.ix_(position, position)], scale[position]
     else:
-        # Q' T Q, where column o of Q is the mean over orbit o. `scale` is undone here, so it is 1 from now on.
+        # This is Q' T Q, where column o of Q takes the mean over orbit o. `scale` is undone here, so it is 1 from now
+        # on.
         q = state.spread.multiply(scale[:, None]).tocsr()
         matrix = np.asarray(q.T @ (q.T @ matrix).T)
         scale = np.ones(len(matrix))
-    # Scaled to a unit diagonal, which keeps the factor in the range of single precision.
+    # The matrix is scaled to a unit diagonal, which keeps the factor within the range of single precision.
     root_diagonal = np.sqrt(matrix.diagonal())
     if not (np.isfinite(root_diagonal).all() and (root_diagonal > 0).all()):
         raise np.linalg.LinAlgError("the Schur complement is out of the range of doubles")
     matrix /= root_diagonal[:, None]
     matrix /= root_diagonal
     scale = scale * root_diagonal
-    # Rounding to single precision can make the matrix indefinite; a ridge on the diagonal makes it definite again.
+    # Rounding to single precision can make the matrix indefinite. A ridge on the diagonal makes it definite again.
     for ridge in RIDGES:
         np.fill_diagonal(matrix, 1 + ridge)
         try:

@@ -1,4 +1,4 @@
-"""Groups of outputs on which the interior point works, eight outputs at a time, by compiled kernels."""
+"""Groups of outputs on which the interior point works, eight outputs at a time, using compiled kernels."""
 
 from __future__ import annotations
 
@@ -19,42 +19,41 @@ __all__ = ["Outputs"]
 
 
 class Outputs:
-    """A group of outputs. Vectors of shape ``(N,)`` are in elimination order.
+    """A group of outputs, with their current iterate. Vectors of shape ``(N,)`` are in elimination order.
 
-    Names of numbers are those of :class:`Arrays`: ``z`` is the mechanism, ``s`` are the slacks ``A z`` of the privacy
-    rows and ``f`` their multipliers. ``dz`` and ``df`` are the direction of the next step, ``ez`` and ``ef`` an extra
-    direction, and ``right`` is the right-hand side from which the latter follows. The matrix of an output is
-    ``H = A' diag(f / s) A``.
+    The variables have the same names as in :class:`Arrays`: ``z`` is the mechanism, ``s`` are the slacks ``A z`` in the
+    privacy rows, and ``f`` are the multipliers of these rows. ``dz`` and ``df`` are the direction of the next step,
+    ``ez`` and ``ef`` are an extra direction, and ``right`` is the right-hand side from which the extra direction
+    follows. Each output has the matrix ``H = A' diag(f / s) A``.
 
     Attributes:
-        pattern: The sparsity pattern of the factors and the elimination order of the records.
+        pattern: The elimination order of the records and the sparsity pattern of the factors.
         width: R, the number of outputs.
-        arrays: The current iterate and direction, in batches of eight outputs.
+        arrays: The current iterate and directions, in batches of eight outputs.
     """
 
     def __init__(self, instance: Instance, pattern: Elimination, cost: Floats, start: Floats, mu: float) -> None:
-        """Create a group at its first iterate, the mechanism ``start``, with multipliers ``mu`` divided by the slacks.
+        """Create a group at its first iterate: the mechanism ``start``, with multipliers ``mu / s``.
 
         Args:
             instance: The instance.
-            pattern: The pattern of the factors that all outputs share.
-            cost: (N, R) costs of the group's outputs; records are in the order of the instance.
+            pattern: The elimination order and the pattern of the factors, which all outputs share.
+            cost: (N, R) costs for the group's outputs; records are in the order of the instance.
             start: (N, R) first iterate, strictly inside the privacy rows.
-            mu: Complementarity ``f s`` of every row.
+            mu: Complementarity ``f s`` in every row.
         """
         self.pattern, self.width = pattern, cost.shape[1]
         batches = -(-self.width // DOUBLE_LANES)
-        # Unused lanes repeat the last output, so that they compute with the same numbers as a real one. The
-        # mask keeps them out of sums; minima do not change by a repetition.
+        # Unused lanes repeat the last output, so that they compute with numbers that are as valid as those of a real
+        # output. The mask keeps them out of sums; minima are not changed by a repetition.
         column = np.minimum(np.arange(batches * DOUBLE_LANES), self.width - 1)
 
         def pack_lanes(values: Floats) -> Floats:
-            """Return an array (N, R) as batches of eight outputs, (G, 8 N): eight numbers for each record in turn."""
+            """Return an array (N, R) as batches of eight outputs, (G, 8 N), with eight numbers per record in turn."""
             lanes = values[np.ix_(pattern.order, column)].reshape(-1, batches, DOUBLE_LANES)
             return np.ascontiguousarray(lanes.transpose(1, 0, 2)).reshape(batches, -1)
 
-        # Each pair has two rows: the slack of `a z_j - z_i / a` and that of `a z_i - z_j / a`, where a = exp(eps d /
-        # 2).
+        # Each pair has two rows, with the slacks `a z_j - z_i / a` and `a z_i - z_j / a`, where a = exp(eps d / 2).
         z, pair_positions, root = pack_lanes(start), pattern.place[instance.pairs], np.exp(instance.lengths / 2)
         z_first, z_second = (z.reshape(batches, -1, DOUBLE_LANES)[:, pair_positions[:, end]] for end in (0, 1))
         growth = root[:, None]
@@ -77,33 +76,49 @@ class Outputs:
             **records,
             **rows,
         )
-        # Two buffers each: `move` writes into the other one while the current one is saved as the best, which costs no
-        # copy.
+        # Mechanism and multipliers have two buffers each. While the current one is saved as the best, `move` writes
+        # into the other, so that saving needs no copy.
         self._best_z, self._best_f = z, f
         self._other_z, self._other_f = np.zeros_like(z), np.zeros_like(s)
 
     def _lane_indices(self, records: Ints, outputs: Ints) -> tuple[Ints, Ints]:
-        """Return the indices (batch, position) of record-output pairs in the arrays with one value per record."""
+        """Return the indices (batch, position) of entries in the arrays that have eight values for each record.
+
+        Args:
+            records, outputs: (M,) indices of the records, and of the outputs within the group.
+        """
         return outputs // DOUBLE_LANES, DOUBLE_LANES * self.pattern.place[records] + outputs % DOUBLE_LANES
 
     def at(self, records: Ints, outputs: Ints) -> Floats:
-        """Return the probabilities of pairs of records and outputs of the group, given as two equally long arrays."""
+        """Return the current probabilities for pairs of a record and an output.
+
+        Args:
+            records, outputs: (M,) indices of the records, and of the outputs within the group.
+
+        Returns:
+            (M,) probabilities.
+        """
         return np.asarray(self.arrays.z[self._lane_indices(records, outputs)])
 
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
-        """Change the costs of pairs of records and outputs of the group, given as equally long arrays."""
+        """Change the costs for pairs of a record and an output.
+
+        Args:
+            records, outputs: (M,) indices of the records, and of the outputs within the group.
+            costs: (M,) new costs.
+        """
         self.arrays.cost[self._lane_indices(records, outputs)] = costs
-        # Unused lanes repeat the last output, whose costs may have changed.
+        # Unused lanes must keep repeating the last output, whose costs may have changed.
         last = (self.width - 1) % DOUBLE_LANES
         lanes = self.arrays.cost[-1].reshape(-1, DOUBLE_LANES)
         lanes[:, last + 1 :] = lanes[:, last : last + 1]
 
     def measure(self) -> tuple[float, float, Floats, Floats]:
-        """Return the loss, the sum of ``f s``, the row sums (N,), and each record's smallest reduced cost (N,)."""
+        """Return the loss, the sum of ``f s``, the row sums (N,), and the smallest reduced cost of each record (N,)."""
         return row_kernels.measure(self.arrays)
 
     def keep(self, mechanism: bool, proof: bool) -> None:
-        """Save the iterate's mechanism, its multipliers, or both, as the best. `move` does not overwrite them.
+        """Save the iterate's mechanism, its multipliers, or both as the best ones. `move` does not overwrite them.
 
         Args:
             mechanism: Whether to save the mechanism.
@@ -113,97 +128,126 @@ class Outputs:
         self._best_f = self.arrays.f if proof else self._best_f
 
     def factorise(self) -> Floats:
-        """Factor ``H = A' diag(f / s) A`` of each output, and return the scales ``(N,)`` for `couple`.
+        """Factor the matrix ``H = A' diag(f / s) A`` for each output, and return the scales ``(N,)`` for `couple`.
 
         Raises:
             numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
-            OutOfTime: The time limit has expired. It is checked between batches, as in the methods below.
+            OutOfTime: The time limit has expired. It is checked between batches, as in `couple` and `add_entries`.
         """
         for g in range(len(self.arrays.z)):
             check()
             if not factor_kernels.factorise(self.pattern, self.arrays, g):
                 raise np.linalg.LinAlgError("a matrix is not positive definite")
-        # The largest over the outputs, so that no output's inverse, scaled by it, exceeds the range of single
-        # precision.
+        # The largest scale over the outputs is used, so that no output's inverse leaves the range of single precision
+        # once it is divided by the scales.
         unit = self.arrays.unit
         return np.asarray(unit.reshape(len(unit), -1, DOUBLE_LANES).max(axis=(0, 2)))
 
     def couple(self, scale: Floats, into: Singles) -> None:
-        """Add the coupling between records to ``into``: the sum of ``H^-1`` over outputs, divided by ``scale scale'``.
+        """Add the group's part of the coupling between records: the sum of ``H^-1`` over outputs, scaled.
 
         Args:
             scale: (N,) scales; entry (i, j) is divided by ``scale_i scale_j``.
-            into: The panels of the coupling, to which the sum is added; see `factor_kernels.couple` for their layout.
+            into: The panels to which the sum is added; see `factor_kernels.couple` for their layout.
+
+        Raises:
+            OutOfTime: The time limit has expired.
         """
         for g in range(len(self.arrays.z)):
             check()
             factor_kernels.couple(self.pattern, self.arrays, g, scale, into)
 
     def add_entries(self, diagonal: Floats, off_diagonal: Floats) -> None:
-        """Add the entries of ``sum H^-1`` on the factors' pattern to ``diagonal`` (N,) and ``off_diagonal`` (E,)."""
+        """Add those entries of ``sum H^-1`` that lie on the pattern of the factors.
+
+        Args:
+            diagonal: (N,) array to which the diagonal entries are added.
+            off_diagonal: (E,) array to which the entries below the diagonal are added.
+
+        Raises:
+            OutOfTime: The time limit has expired.
+        """
         for g in range(len(self.arrays.z)):
             check()
             add_entries(self.pattern, self.arrays, g, diagonal, off_diagonal)
 
     def _solve_batches(self, prices: Floats, weight: float, right: Floats, result: Floats) -> Floats:
-        """Set ``result = H^-1 (prices + weight right)`` for all outputs, and return the sum over the outputs, (N,)."""
+        """Set ``result = H^-1 (prices + weight right)`` for all outputs, and return the sum (N,) over the outputs.
+
+        Args:
+            prices: (N,) prices of the records, which all outputs share.
+            weight: Factor for ``right``.
+            right: (G, 8 N) right-hand sides.
+            result: (G, 8 N) array to which the solutions are written.
+        """
         return np.asarray(factor_kernels.solve(self.pattern, self.arrays, prices, weight, right, result))
 
     def solve(self, prices: Floats, weight: float) -> Floats:
-        """Return the sum (N,) over outputs of ``H^-1 (prices - weight cost)``, with the same prices (N,) for all."""
-        # `ez` only serves as workspace: the extra direction of the last step has been added, and the next is not set
+        """Return the sum (N,) over outputs of ``H^-1 (prices - weight cost)``.
+
+        Args:
+            prices: (N,) prices of the records, which all outputs share.
+            weight: Factor for the costs.
+        """
+        # `ez` serves as workspace: the extra direction of the last step has been added, and the next one is not set
         # yet.
         return self._solve_batches(prices, -weight, self.arrays.cost, self.arrays.ez)
 
     def solve_right(self, prices: Floats) -> Floats:
-        """Return the sum (N,) over outputs of ``H^-1 (prices + right)``, with the ``right`` that `aim` has set."""
+        """Return the sum (N,) over outputs of ``H^-1 (prices + right)``, where `aim` has set ``right``.
+
+        Args:
+            prices: (N,) prices of the records, which all outputs share.
+        """
         return self._solve_batches(prices, 1.0, self.arrays.right, self.arrays.ez)
 
     def predict(self, prices: Floats) -> Floats:
-        """Set the affine scaling direction, which aims at complementarity 0: ``dz = H^-1 (prices - cost)``, and ``df``.
+        """Set ``dz = H^-1 (prices - cost)`` and ``df``, the affine scaling direction, which aims at complementarity 0.
 
         Args:
             prices: (N,) prices of the records, which all outputs share.
 
         Returns:
-            The smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``, ``df ds``.
+            (6,) the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s`` and
+            ``df ds``.
         """
         self._solve_batches(prices, -1.0, self.arrays.cost, self.arrays.dz)
         return np.asarray(row_kernels.predict(self.arrays))
 
     def aim(self, add: tuple[float, float], target: float, trial_steps: tuple[float, float]) -> None:
-        """Add the extra direction with weights, and set the complementarity targets of the next extra direction.
+        """Add the weighted extra direction to the direction, and set the targets for the next extra direction.
 
         Args:
-            add: Primal and dual weight of the extra direction.
+            add: Primal and dual weights for the extra direction.
             target: Complementarity to aim at.
-            trial_steps: (0, 0) for Mehrotra's corrector; otherwise the steps at which Gondzio's corrector is evaluated.
+            trial_steps: (0, 0) for Mehrotra's corrector; otherwise the primal and the dual step length at which
+                Gondzio's corrector is evaluated.
         """
         row_kernels.aim(self.arrays, add, target, trial_steps)
 
     def extend(self, prices: Floats, weights: Floats) -> Floats:
-        """Compute the extra direction ``ez``, ``ef`` from the targets that `aim` has set, under the given prices.
+        """Compute the extra direction ``ez``, ``ef`` from the targets that `aim` has set, at the given prices.
 
         Args:
             prices: (N,) prices of the records, which all outputs share.
-            weights: (W,) weights of the extra direction to try.
+            weights: (W,) weights to try for the extra direction.
 
         Returns:
-            (2, W) for the primal and the dual side: for each weight w, the smallest ratio of (direction + w times the
-            extra direction) to the iterate.
+            (2, W) for the primal and the dual side, and for each weight w: the smallest ratio of (direction + w times
+            extra direction) to the iterate, at most 0.
         """
         self._solve_batches(prices, 1.0, self.arrays.right, self.arrays.ez)
         return np.asarray(row_kernels.extend(self.arrays, weights))
 
     def move(self, add: tuple[float, float], step: tuple[float, float]) -> None:
-        """Add the extra direction with weights, and take the step.
+        """Add the weighted extra direction to the direction, and take the step.
 
         Args:
-            add: Primal and dual weight of the extra direction.
-            step: Primal and dual step length.
+            add: Primal and dual weights for the extra direction.
+            step: Primal and dual step lengths.
         """
         z, f = self.arrays.z, self.arrays.f
-        # The saved iterate must not be overwritten: the next one goes into the other buffer.
+        # A saved iterate must not be overwritten, so the next one is written into the other buffer.
         if z is self._best_z:
             z, self._other_z = self._other_z, z
         if f is self._best_f:
@@ -212,29 +256,36 @@ class Outputs:
         self.arrays = self.arrays._replace(z=z, f=f)
 
     def row_sums(self) -> Floats:
-        """Return the row sums of the mechanism over the group's outputs, (N,)."""
+        """Return the sums (N,) of the mechanism's rows over the group's outputs."""
         values = self.arrays.z.reshape(len(self.arrays.z), -1, DOUBLE_LANES)
         return np.asarray(np.einsum("gnl,gl->n", values, self.arrays.mask))
 
     def set_sum_correction(self, prices: Floats) -> float:
-        """Set ``dz = H^-1 prices`` and return the smallest ``ds / s``, at most 0. The mechanism is not changed yet."""
+        """Set ``dz = H^-1 prices`` without changing the mechanism, and return the smallest ``ds / s``, at most 0.
+
+        Args:
+            prices: (N,) prices that correct the row sums.
+        """
         self._solve_batches(prices, 0.0, self.arrays.cost, self.arrays.dz)
         return row_kernels.advance(self.arrays, 0.0)
 
     def apply_sum_correction(self) -> None:
-        """Add the ``dz`` of :meth:`set_sum_correction` to the mechanism."""
+        """Add the ``dz`` that :meth:`set_sum_correction` has set to the mechanism."""
         row_kernels.advance(self.arrays, 1.0)
 
     def mechanism(self) -> Callable[[], Floats]:
-        """Return a function that returns the saved mechanism (N, R), with the records in the order of the instance."""
-        # (N, G, 8): for each record the batches, and in each batch eight outputs.
+        """Return a function that returns the saved mechanism (N, R), with records in the order of the instance."""
+        # (N, G, 8): each record has G batches of eight outputs.
         columns = self._best_z.reshape(len(self._best_z), -1, DOUBLE_LANES).transpose(1, 0, 2)
         position, width = self.pattern.place, self.width
         return lambda: np.asarray(columns[position].reshape(len(position), -1)[:, :width])
 
     def proof(self) -> Callable[[], Floats]:
-        """Return a function that returns the saved multipliers (R, P), one row's minus the other's for each pair."""
-        # (G, P, 2, 8): for each batch and pair the two rows, each with eight outputs.
+        """Return a function that returns the saved multipliers (R, P).
+
+        For each pair, the number is the multiplier of its first row minus that of its second row.
+        """
+        # (G, P, 2, 8): in each batch, each pair has two rows of eight outputs.
         rows, width = self._best_f.reshape(len(self._best_f), -1, 2, DOUBLE_LANES), self.width
         return lambda: np.ascontiguousarray(
             (rows[:, :, 0] - rows[:, :, 1]).transpose(0, 2, 1).reshape(-1, rows.shape[1])[:width]

@@ -1,11 +1,12 @@
 """Planar Laplace noise, released as the nearest output (Andrés et al., CCS 2013).
 
-Noise of density (eps^2 / 2 pi) exp(-eps |y - x|) is added to the place x, and the output nearest to y is released. So
-z_ik is the noise's mass over the Voronoi cell of output k. Let a line be at distance h from x. In polar coordinates
-around x, the mass between x and the line, over directions a to b from the line's foot, is (1 / 2 pi) int_a^b 1 - (1 +
-eps h sec t) exp(-eps h sec t) dt. A cell's mass is therefore 1 if x lies in the cell, else 0, minus a signed integral
-of the tail for each of its sides. With sec t = cosh s the integrand is analytic in a strip of half-width pi / 2, and
-Gauss-Legendre panels are accurate up to rounding errors; sides that are short or far away need only 8 or 12 points.
+Noise with the density (eps^2 / 2 pi) exp(-eps |y - x|) is added to the place x, and the output nearest to y is
+released. So z_ik is the mass of the noise over output k's Voronoi cell. Let a line be at distance h from x, and let t
+be the direction from x, measured from the foot of the line. In polar coordinates around x, the mass between x and the
+line, over directions a to b, is (1 / 2 pi) int_a^b 1 - (1 + eps h sec t) exp(-eps h sec t) dt. So a cell's mass is 1 if
+x lies in the cell, and otherwise 0, minus a signed integral of the tail for each of its sides. After the substitution
+sec t = cosh s, the integrand is analytic in a strip of half-width pi / 2, and Gauss-Legendre panels are accurate up to
+rounding errors. Sides that are short or far away need only 8 or 12 points.
 """
 
 from __future__ import annotations
@@ -26,28 +27,29 @@ __all__ = ["planar_laplace", "project", "voronoi_cells"]
 
 
 _ZERO_EXPONENT = 745.0
-"""The largest whole number x for which exp(-x) is above 0 in doubles."""
+"""The largest integer x for which exp(-x) is above 0 in doubles."""
 
 
 def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
     """Return the probability of each output, given each record.
 
     Args:
-        records, outputs: Places, both planar (km) or both geographic (degrees). Geographic places are projected by the
-            azimuthal equidistant projection from their common centre, whose relative error of distances is at most
-            (distance to the centre / 6371 km)^2 / 6: 1e-5 at 50 km.
+        records, outputs: Places, both planar (km) or both geographic (degrees). Geographic places are mapped by the
+            azimuthal equidistant projection around their common centre. Its relative error in distances is at most
+            (distance to the centre / 6371 km)^2 / 6, which is 1e-5 at 50 km.
         epsilon: Epsilon per km, above 0.
 
     Returns:
         (N, K) probabilities; rows sum to 1 within 1e-12. The relative error is about 1e-12 for eps d up to about 30;
-        masses that underflow are 0. Outputs at the same place share their cell's mass equally. On a sphere the result
-        is only nearly eps-Geo-Ind. It must be repaired and certified like any matrix.
+        masses that underflow are 0. Outputs at the same place share their cell's mass equally. For geographic places,
+        the matrix is only approximately eps-Geo-Ind. It must be repaired and certified like any other.
 
     Raises:
         InputError: Places are neither planar nor geographic, or records and outputs differ in kind.
 
     Notes:
-        Computes about 6 N K integrals, most of 8 points: 0.04 s at N = K = 100, 0.3 s at 400, 4 s at 1,600 (one core).
+        This computes about 6 N K integrals, most of them with 8 points. It took 0.04 s at N = K = 100, 0.3 s at 400 and
+        4 s at 1,600, on one core.
     """
     faults = [
         Fault(places.source, "", f"{places.kind} places", "points in a plane or on the earth")
@@ -62,23 +64,29 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
     if records.kind == "geographic":
         projected = project(np.concatenate([x, y]))
         x, y = projected[: len(x)], projected[len(x) :]
-    # Outputs at the same place have one cell: `member` is the cell of each output, `sharers` their number in each cell.
+    # Outputs at the same place share a cell: `member` is the cell of each output, and `sharers` is the number of
+    # outputs in each cell.
     sites, member, sharers = np.unique(y, axis=0, return_inverse=True, return_counts=True)
     member = member.reshape(-1)
     spread = np.concatenate([x, sites])
     extent = float(np.hypot(*(spread.max(axis=0) - spread.min(axis=0))))
-    # A record is at most `extent` from a site. So the parts of a cell beyond its square are at least (745 + 60) /
-    # epsilon from every record, and the noise there underflows to 0; the 60 is a margin.
+    # Every record is within `extent` of a cell's site. So the part of the cell outside its square is at least
+    # (745 + 60) / epsilon from every record, and the noise there underflows to 0; the 60 is a margin.
     corners, start = voronoi_cells(sites, far=extent + (_ZERO_EXPONENT + 60.0) / epsilon)
     mass: Floats = np.maximum(_cell_masses(x, sites, corners, start, epsilon, _gauss_rules()), 0.0)
-    # The cells part the plane, so this only removes the errors of the quadrature.
+    # The cells fill the plane, so the division only removes quadrature errors.
     mass /= mass.sum(axis=1, keepdims=True)
     shared: Floats = mass[:, member] / sharers[member]
     return shared
 
 
 def _gauss_rules() -> Floats:
-    """Return the Gauss-Legendre rules of 8, 12 and 16 points, (3, 3, 16): for each rule its size, nodes and weights."""
+    """Return the Gauss-Legendre rules with 8, 12 and 16 points.
+
+    Returns:
+        (3, 3, 16) for each rule, a row whose first element is the number of points, a row of nodes, and a row of
+        weights. Rows are padded with zeros.
+    """
     rules = np.zeros((3, 3, 16))
     for row, points in enumerate((8, 12, 16)):
         rules[row, 0, 0] = points
@@ -87,16 +95,23 @@ def _gauss_rules() -> Floats:
 
 
 def project(points: npt.ArrayLike) -> Floats:
-    """Project places (N, 2) from latitude and longitude in degrees to km, azimuthal equidistant from their centre.
+    """Map places to a plane in km, by the azimuthal equidistant projection around their centre.
 
-    Distances from the centre are exact; other distances have the error that `planar_laplace` states.
+    Distances from the centre are exact. Other distances have the error that `planar_laplace` states.
+
+    Args:
+        points: (N, 2) latitudes and longitudes in degrees.
+
+    Returns:
+        (N, 2) km east and km north of the centre.
     """
     lat, lon = np.radians(np.asarray(points, dtype=np.float64)).T
     centre = np.array([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)]).mean(axis=1)
     lat0, lon0 = math.atan2(centre[2], math.hypot(centre[0], centre[1])), math.atan2(centre[1], centre[0])
     half = np.sin((lat - lat0) / 2) ** 2 + math.cos(lat0) * np.cos(lat) * np.sin((lon - lon0) / 2) ** 2
     angle = 2 * np.arcsin(np.sqrt(np.clip(half, 0.0, 1.0)))
-    # The usual cos lat0 sin lat - sin lat0 cos lat cos(lon - lon0) for `north` would lose all digits near the centre.
+    # The usual formula for `north`, cos lat0 sin lat - sin lat0 cos lat cos(lon - lon0), would lose all digits near the
+    # centre.
     east = np.cos(lat) * np.sin(lon - lon0)
     north = np.sin(lat - lat0) + 2 * math.sin(lat0) * np.cos(lat) * np.sin((lon - lon0) / 2) ** 2
     scale = np.divide(angle, np.hypot(east, north), out=np.ones_like(angle), where=angle > 0)
@@ -109,25 +124,25 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
 
     Args:
         sites: (K, 2) positions.
-        far: Half of a square's side in the sites' unit, at least the extent of the sites.
+        far: Half the side of a square, in the sites' unit; at least the extent of the sites.
 
     Returns:
-        (C, 2) the corners of all cells, counter-clockwise and relative to the cell's own site, and (K + 1,) the start
-        of each cell.
+        (C, 2) corners of all cells, one cell after the other, each counter-clockwise and relative to the cell's own
+        site; and (K + 1,) offsets at which the cells start.
 
     Notes:
-        Bisectors with the nearest sites cut first, until no farther site can reach the cell. Any layout is accepted:
-        one site, sites on a line, grids where four cells meet in a corner.
+        A cell is cut by its bisectors with the nearest sites first, until no farther site can reach it. Any layout is
+        accepted: a single site, sites on a line, or grids in which four cells meet in a corner.
     """
     from scipy.spatial import cKDTree
 
-    # The nearest 40 sites determine most cells. For the others all sites are tried below.
+    # Most cells are determined by the 40 nearest sites. For the others, all sites are tried below.
     neighbour_count = min(len(sites), 40)
     ranked = cKDTree(sites).query(sites, k=neighbour_count)[1].reshape(len(sites), neighbour_count)
     cells = []
     for k in range(len(sites)):
         corners, closed = _cut_cell(sites, k, ranked[k], far)
-        # Sites beyond the nearest ones could still cut the cell, so all sites are tried, in order of distance.
+        # If sites beyond the nearest ones could still cut the cell, all sites are tried, in order of distance.
         if not closed and neighbour_count < len(sites):
             offsets = sites - sites[k]
             corners, _ = _cut_cell(sites, k, np.argsort(offsets[:, 0] ** 2 + offsets[:, 1] ** 2, kind="stable"), far)
@@ -140,23 +155,24 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
 def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cover - compiled
     """Cut one Voronoi cell out of a square around its site, by the bisectors with other sites, the nearest first.
 
-    A corner is computed from the two lines that meet there, never interpolated along a long side, so that it does not
-    inherit the rounding errors of a distant end.
+    A corner is computed from the two lines that meet there. It is never interpolated along a long side, so that it does
+    not inherit the rounding errors of a distant end.
 
     Args:
         sites: (K, 2) positions.
-        k: Number of the cell's site.
-        ranked: (R,) sites in rising order of distance from site k, which may include k itself.
-        far: Half side of the square from which the cell is cut.
+        k: Index of the cell's site.
+        ranked: (R,) indices of sites in ascending order of distance from site k; they may include k itself.
+        far: Half the side of the square from which the cell is cut.
 
     Returns:
         (C, 2) the cell's corners relative to site k, counter-clockwise, and whether no further site can cut the cell.
     """
-    capacity = len(ranked) + 4  # a cut adds one corner at most
-    corner, line = np.empty((capacity, 2)), np.empty((capacity, 3))  # side m leads from corner m along a x + b y = c
+    capacity = len(ranked) + 4  # each cut adds at most one corner
+    # Side m runs from corner m to the next one, along the line a x + b y = c.
+    corner, line = np.empty((capacity, 2)), np.empty((capacity, 3))
     new_corner, new_line = np.empty((capacity, 2)), np.empty((capacity, 3))
     excess = np.empty(capacity)
-    # The square's corners and the lines of its sides, counter-clockwise from the lower right corner.
+    # The cell begins as the square: its corners and the lines of its sides, counter-clockwise from the lower right.
     for m in range(4):
         corner[m, 0], corner[m, 1] = (far if m < 2 else -far), (far if m == 1 or m == 2 else -far)
         line[m, 0], line[m, 1], line[m, 2] = (m == 0) - (m == 2), (m == 1) - (m == 3), far
@@ -165,20 +181,21 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
         neighbour = ranked[rank]
         if neighbour == k:
             continue
-        # The bisector a x + b y = c, and the squared distance of the farthest corner from site k.
+        # The bisector is a x + b y = c. `radius` is the squared distance of the farthest corner from site k.
         a, b = sites[neighbour, 0] - sites[k, 0], sites[neighbour, 1] - sites[k, 1]
         c = 0.5 * (a * a + b * b)
         radius = 0.0
         for m in range(count):
             radius = max(radius, corner[m, 0] ** 2 + corner[m, 1] ** 2)
-        # The bisector is at half the distance of the sites, whose square is c / 2. If no corner is that far from site
-        # k, it cuts nothing, and neither do the bisectors of the sites that follow, which are farther.
+        # The bisector is half as far from site k as the neighbour is, and the square of this distance is c / 2. If no
+        # corner is that far from site k, the bisector cuts nothing, and neither do those of the sites that follow,
+        # which are farther.
         if 0.5 * c >= radius * (1.0 + 1e-9):
             return corner[:count].copy(), True
         outside_count = 0
         for m in range(count):
             u, v = a * corner[m, 0], b * corner[m, 1]
-            excess[m] = u + v - c - 1e-15 * (abs(u) + abs(v) + c)  # what rounding may add is not a cut
+            excess[m] = u + v - c - 1e-15 * (abs(u) + abs(v) + c)  # an excess that rounding may cause is no cut
             outside_count += excess[m] > 0.0
         if outside_count == 0:
             continue
@@ -189,15 +206,15 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
                 leave = m
             if excess[m] > 0.0 and next_excess <= 0.0:
                 enter = m
-        parallel = False  # two sites that are nearly one: nothing worth cutting
+        parallel = False  # whether a side is nearly parallel to the bisector, so that there is nothing worth cutting
         for index in (leave, enter):
             u, v = line[index, 0] * b, line[index, 1] * a
             parallel |= abs(u - v) <= 1e-15 * (abs(u) + abs(v))
         if parallel:
             continue
         inside_count = count - outside_count
-        # The new cell: the corners that remain, from the one after `enter` on, then the two where the bisector meets
-        # the sides `leave` and `enter`.
+        # The new cell has the corners that remain, beginning with the one after `enter`, and then the two corners at
+        # which the bisector meets the sides `leave` and `enter`.
         for m in range(inside_count + 2):
             index = (enter + 1 + m) % count if m < inside_count else (leave if m == inside_count else enter)
             p, q, r = line[index, 0], line[index, 1], line[index, 2]
@@ -220,29 +237,30 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
 def _tail_mass(
     px: float, py: float, qx: float, qy: float, cross: float, epsilon: float, rules: Any
 ) -> float:  # pragma: no cover - compiled
-    """Return the noise's mass beyond the side from p to q, for noise around the origin (see the module).
+    """Return the noise's mass beyond the side from p to q, for noise around the origin.
 
-    The mass is (1 / 2 pi) int (1 + eps r) exp(-eps r) over the directions from p to q, where r is the distance of the
-    line in each direction.
+    The mass is (1 / 2 pi) int (1 + eps r) exp(-eps r) over the directions from p to q, where r is the distance from the
+    origin to the side's line in each direction (see the module docstring).
 
     Args:
-        px, py, qx, qy: The ends of the side in km.
+        px, py, qx, qy: Coordinates of the two ends of the side, in km.
         cross: Cross product of p and q, not 0; its sign is ignored.
         epsilon: Epsilon per km.
-        rules: (3, 3, 16) quadrature rules of `_gauss_rules`.
+        rules: (3, 3, 16) quadrature rules from `_gauss_rules`.
     """
     length = math.sqrt((qx - px) ** 2 + (qy - py) ** 2)
-    # Distance of the line from the origin; `nearest` is that of the side.
+    # h is the distance of the line from the origin, and `nearest` that of the side itself. `lower` and `upper` are the
+    # positions of p and q along the line, measured from its foot.
     h = abs(cross) / length
-    lower = (px * (qx - px) + py * (qy - py)) / length  # places along the line, from its foot
-    upper = (qx * (qx - px) + qy * (qy - py)) / length  # not lower + length, which rounds at a corner
+    lower = (px * (qx - px) + py * (qy - py)) / length
+    upper = (qx * (qx - px) + qy * (qy - py)) / length  # not lower + length, which rounding would spoil near a corner
     gap = lower if lower > 0.0 else (-upper if upper < 0.0 else 0.0)
     nearest = math.sqrt(h * h + gap * gap)
     if epsilon * nearest >= 745.0:  # the noise there underflows to 0
         return 0.0
-    # A side that is short or far away: the integral over positions along the line is smooth enough for 8 or 12 points.
+    # If the side is short or far away, the integrand along the line is smooth enough for 8 or 12 points.
     if length <= 0.7 * nearest and epsilon * length <= 8.0:
-        order = 0 if length <= 0.4 * nearest and epsilon * length <= 2.0 else 1  # number of the rule
+        order = 0 if length <= 0.4 * nearest and epsilon * length <= 2.0 else 1  # index of the rule
         half, middle, total = 0.5 * length, 0.5 * (lower + upper), 0.0
         # u = h tan t is the position along the line, so dt = h du / (h^2 + u^2).
         for t in range(int(rules[order, 0, 0])):
@@ -252,13 +270,13 @@ def _tail_mass(
             total += rules[order, 2, t] * (1.0 + r) * math.exp(-r) / square
         return total * half * h / (2.0 * math.pi)
     scale = epsilon * h
-    # Farther along the line the noise underflows to 0. Beyond s = 40 the integrand is below 1 / cosh s = 1e-17.
+    # Beyond `reach`, the noise underflows to 0, or the integrand is at most 1 / cosh 40, about 1e-17.
     reach = min(math.acosh(max(745.0 / scale, 1.0)), 40.0)
     lower, upper = max(math.asinh(lower / h), -reach), min(math.asinh(upper / h), reach)
     if upper <= lower:
         return 0.0
     # Substituting sec t = cosh s turns the integral into that of (1 + eps h cosh s) exp(-eps h cosh s) / cosh s.
-    # Panels of at most one unit of s, with the 16-point rule in each.
+    # Each panel covers at most one unit of s, with the 16-point rule.
     panels = int(upper - lower) + 1
     half, total = 0.5 * (upper - lower) / panels, 0.0
     for panel in range(panels):
@@ -276,11 +294,11 @@ def _cell_masses(
     """Return the noise's mass over each cell, for noise around each place.
 
     Args:
-        places: (N, 2) places in km.
-        sites: (K, 2) sites of the cells in km.
+        places: (N, 2) positions in km, around which the noise is centred.
+        sites: (K, 2) positions of the cells' sites in km.
         corners, start: The cells, as `voronoi_cells` returns them.
         epsilon: Epsilon per km.
-        rules: (3, 3, 16) quadrature rules of `_gauss_rules`.
+        rules: (3, 3, 16) quadrature rules from `_gauss_rules`.
 
     Returns:
         (N, K) masses; rounding can make a mass slightly negative.
@@ -296,7 +314,8 @@ def _cell_masses(
             may_be_inside = math.sqrt(x * x + y * y) <= radius * (1.0 + 1e-9)
             if may_be_inside:
                 for m in range(begin, end):
-                    # At a corner the directions to it are undefined, so the place is moved by a rounding error.
+                    # If the place is a corner, the direction to it is undefined, so the place is moved by a tiny
+                    # amount.
                     if corners[m, 0] == x and corners[m, 1] == y:
                         x *= 1.0 - 1e-13
                         y *= 1.0 - 1e-13
@@ -306,16 +325,16 @@ def _cell_masses(
                 qx, qy = corners[m, 0] - x, corners[m, 1] - y
                 cross = px * qy - py * qx
                 if cross != 0.0 and (qx != px or qy != py):
-                    # Corners run counter-clockwise, so a side is seen from inside of it if the cross product is
+                    # Corners run counter-clockwise, so the place is on the inner side of a side if the cross product is
                     # positive.
                     part = _tail_mass(px, py, qx, qy, cross, epsilon, rules)
                     total += part if cross > 0.0 else -part
                     if may_be_inside:
                         turned += math.atan2(cross, px * qx + py * qy)
-                elif px * qx + py * qy < 0.0:  # on the side itself: half of all directions lead across it
+                elif px * qx + py * qy < 0.0:  # the place is on the side, so half of all directions lead across it
                     total += 0.5
                     turned += math.pi
                 px, py = qx, qy
-            # The angles add up to 2 pi times the winding number of the cell around the place: 1 inside, 0 outside.
+            # The angles add up to 2 pi times the winding number of the cell around the place, 1 inside and 0 outside.
             result[i, k] = round(turned / (2.0 * math.pi)) - total
     return result

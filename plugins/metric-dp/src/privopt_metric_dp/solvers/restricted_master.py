@@ -1,4 +1,4 @@
-"""The restricted master problem of column generation, which mixes rays of the privacy cone into a mechanism."""
+"""The restricted master problem for column generation, which mixes rays of the privacy cone into a mechanism."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from privopt_metric_dp.solvers.symmetry import Symmetry
 __all__ = ["Mixture"]
 
 RAYS_PER_RECORD: Final = 6
-"""Number of rays per record that are kept when the worst are dropped."""
+"""Number of rays per record that are kept when the worst rays are dropped."""
 
 NEGLIGIBLE_VALUE: Final = 1e-13
-"""Rays whose value is less negative than this share of the largest cost are ignored as rounding errors."""
+"""A negative value counts as a rounding error, and its ray is ignored, up to this share of the largest cost."""
 
 MIN_ENTRY: Final = 1e-9
-"""HiGHS silently drops entries below this, so they are set to 0 in the LP. The mechanism is mixed from the rays as they
-are."""
+"""HiGHS silently drops entries below this, so they are set to 0 in the LP. The mechanism is mixed from the unchanged
+rays."""
 
 MAX_ROW_SUM_ERROR: Final = 1e-6
-"""If a row sum of a mixture differs from one by more than this, the mixture is rejected."""
+"""If a mixture has a row sum that differs from one by more than this, it is rejected."""
 
 
 class Mixture:
-    """The LP for the cheapest mixture of rays whose rows sum to one. Each solve starts from the basis of the last one.
+    """The LP for the cheapest mixture of rays whose rows sum to one. Each solve starts from the last basis.
 
-    A ray is a vector over the records that satisfies every privacy row, so it is a column of a mechanism up to scale. A
+    A ray is a vector over the records that satisfies every privacy row, so up to scale it is a column of a mechanism. A
     ray ``z`` serves the output that is cheapest for it, so it costs ``min_k cost_k . z``. An orbit is a set of records,
     or of outputs, that symmetries map to one another.
 
     Attributes:
-        instance: The instance with one output for each orbit of outputs.
-        symmetry: The symmetries; the LP has one row for each orbit of records.
-        rays: (R, N) rays, each with a largest entry of one.
-        serves: (R,) the output that each ray serves.
-        costs: (R,) the cost of each ray.
+        instance: The instance with one output from each orbit of outputs.
+        symmetry: The symmetries of the original instance. The LP has one row for each orbit of records.
+        rays: (R, N) rays, each scaled so that its largest entry is one.
+        serves: (R,) index of the output that each ray serves.
+        costs: (R,) cost of each ray.
     """
 
     def __init__(self, instance: Instance, symmetry: Symmetry, rays: Floats) -> None:
         """Create the LP over the given rays.
 
         Args:
-            instance: The instance with one output for each orbit of outputs.
+            instance: The instance with one output from each orbit of outputs.
             symmetry: The symmetries of the original instance.
             rays: (R, N) positive rays; duplicates are dropped.
         """
@@ -60,13 +60,13 @@ class Mixture:
         self.costs: Floats = np.zeros(0)
         # The LP's costs are scaled to at most 1, because the solver's tolerances are absolute.
         self._scale = 1.0 / max(float(np.abs(instance.cost).max()), 1e-300)
-        # The bytes of all rays, rounded to nine digits, which identify rays that have been added before.
+        # The bytes of each ray, rounded to nine decimals. They identify rays that have been added before.
         self._known: set[bytes] = set()
         self._session: Session | None = None
         self._add_unseen(rays)
 
     def _open_session(self) -> Session:
-        """Return the solver session of the LP, which is created on the first call."""
+        """Return the solver session for the LP, which is created on the first call."""
         if self._session is None:
             n, count = len(self.symmetry.size), len(self.rays)
             form = StandardForm(
@@ -78,15 +78,19 @@ class Mixture:
                 col_upper=np.full(count, np.inf),
                 integrality=np.zeros(count, dtype=np.uint8),
             )
-            # Strategy 4 is the primal simplex: the last basis remains primal feasible when columns are added.
+            # Strategy 4 is the primal simplex, because the last basis remains primal feasible when columns are added.
             options = {"presolve": "off", "solver": "simplex", "simplex_strategy": 4}
             self._session = get("highs").session(form, options=options)
         return self._session
 
     def _add_unseen(self, rays: Floats) -> tuple[Floats, Floats]:
-        """Store the rays (R, N) that differ from all earlier ones in the first nine decimals.
+        """Store the rays that differ from all earlier ones in the first nine decimals.
 
-        Return these rays, scaled to a largest entry of one, and their costs.
+        Args:
+            rays: (R, N) the rays.
+
+        Returns:
+            (M, N) the M rays that were stored, scaled so that the largest entry of each is one, and their costs (M,).
         """
         rays = rays / rays.max(axis=1, keepdims=True)
         new_rows = []
@@ -96,7 +100,7 @@ class Mixture:
                 self._known.add(key)
                 new_rows.append(number)
         rays = rays[new_rows]
-        # The cost of each ray for each output; a ray serves its cheapest output.
+        # The cost of each ray at each output. A ray serves its cheapest output.
         table = rays @ self.instance.cost
         serves = table.argmin(axis=1)
         costs = table[np.arange(len(rays)), serves]
@@ -106,24 +110,25 @@ class Mixture:
         return rays, costs
 
     def _lp_entries(self, rays: Floats) -> Floats:
-        """Return the coefficients of rays (R, N) in the O rows of the LP, (R, O), with tiny coefficients set to 0."""
+        """Return the coefficients (R, O) of rays (R, N) in the LP's O rows, with tiny coefficients set to 0."""
         rows = self._orbit_means(rays)
         return np.where(rows < MIN_ENTRY, 0.0, rows)
 
     def _orbit_means(self, rays: Floats) -> Floats:
-        """Return the mean of each ray's entries over each orbit of records, (R, O).
+        """Return the mean (R, O) of each ray's entries over each orbit of records.
 
-        The rows of the LP require that the mixture of these means is 1 at each orbit.
+        The LP's rows require that these means, mixed with the rays' weights, are 1 for every orbit.
 
         Args:
             rays: (R, N) the rays.
         """
-        # Without symmetries (order 1) every record is an orbit of its own.
+        # Without symmetries (order 1), every record is an orbit of its own.
         if self.symmetry.order == 1:
             return rays
         orbit_sizes = self.symmetry.size
         sums = np.zeros((len(rays), len(orbit_sizes)))
-        # Record i is added to the column of its orbit, `orbit[i]`. Transposed, because `add.at` adds up rows.
+        # Record i is added to the column of its orbit, `orbit[i]`. Both arrays are transposed, because `add.at` adds up
+        # rows.
         np.add.at(sums.T, self.symmetry.orbit, rays.T)
         return sums / orbit_sizes
 
@@ -132,48 +137,48 @@ class Mixture:
         from scipy import sparse
 
         new_rays, costs = self._add_unseen(rays)
-        # Before the first solve there is no session; it will begin with all rays.
+        # Before the first solve there is no session. It will be created with all rays.
         if len(costs) and self._session is not None:
             columns = sparse.csc_matrix(self._lp_entries(new_rays).T)
             self._session.add_columns(costs * self._scale, 0.0, np.inf, columns)
         return len(costs)
 
     def add_priced(self, logs: Floats, values: Floats) -> int:
-        """Add the rays of negative value that pricing has found, and return the number of new ones.
+        """Add the rays with negative values that pricing has found, and return the number of new ones.
 
         Args:
             logs: (K, N) logarithms of the rays.
             values: (K,) value of each ray at the prices. Values that may be rounding errors are ignored.
         """
         logs = logs[values < -NEGLIGIBLE_VALUE / self._scale]
-        # Each ray is scaled to a largest entry of 1 before exp, so that nothing overflows.
+        # Before exp is taken, each ray is scaled so that its largest entry is 1, so that nothing overflows.
         return self.add(np.exp(logs - logs.max(axis=1, keepdims=True))) if len(logs) else 0
 
     def solve(self) -> tuple[Floats | None, float, Floats]:
         """Solve the LP.
 
         Returns:
-            The mechanism (N, K) with rows divided by their sums (None if the sums are too far from one), the cost of
-            the mixture, and the prices (N,) of the records.
+            The mechanism (N, K) with rows divided by their sums, or None if these sums are too far from one; the cost
+            of the mixture; and the prices (N,) of the records.
 
         Raises:
             OutOfTime: The time limit expired.
             SolverError: The LP was not solved to optimality.
         """
         answer = self._open_session().solve()
-        # If the time limit stopped the LP, this raises `OutOfTime`.
+        # If the LP was stopped by the time limit, `check` raises `OutOfTime`.
         if answer.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
             check("the master problem was solved")
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
             raise SolverError(f"the restricted master problem ended as {answer.outcome.value}")
         weights = np.maximum(answer.x, 0.0)
-        # A row of the LP is the mean over an orbit, so each of its records has an equal part of the row's dual.
+        # A row of the LP takes the mean over an orbit, so each record in it gets an equal part of the row's dual.
         prices = (answer.duals / self._scale / self.symmetry.size)[self.symmetry.orbit]
         has_wrong_sums = np.abs(self._orbit_means(weights[None] @ self.rays) - 1.0).max() >= MAX_ROW_SUM_ERROR
         return None if has_wrong_sums else self._mix_mechanism(weights), float(weights @ self.costs), prices
 
     def _mix_mechanism(self, weights: Floats) -> Floats:
-        """Return the mechanism (N, K) that mixes the rays with weights (R,), with rows divided by their sums."""
+        """Mix the rays with weights (R,) into a mechanism (N, K), whose rows are divided by their sums."""
         columns = np.zeros(self.instance.cost.shape)
         for number in np.flatnonzero(weights > 0):
             columns[:, self.serves[number]] += weights[number] * self.rays[number]
@@ -181,20 +186,20 @@ class Mixture:
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def clean(self, prices: Floats) -> None:
-        """Drop the rays with the largest reduced costs if there are too many. Rays in the basis are never dropped.
+        """If there are too many rays, drop those with the largest reduced costs. Rays in the basis are never dropped.
 
         Args:
-            prices: (N,) prices of the records, with which reduced costs are computed.
+            prices: (N,) prices of the records, from which reduced costs are computed.
         """
         limit = RAYS_PER_RECORD * self.instance.records
-        # Only at twice the limit, so that rays are dropped rarely and many at a time.
+        # Rays are dropped only at twice the limit, so that this happens rarely and removes many at a time.
         if len(self.rays) <= 2 * limit:
             return
         reduced = self.costs - self.rays @ prices
         session = self._open_session()
         basis = session.basis
         if basis is not None:
-            # Status 1 is basic. Without a basic column the next solve would have no basis to start from.
+            # Status 1 means basic. If a basic column were dropped, the next solve would have no basis to start from.
             reduced[basis.columns == 1] = -np.inf
         dropped = np.argsort(reduced)[limit:]
         session.delete_columns(dropped)

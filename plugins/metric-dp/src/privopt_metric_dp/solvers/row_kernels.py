@@ -1,12 +1,12 @@
 """Compiled kernels for the interior point's directions, step lengths and moves over the privacy rows.
 
-They treat eight outputs at once. Functions take all batches of a group (:class:`Arrays`), release the interpreter lock,
-and return sums and smallest ratios over the outputs that ``mask`` counts.
+They process eight outputs at a time. Functions take all batches of a group (:class:`Arrays`), release the interpreter
+lock, and return sums and smallest ratios over the group's outputs.
 
 Each pair p of records i and j has two privacy rows: with ``a = exp(eps d / 2)``, row ``2p`` is ``a z_j - z_i / a`` and
 row ``2p + 1`` is ``a z_i - z_j / a``. Their values are the slacks ``s``. ``load``, ``store`` and ``spread`` read, write
 and fill vectors of eight doubles. ``least`` and ``greatest`` compare two vectors lane by lane; ``lowest`` and ``total``
-return the smallest lane and the sum of the lanes.
+return the smallest lane and the sum of the lanes (:mod:`privopt_metric_dp.matrix.simd`).
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN in
 
 
 class Arrays(NamedTuple):
-    """The arrays of a group of outputs that the kernels read and write, in batches of eight.
+    """The arrays that the kernels read and write for a group of outputs, in G batches of eight outputs.
 
-    Each array of a batch is flat and consists of vectors of eight doubles: one vector for each record (in the order of
-    elimination), two for each required pair, or one for each entry of the factor. With ``a = exp(eps d / 2)``, rows
-    ``2p`` and ``2p + 1`` of pair ``p`` between ``i`` and ``j`` are ``a z_j - z_i / a`` and ``a z_i - z_j / a``.
+    A batch's arrays are flat and consist of vectors of eight doubles: one vector for each record (in elimination
+    order), two for each required pair, or one for each entry of the factor. With ``a = exp(eps d / 2)``, a pair ``p``
+    between ``i`` and ``j`` has the rows ``2p`` and ``2p + 1``, which are ``a z_j - z_i / a`` and ``a z_i - z_j / a``.
 
     Attributes:
-        ends: ``(P, 2)`` positions of each pair's records.
-        root: ``(P,)`` ``exp(eps d / 2)``.
+        ends: ``(P, 2)`` positions of each pair's records in the elimination order.
+        root: ``(P,)`` ``exp(eps d / 2)`` for each pair.
         mask: ``(G, 8)`` 1 for outputs, 0 for unused lanes, which repeat the last output.
         cost, z: ``(G, 8 N)`` costs and mechanism.
         s, f: ``(G, 16 P)`` slacks ``A z`` and multipliers.
-        dz, df: The direction of ``z`` and of ``f``. The direction of ``s`` is ``A dz``, and is not stored.
-        ez, ef: An extra direction of ``z`` and of ``f``, which is added with a primal and a dual weight.
-        right: ``(G, 8 N)`` the right-hand side of the extra direction.
-        factor: ``(G, 8 E)`` entries of ``L``, where ``L D L'`` is ``H = A' diag(f / s) A`` of an output.
+        dz, df: The directions for ``z`` and ``f``, in arrays of their shapes. The direction for ``s`` is ``A dz``,
+            which is not stored.
+        ez, ef: An extra direction for ``z`` and ``f``, which is added with a primal and a dual weight.
+        right: ``(G, 8 N)`` right-hand side from which the extra direction follows.
+        factor: ``(G, 8 E)`` entries of ``L``, where ``L D L'`` is an output's matrix ``H = A' diag(f / s) A``.
         inverse, unit: ``(G, 8 N)`` ``1 / D``, and the reciprocal square root of each diagonal entry of ``H``.
     """
 
@@ -63,16 +64,17 @@ class Arrays(NamedTuple):
 
 @_compiled
 def predict(a: Arrays) -> Floats:
-    """Set the affine scaling direction ``df = -f - (f / s) ds`` of the multipliers ``f``, given that of the mechanism.
+    """Set the multipliers' affine scaling direction ``df = -f - (f / s) ds``, given the mechanism's direction ``dz``.
 
-    The formula follows from ``(f + df) (s + ds) = 0`` to first order, where ``s`` are the slacks of the privacy rows
+    The formula follows from ``(f + df) (s + ds) = 0`` to first order, where ``s`` are the slacks in the privacy rows
     and ``ds = A dz``.
 
     Args:
-        a: The arrays; ``dz`` is read and ``df`` is set.
+        a: The arrays, of which ``dz`` is read and ``df`` is set.
 
     Returns:
-        The smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``, ``df ds``.
+        (6,) the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s`` and
+        ``df ds``.
     """
     pair_ends, root, s, f, dz, df = a.ends, a.root, a.s, a.f, a.dz, a.df
     zero = spread(0.0)
@@ -94,7 +96,8 @@ def predict(a: Arrays) -> Floats:
                 primal, dual = least(primal, ratio), least(dual, step / multiplier)
                 fs, fds = fs + multiplier * slack, fds + multiplier * ds
                 dfs, dfds = dfs + step * slack, dfds + step * ds
-        # The mask leaves out lanes that repeat the last output. They change no minimum, so those need none.
+        # The mask excludes lanes that repeat the last output. Minima need no mask, because a repetition does not change
+        # them.
         sums[2] += total(fs * counted)
         sums[3] += total(fds * counted)
         sums[4] += total(dfs * counted)
@@ -105,17 +108,18 @@ def predict(a: Arrays) -> Floats:
 
 @_compiled
 def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[float, float]) -> None:
-    """Add weights times the extra direction to the direction, and set the complementarity targets of the next one.
+    """Add the weighted extra direction to the direction, and set the targets for the next extra direction.
 
-    The targets of the products ``f s`` (multiplier times slack of a privacy row), divided by ``s``, go into ``ef``, and
-    ``right`` becomes ``A' ef``. If ``trial_steps`` are (0, 0), the target is Mehrotra's, ``target - ds df``. Otherwise
-    products at those steps are brought to between a tenth and ten times ``target`` (Gondzio 1996).
+    For each row, the desired change of the product ``f s`` (multiplier times slack), divided by ``s``, is written to
+    ``ef``, and ``right`` becomes ``A' ef``. If ``trial_steps`` are (0, 0), the change is Mehrotra's,
+    ``target - ds df``. Otherwise, it brings the product at these steps to between a tenth of ``target`` and ten times
+    ``target`` (Gondzio 1996).
 
     Args:
-        a: The arrays; ``dz`` and ``df`` are changed, ``ef`` and ``right`` are set.
-        add: Primal and dual weight of the extra direction ``ez``, ``ef``.
+        a: The arrays, of which ``dz`` and ``df`` are changed, and ``ef`` and ``right`` are set.
+        add: Primal and dual weights for the extra direction ``ez``, ``ef``.
         target: Complementarity to aim at.
-        trial_steps: Primal and dual step.
+        trial_steps: Primal and dual step lengths.
     """
     pair_ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
     zero, goal = spread(0.0), spread(target)
@@ -134,19 +138,19 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
             grow, shrink = spread(root[p]), spread(1.0 / root[p])
             for direction in range(2):
                 q = 2 * p + direction
-                # Row 2 p is a z_j - z_i / a, row 2 p + 1 is a z_i - z_j / a, for a = `grow`.
+                # With a = `grow`, row 2 p is a z_j - z_i / a, and row 2 p + 1 is a z_i - z_j / a.
                 numerator, denominator = (j, i) if direction == 0 else (i, j)
                 ds, step, slack = grow * load(x, numerator) - shrink * load(x, denominator), load(df[g], q), load(sg, q)
                 if add[1] != 0.0:
                     step = step + wd * load(ef[g], q)
                     store(df[g], q, step)
-                # The change of the product f s to aim at.
+                # The desired change of the product f s.
                 if is_mehrotra:
                     change = goal - ds * step
                 else:
                     product = (load(fg, q) + td * step) * (slack + tp * ds)
-                    # Products above ten times the target are lowered by at most that much: a larger correction would
-                    # spoil the direction.
+                    # A product is lowered by at most ten times the target, because a larger correction would spoil the
+                    # direction.
                     change = greatest(least(greatest(product, lower), upper) - product, floor)
                 change = change / slack
                 store(ef[g], q, change)
@@ -156,17 +160,18 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
 
 @_compiled
 def extend(a: Arrays, weights: Floats) -> Floats:
-    """Turn the targets in ``ef`` into the extra direction of the multipliers, ``ef - (f / s) A ez``.
+    """Turn the targets in ``ef`` into the multipliers' extra direction, ``ef - (f / s) A ez``.
 
-    Here ``f`` are the multipliers, ``s`` the slacks of the privacy rows, and ``ez`` is the mechanism's extra direction.
+    Here ``f`` are the multipliers, ``s`` are the slacks in the privacy rows, and ``ez`` is the mechanism's extra
+    direction.
 
     Args:
-        a: The arrays; ``ef`` is changed.
-        weights: (W,) weights of the extra direction to try.
+        a: The arrays, of which ``ef`` is changed.
+        weights: (W,) weights to try for the extra direction.
 
     Returns:
-        (2, W) for the primal and the dual side: for each weight w, the smallest ratio of (direction + w times the extra
-        direction) to the iterate, at most 0.
+        (2, W) for the primal and the dual side, and for each weight w: the smallest ratio of (direction + w times
+        extra direction) to the iterate, at most 0.
     """
     pair_ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
     ratios = np.zeros((2, len(weights)))
@@ -181,7 +186,7 @@ def extend(a: Arrays, weights: Floats) -> Floats:
                 q = 2 * p + direction
                 # The row is `grow` z_numerator - `shrink` z_denominator.
                 numerator, denominator = (j, i) if direction == 0 else (i, j)
-                # Reciprocals, so that one division serves all weights.
+                # Reciprocals are used so that one division serves all weights.
                 inverse_slack, multiplier = ones / load(s[g], q), load(f[g], q)
                 ds, es = (
                     grow * load(x, numerator) - shrink * load(x, denominator),
@@ -192,7 +197,7 @@ def extend(a: Arrays, weights: Floats) -> Floats:
                 inverse_multiplier, step = ones / multiplier, load(df[g], q)
                 for w in range(len(weights)):
                     weight = spread(weights[w])
-                    # Vectors 2 w and 2 w + 1 of `worst` are the smallest primal and dual ratio for this weight.
+                    # Vectors 2 w and 2 w + 1 of `worst` hold the smallest primal and dual ratios for this weight.
                     store(worst, 2 * w, least(load(worst, 2 * w), (ds + weight * es) * inverse_slack))
                     dual_ratio = (step + weight * extra) * inverse_multiplier
                     store(worst, 2 * w + 1, least(load(worst, 2 * w + 1), dual_ratio))
@@ -203,15 +208,16 @@ def extend(a: Arrays, weights: Floats) -> Floats:
 
 @_compiled
 def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: Floats, new_f: Floats) -> None:
-    """Add weights times the extra direction to the direction, and take the step to the next iterate.
+    """Add the weighted extra direction to the direction, and take the step to the next iterate.
 
-    The slacks ``s`` are changed in place, even if ``new_z`` and ``new_f`` are other arrays than ``z`` and ``f``.
+    The slacks ``s`` are changed in place, even if ``new_z`` and ``new_f`` are not ``z`` and ``f`` themselves.
 
     Args:
         a: The arrays.
-        add: Primal and dual weight of the extra direction ``ez``, ``ef``; a weight of 0 omits it.
-        step: Primal and dual step length.
-        new_z, new_f: Arrays of the shapes of ``z`` and ``f`` into which the next mechanism and multipliers are written.
+        add: Primal and dual weights for the extra direction ``ez``, ``ef``; a weight of 0 leaves it out.
+        step: Primal and dual step lengths.
+        new_z, new_f: Arrays with the shapes of ``z`` and ``f``, to which the next mechanism and its multipliers are
+            written.
     """
     pair_ends, root, z, s, f, dz, df, ez, ef = a.ends, a.root, a.z, a.s, a.f, a.dz, a.df, a.ez, a.ef
     wp, wd, tp, td = spread(add[0]), spread(add[1]), spread(step[0]), spread(step[1])
@@ -237,13 +243,14 @@ def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: 
 
 @_compiled
 def measure(a: Arrays) -> tuple[float, float, Floats, Floats]:
-    """Compute the figures of the current iterate.
+    """Compute the figures that describe the current iterate.
 
     Args:
-        a: The arrays, which are only read: the mechanism ``z``, slacks ``s`` of the privacy rows and multipliers ``f``.
+        a: The arrays, which are only read.
 
     Returns:
-        The loss, the sum of ``f s``, the sums of ``z`` over outputs (N,), and each record's smallest reduced cost (N,).
+        The loss, the sum of ``f s``, the sums (N,) of ``z`` over the outputs, and the smallest reduced cost of each
+        record (N,).
     """
     pair_ends, root, mask, cost, z, s, f = a.ends, a.root, a.mask, a.cost, a.z, a.s, a.f
     n = cost.shape[1] // 8
@@ -259,14 +266,15 @@ def measure(a: Arrays) -> tuple[float, float, Floats, Floats]:
             grow, shrink = spread(root[p]), spread(1.0 / root[p])
             forward, backward = load(f[g], 2 * p), load(f[g], 2 * p + 1)
             product = product + forward * load(s[g], 2 * p) + backward * load(s[g], 2 * p + 1)
-            # Reduced costs: the costs less A' f, where row 2 p is a z_j - z_i / a and row 2 p + 1 is a z_i - z_j / a.
+            # The reduced costs are the costs minus A' f, where row 2 p is a z_j - z_i / a, and row 2 p + 1 is
+            # a z_i - z_j / a.
             store(reduced, j, load(reduced, j) - grow * forward + shrink * backward)
             store(reduced, i, load(reduced, i) - grow * backward + shrink * forward)
         for k in range(n):
             mass = load(z[g], k) * counted
             sums[k] += total(mass)
             loss += total(mass * load(cost[g], k))
-            # Without the mask: unused lanes repeat the last output, so they do not change a minimum.
+            # No mask is needed, because unused lanes repeat the last output and so do not change a minimum.
             min_reduced[k] = min(min_reduced[k], lowest(load(reduced, k)))
         products += total(product * counted)
     return loss, products, sums, min_reduced
@@ -274,15 +282,15 @@ def measure(a: Arrays) -> tuple[float, float, Floats, Floats]:
 
 @_compiled
 def advance(a: Arrays, step: float) -> float:
-    """Add ``step`` times ``dz`` to the mechanism and its slacks, and leave the multipliers unchanged.
+    """Move the mechanism by ``step`` times ``dz`` and update its slacks, leaving the multipliers unchanged.
 
     Args:
         a: The arrays.
         step: Step length; 0 changes nothing.
 
     Returns:
-        The smallest ratio ``r = ds / s`` before the step, at most 0. Steps of at most ``-1 / r`` keep slacks
-        non-negative.
+        The smallest ratio ``r = ds / s`` before the step, at most 0. Slacks stay non-negative in steps of at most
+        ``-1 / r``.
     """
     pair_ends, root, z, s, dz = a.ends, a.root, a.z, a.s, a.dz
     min_ratio, steps = spread(0.0), spread(step)

@@ -1,4 +1,4 @@
-"""The interface of the optimal mechanism's solvers, and the connected part of an instance on which a solver works."""
+"""The interface of solvers for the optimal mechanism, and the connected part of an instance on which a solver works."""
 
 from __future__ import annotations
 
@@ -24,27 +24,28 @@ __all__ = ["Graph", "Part", "PartOffers", "Solver", "make_graph", "shortest_path
 
 
 EXPONENT_SHRINKAGE = 1e-11
-"""Largest random share by which a log-ratio is shrunk, so that paths of equal length do not tie."""
+"""Each log-ratio is shrunk by a random share of at most this, so that paths of equal length do not tie."""
 MIN_EARLY_RECORDS = 100
-"""Smallest number of records for which early offers are worth their time without a time limit, because the search takes
-long enough to be interrupted."""
+"""Smallest number of records for which early offers are worth their time even without a time limit, because the search
+takes long enough to be interrupted."""
 TRIANGLE_TOLERANCE = 1e-9
-"""If a path is shorter than the pair by more than this share, the difference is not a rounding error."""
+"""If a path is shorter than its pair by more than this share, the difference is no rounding error."""
 
 
 @frozen(kw_only=True, eq=False)
 class Graph:
     """The graph of required pairs, in CSR form: two entries for each pair, one for each direction.
 
-    The log-ratio of a pair is ``epsilon * distance``: the largest allowed log of the ratio of its two probabilities.
+    The log-ratio of a pair is ``epsilon * distance``, which the log of the ratio between the probabilities of its two
+    records must not exceed.
 
     Attributes:
-        start: (N + 1,) start of each record's entries.
-        other: (2 P,) the neighbour of each entry, sorted for each record.
-        length: (2 P,) log-ratio of each entry, shrunk for solving.
-        pair: (2 P,) the required pair of each entry.
-        direct: Whether there are more than 1,000 records, every two are a pair, and no sampled path over a third record
-            is shorter. The pairs are then used as shortest paths, which saves a search of N^3 steps.
+        start: (N + 1,) offsets at which each record's entries start.
+        other: (2 P,) the neighbour to which each entry leads; the entries of a record are sorted by neighbour.
+        length: (2 P,) log-ratio of each entry's pair, shrunk for solving.
+        pair: (2 P,) index of the required pair to which each entry belongs.
+        direct: Whether there are more than 1,000 records, every two of them are a pair, and no sampled path over a
+            third record is shorter. The pairs are then used as shortest paths, which saves a search of N^3 steps.
     """
 
     start: NDArray[np.int64]
@@ -65,17 +66,21 @@ def make_graph(instance: Instance, *, shrink: float = EXPONENT_SHRINKAGE) -> Gra
     Args:
         instance: The problem, with N records and P pairs.
         shrink: Largest share by which a log-ratio is shrunk; 0 for the true log-ratios.
+
+    Raises:
+        OutOfTime: The time limit has expired.
     """
     start, targets, pair = neighbours(instance.records, instance.pairs)
     check()
-    # The seed is fixed so that runs repeat. Shrunk rows are stricter, so rays of this graph satisfy the true rows.
+    # The seed is fixed so that runs are reproducible. Shrinking makes rows stricter, so rays of this graph satisfy the
+    # true rows.
     shrinkage = np.random.default_rng(0).uniform(0, shrink, len(instance.pairs))
     return Graph(
         start=start,
         other=targets.astype(np.int32),
         length=instance.lengths[pair] * (1 - shrinkage[pair]),
         pair=pair,
-        # With a negative slack, paths only count if they are shorter by more than rounding errors. With `rare` = 0, not
+        # With a negative slack, a path counts only if it is shorter by more than rounding errors. With `rare` = 0, not
         # even a few such paths are accepted.
         direct=not has_implied_pairs(instance.pairs, instance.distances, slack=-TRIANGLE_TOLERANCE, rare=0.0),
     )
@@ -86,18 +91,18 @@ def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) 
 
     Args:
         graph: The graph.
-        sources: (S,) the records from which paths start.
-        trees: Whether to return the trees of the paths.
+        sources: (S,) indices of the records at which paths start.
+        trees: Whether to return the trees that the paths form.
 
     Returns:
         (S, N) log-ratios along the paths and, with ``trees``, (S, N) the parent of each record and (S, N) the CSR entry
-        from the parent to the record. Parent and entry are -1 at the source. Without ``trees`` these two arrays are
-        empty.
+        that leads from the parent to the record. Parent and entry are -1 at the source. Without ``trees``, these two
+        arrays are empty.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
-    # The graph has both directions of each pair as entries, so a directed search suffices.
+    # Each pair is in the graph in both directions, so a directed search is enough.
     n = graph.records
     if graph.direct:
         return _direct_paths(graph, sources, trees)
@@ -108,7 +113,8 @@ def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) 
     lengths, parent = dijkstra(matrix, directed=True, indices=sources, return_predecessors=True)
     # SciPy marks the source, which has no parent, with -9999.
     parent = np.maximum(parent, -1)
-    # Neighbours are sorted for each record, so these keys rise, and a binary search finds the entry of an edge.
+    # Each record's neighbours are sorted, so these keys are in ascending order and a binary search finds an edge's
+    # entry.
     number = np.repeat(np.arange(n), np.diff(graph.start)) * n + graph.other
     entry = np.searchsorted(number, parent.astype(np.int64) * n + np.arange(n)).astype(np.int32)
     entry[parent < 0] = -1
@@ -116,22 +122,22 @@ def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) 
 
 
 def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Floats, Indices, Indices]:
-    """Return the result of :func:`shortest_paths` for a ``direct`` graph, in which the path to a record is its pair.
+    """Return the result of :func:`shortest_paths` for a ``direct`` graph, in which every path is a single pair.
 
     Args:
-        graph: The graph, in which any two records are a pair.
-        sources: (S,) the records from which paths start.
+        graph: The graph, in which every two records are a pair.
+        sources: (S,) indices of the records at which paths start.
         trees: Whether to return parents and entries too; otherwise these two arrays are empty.
 
     Returns:
-        (S, N) log-ratios along the paths, (S, N) the parent of each record, and (S, N) the CSR entry from the parent to
-        the record; parent and entry are -1 at the source.
+        (S, N) log-ratios along the paths, (S, N) the parent of each record, and (S, N) the CSR entry that leads from
+        the parent to the record; parent and entry are -1 at the source.
     """
     n, shape = graph.records, (len(sources), graph.records)
     is_other = np.arange(n)[None] != np.asarray(sources)[:, None]
     lengths = np.zeros(shape)
     entry = np.full(shape, -1, dtype=np.int32)
-    # Each record has all others as neighbours, in order.
+    # Each record has all other records as neighbours, in order.
     entry[is_other] = (graph.start[sources][:, None] + np.arange(n - 1)).ravel()
     lengths[is_other] = graph.length[entry[is_other]]
     if not trees:
@@ -142,7 +148,7 @@ def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Flo
 
 
 PartOffers = Offers[Floats, Multipliers]
-"""The offers of a part: mechanisms (N, K) of its records and outputs, and multipliers of its pairs."""
+"""Offers for a part: mechanisms (N, K) over its records and outputs, and multipliers for its pairs."""
 
 
 class Part:
@@ -152,7 +158,7 @@ class Part:
 
     Attributes:
         instance: The instance.
-        starred: Whether the star is a mechanism here; False until :class:`StarSolver` has run.
+        starred: Whether the star is a mechanism for this part; False until :class:`StarSolver` has run.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -162,7 +168,7 @@ class Part:
 
     @property
     def needs_early_offers(self) -> bool:
-        """Whether to offer a mechanism and a bound early, because a time limit or an interrupt may end the search."""
+        """Whether to offer a mechanism and a bound early, in case a time limit or an interrupt ends the search."""
         return clock().left < math.inf or self.instance.records >= MIN_EARLY_RECORDS
 
     @cached_property
@@ -177,21 +183,25 @@ class Part:
 
     @cached_property
     def elimination(self) -> Elimination:
-        """The pattern of the sparse factor that all outputs share."""
+        """The elimination order and the pattern of the sparse factors, which all outputs share."""
         return eliminate(self.instance)
 
     def with_outputs(self, outputs: Ints) -> Part:
-        """Return the part with only some of its outputs. It shares the results that do not depend on the outputs."""
+        """Return the part with only some of its outputs. It shares the results that do not depend on the outputs.
+
+        Args:
+            outputs: Indices of the outputs to keep.
+        """
         part = Part(evolve(self.instance, cost=self.instance.cost[:, outputs]))
-        # Cached properties lie in `__dict__`. Symmetries are not shared, because they depend on the costs of the
-        # outputs.
+        # Cached properties are stored in `__dict__`. Symmetries are not shared, because they depend on the outputs'
+        # costs.
         part.__dict__.update({name: self.__dict__[name] for name in ("graph", "elimination") if name in self.__dict__})
         return part
 
 
 @runtime_checkable
 class Solver(Protocol):
-    """One method of solving a part. The caller enforces the limits on time and memory. The solver may read the clock.
+    """A method that solves a part. The caller enforces the limits on time and memory; a solver can read the clock.
 
     Attributes:
         name: Name of the method in offers and in the path of an answer.
@@ -200,12 +210,16 @@ class Solver(Protocol):
     name: str
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory in bytes beyond the part itself, including stored offers."""
+        """Estimate the peak memory in bytes beyond the part itself, including the offers that are stored."""
 
     def solve(self, part: Part, offers: PartOffers) -> None:
         """Offer mechanisms and bounds until the gap is reached, or until no further progress is possible.
 
+        Args:
+            part: The part to solve.
+            offers: Receives the offers, and has the gap to reach.
+
         Raises:
-            SolverError: The method does not apply, or broke down numerically. The next method is tried.
+            SolverError: The method does not apply, or broke down numerically. The caller then tries the next method.
             OutOfTime: The time limit has expired; earlier offers remain valid.
         """

@@ -1,11 +1,11 @@
-"""The star mechanism: its columns are scaled shortest-path kernels, in closed form.
+"""The star mechanism, a closed form whose columns are scaled shortest-path kernels.
 
-``Z = W diag(x)`` with ``W x = 1`` and ``W_is = exp(-eps D_is)``, where ``D`` are the lengths of shortest paths. The
-columns of ``W`` are extreme rays of the privacy cone (the vectors that satisfy every privacy row), and the weights
-``x`` depend on the geometry alone. Column ``s`` serves the output that is cheapest for it. With ``b_s = min_k (W'
-cost)_sk`` the prices are ``y = W^-T b``. The star is a mechanism if ``x >= 0``, and an optimal one if pricing at ``y``
-finds no ray of negative value ``(cost_k - y) . z``. If every column of ``cost - y`` has at most one negative entry, the
-shortest-path tree proves this without a pivot.
+The star is ``Z = W diag(x)`` with ``W x = 1`` and ``W_is = exp(-eps D_is)``, where ``D_is`` is the length of the
+shortest path from i to s. The columns of ``W`` are extreme rays of the privacy cone (the vectors that satisfy every
+privacy row), and the weights ``x`` depend only on the geometry. Column ``s`` serves the output that is cheapest for it.
+With ``b_s = min_k (W' cost)_sk``, the prices are ``y = W^-T b``. The star is a mechanism if ``x >= 0``, and an optimal
+one if pricing at ``y`` finds no ray of negative value ``(cost_k - y) . z``. If every column of ``cost - y`` has at most
+one negative entry, the shortest-path tree proves this without a pivot.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ __all__ = [
 
 
 PIVOTS = (50, 1_000_000)
-"""Limits on the pivots of an output's pricing: first a few, which usually prove the gap (500 cells with 100 outputs:
-0.2 s instead of 28 s with all pivots), then enough for the optimum."""
+"""Limits on the number of pivots when an output is priced: first a few, which usually prove the gap (500 cells with 100
+outputs: 0.2 s instead of 28 s with all pivots), then enough for the optimum."""
 QUICK_SHARES = (0.25, 0.35, 0.5, 0.7, 1.0)
-"""Shares of the way from a record's smallest to its mean cost, which give the prices of the first bounds. They are
-tried in order, until a bound gets worse."""
+"""The prices for the first bounds lie between each record's smallest and mean cost, at these shares of the difference.
+They are tried in order, until a bound gets worse."""
 OPERATIONS_PER_SECOND = 5e9
-"""Operations per second that any machine in use reaches in dense products and factorisations when it is idle."""
+"""Operations per second that any idle machine in use reaches in dense products and factorisations."""
 HELD_SHARE = 0.5
-"""If the star would take at most this share of the granted time on an idle machine, it is run to its end even if a busy
+"""If the star would take at most this share of the granted time on an idle machine, it is completed, even if a busy
 machine makes it exceed the time limit."""
 OPERATIONS_PER_STEP = 100.0
-"""Number of operations that a step of a path search counts as, because its memory accesses are irregular."""
+"""Number of operations that one step of a path search counts as, because its memory accesses are irregular."""
 MAX_GRANTED_SECONDS = 20.0
-"""Time in seconds that counts as granted if there is no limit: a longer star comes after the first bound."""
+"""Number of seconds that count as granted if there is no limit."""
 MAX_LOG_RATIO = 230.0
-"""Cap r on log-ratios eps D. Rays from min(eps D, r) satisfy all privacy rows too, and products stay within the range
-of doubles."""
+"""Cap r on log-ratios eps D, which keeps products within the range of doubles. Rays from min(eps D, r) satisfy all
+privacy rows too."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -73,10 +73,10 @@ class Star:
     """The star of a connected instance: its kernel, weights, served outputs and prices.
 
     Attributes:
-        kernel: ``(N, N)`` the transpose of W: row s is column s of W. The kernel is symmetric up to the random
+        kernel: ``(N, N)`` the transpose of W: row s is column s of W. The kernel is symmetric apart from the random
             shrinking of the graph's log-ratios, and every row is inside the privacy cone.
         weights: ``(N,)`` the solution x of ``W x = 1``. If an entry is negative, the star is not a mechanism.
-        serves: ``(N,)`` output that column s serves.
+        serves: ``(N,)`` index of the output that each column serves.
         prices: ``(N,)`` the candidate y for the dual prices of the records.
         anchors: ``(R,)`` for each representative output, the record whose column has the smallest reduced cost.
     """
@@ -93,7 +93,7 @@ class Star:
         return bool(self.weights.min() >= 0)
 
     def mechanism(self, outputs: int) -> Floats:
-        """Return the matrix ``(N, K)`` of the star: each column times its weight, added to the output that it serves.
+        """Return the star's matrix ``(N, K)``: each column times its weight is added to the output that it serves.
 
         Args:
             outputs: K, the number of outputs.
@@ -111,7 +111,7 @@ class Star:
 def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
     """Return the star's kernel (N, N), whose rows ``exp(-eps D(s, .))`` are rays of the privacy cone.
 
-    The lengths D are those of shortest paths. Only one row of each orbit of records is computed; symmetries give the
+    The lengths D are those of shortest paths. Only one row is computed for each orbit of records; symmetries give the
     others.
 
     Args:
@@ -122,7 +122,7 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
     rows = np.unique(symmetry.records.min(axis=0))
 
     def rays(start: int, stop: int) -> Floats:
-        """Compute the kernel's rows of the records ``rows[start:stop]``, one for each orbit."""
+        """Return the kernel's rows for the records ``rows[start:stop]``, one record for each orbit."""
         length = shortest_paths(graph, rows[start:stop])[0]
         return np.asarray(np.exp(-np.minimum(length, MAX_LOG_RATIO)))
 
@@ -140,7 +140,7 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
     """Solve ``kernel x = right`` by conjugate gradients, to a residual of 1e-12 relative to the right-hand side.
 
     Args:
-        kernel: (N, N) matrix, symmetric up to the random shrinking of log-ratios.
+        kernel: (N, N) matrix, symmetric apart from the random shrinking of log-ratios.
         right: (N,) right-hand side.
 
     Returns:
@@ -153,20 +153,20 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
 
 
 def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
-    """Return a function that solves ``kernel x = right``: iteratively if that converges fast, or by factorisation."""
+    """Return a function that solves ``kernel x = right``, iteratively if that converges fast, else by factorisation."""
     from scipy.linalg import lu_factor, lu_solve
 
     # If conjugate gradients converge, a few products with the kernel take less time than its factorisation.
     if gradients(kernel, np.ones(len(kernel))) is not None:
 
         def solve_iteratively(right: Floats) -> Floats:
-            """Solve by conjugate gradients, or directly if these do not converge."""
+            """Return the solution by conjugate gradients, or by a direct solve if these do not converge."""
             answer = gradients(kernel, right)
             return np.asarray(np.linalg.solve(kernel, right)) if answer is None else answer
 
         return solve_iteratively
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the caller checks the residual, which shows whether the kernel is singular
+        warnings.simplefilter("ignore")  # the caller's check of the residual shows whether the kernel is singular
         factors = lu_factor(kernel, check_finite=False)
     return lambda right: np.asarray(lu_solve(factors, right, check_finite=False))
 
@@ -189,29 +189,31 @@ def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
     ones = np.ones(instance.records)
     with np.errstate(all="ignore"):
         weights = solve(ones)
-        # `solve` takes the kernel for W, its transpose: they differ by the random shrinking of log-ratios. Refinement
-        # uses the exact residual, and so removes that difference as well as rounding.
-        for _ in range(3):  # iterative refinement
+        # `solve` is used as if the kernel were W, its transpose; the two differ only by the random shrinking of
+        # log-ratios. Iterative refinement uses the true residual, so it removes this difference as well as rounding
+        # errors.
+        for _ in range(3):
             check()
             residual = ones - weights @ kernel
             if np.abs(residual).max() < 1e-14:
                 break
             weights = weights + solve(residual)
-        # After refinement, a larger residual shows that the kernel is singular up to rounding. NaN counts as larger.
+        # If the residual is still larger than this, the kernel is singular up to rounding. The comparison is negated so
+        # that NaN counts as larger.
         if not (np.abs(ones - weights @ kernel).max() < 1e-11):
             raise SolverError("its kernel is singular")
         best, serves, anchors = _assign_outputs(instance, symmetry, kernel)
-        # y = W^-T b, and the kernel is W'. Conjugate gradients take it for symmetric, which it is up to the random
-        # shrinking of log-ratios by at most 1e-11, with which equal paths do not tie. So one refinement follows.
+        # y = W^-T b, and the kernel is W'. Conjugate gradients assume a symmetric matrix, which the kernel is up to the
+        # random shrinking of log-ratios, by at most 1e-11. One step of refinement removes the resulting error.
         prices = solve(best)
         prices = prices + solve(best - kernel @ prices)
     return Star(kernel=kernel, weights=weights, serves=serves, prices=prices, anchors=anchors)
 
 
 def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> tuple[Floats, Ints, Ints]:
-    """Return the smallest cost and the cheapest output of each column of the star, and each output's best column.
+    """Return each column's cheapest output and its cost there, and each output's best column.
 
-    Only one column of each orbit of records is computed.
+    Only one column is computed for each orbit of records.
 
     Args:
         instance: The problem.
@@ -220,22 +222,22 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
 
     Returns:
         (N,) smallest cost of each column over the outputs, (N,) the output that attains it, and (R,) the anchors: for
-        each representative output the record whose column has the smallest reduced cost.
+        each representative output, the record whose column has the smallest reduced cost.
     """
     # The smallest image of a record under all symmetries represents its orbit.
     rows = np.unique(symmetry.records.min(axis=0))
     all_outputs = np.arange(instance.outputs)
-    # For each output the smallest reduced cost so far, and the record whose column has it.
+    # For each output, the smallest reduced cost so far, and the record whose column has it.
     min_values, nearest = np.full(instance.outputs, np.inf), np.zeros(instance.outputs, dtype=np.int64)
     best, serves = np.empty(instance.records), np.empty(instance.records, dtype=np.int64)
-    # A block of columns times all outputs takes up to 320 MB.
+    # A block of columns, times all outputs, takes up to 320 MB.
     step = max(1, 40_000_000 // instance.outputs)
     for a in range(0, len(rows), step):
         check()
         block = rows[a : a + step]
         part = kernel[block] @ instance.cost
         serves[block], best[block] = part.argmin(axis=1), part.min(axis=1)
-        # Reduced costs: at the star's prices a column costs nothing for the output that it serves.
+        # These are reduced costs: at the star's prices, a column costs nothing at the output that it serves.
         part -= best[block, None]
         min_rows = part.argmin(axis=0)
         value = part[min_rows, all_outputs]
@@ -244,9 +246,9 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
     for records, outputs in zip(symmetry.records, symmetry.outputs, strict=True):
         best[records[rows]] = best[rows]
         serves[records[rows]] = outputs[serves[rows]]
-    # Only one column of each orbit was tried. For an output k = g(r) the best of these, moved by the inverse of g, is a
-    # column for the representative r at the same value. The best over an orbit's outputs is thus the best of all
-    # columns.
+    # Only one column of each orbit was tried for each output. For an output k = g(r), the best of these, moved by the
+    # inverse of g, is a column with the same value for the representative r. So the best over an orbit's outputs is the
+    # best of all columns.
     orbit_number, member = symmetry.origin()
     order = np.lexsort((min_values, orbit_number))
     best_members = order[np.unique(orbit_number[order], return_index=True)[1]]
@@ -260,28 +262,28 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
 
     Args:
         graph: The graph of required pairs.
-        anchors: (R,) root of each output's tree.
+        anchors: (R,) record at the root of each output's tree.
     """
     parts = in_threads(lambda a, b: shortest_paths(graph, anchors[a:b], trees=True)[1:], len(anchors))
     parent = np.concatenate([part[0] for part in parts])
     entry = np.concatenate([part[1] for part in parts])
-    # Every record is below its parent: an entry of the kernel falls along each path.
+    # Every record is below its parent, because the kernel's entries fall along each path.
     return Trees(parent=parent, entry=entry, side=np.full(parent.shape, -1, dtype=np.int8))
 
 
 def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pivots: bool = True) -> Multipliers:
-    """Return multipliers from the trees, either unchanged or priced again at the true log-ratios.
+    """Return multipliers from trees, either as they are or after pricing again at the true log-ratios.
 
-    For each output, the tree that proves more is used. A tree whose accumulated reduced costs have the right signs is a
-    proof even if its ray is not feasible. So ties between paths do no harm, nor do outputs that pricing does not reach
-    within half of the remaining time.
+    With pricing, an output gets the better of the two trees. A tree whose accumulated reduced costs have the right
+    signs is a proof even if its ray is not feasible. So ties between paths do no harm, nor do outputs that pricing does
+    not reach within half of the remaining time.
 
     Args:
         instance: The problem with all outputs.
-        symmetry: Its symmetries; trees and prices are those of representative outputs.
+        symmetry: Its symmetries.
         y: (N,) prices.
         trees: One tree for each representative output.
-        pivots: Whether to price again. If False, the trees are used unchanged, which is much faster.
+        pivots: Whether to price again. If False, the trees are used as they are, which is much faster.
     """
     reduced_instance, exact, candidates = (
         symmetry.keep_representatives(instance),
@@ -289,23 +291,22 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
         [trees],
     )
     if pivots:
-        # The trees are tried unchanged too, because pricing may end before it reaches every output.
+        # The unchanged trees remain candidates, because pricing may end before it reaches every output.
         candidates.append(trees.copy())
-        # If this half of the remaining time ends first, the scope ends the pricing only, and the trees as they are
-        # remain.
+        # If half of the remaining time is used up, the scope ends only the pricing.
         with clock().limit_to_share(0.5):
             price_all(exact, reduced_instance, y, candidates[1], max_pivots=4 * instance.records)
     return symmetry.lift_multipliers(instance, tree_multipliers(reduced_instance, exact, y, candidates))
 
 
 def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> float:
-    """Return the Lagrangian bound of prices: since rows sum to one, it is the sum of valid prices.
+    """Return the Lagrangian bound from prices. Since rows sum to one, the sum of any valid prices is a lower bound.
 
-    Prices are valid if no ray of the privacy cone has a negative value at them. They become so if each is reduced by
+    Prices are valid if no ray of the privacy cone has a negative value at them. They become valid if each is reduced by
     its largest deficit over the outputs. A relative 1e-12 is subtracted for rounding errors.
 
     Args:
-        symmetry: The symmetries; all prices of an orbit are reduced by the same amount.
+        symmetry: The symmetries. All prices in an orbit are reduced by the same amount.
         y: (N,) prices.
         priced: The result of pricing at ``y``.
     """
@@ -317,7 +318,7 @@ def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> floa
 def quick_bound(part: Part, offers: PartOffers) -> None:
     """Offer bounds from shortest-path trees without pivots, at prices between each record's smallest and mean cost.
 
-    No system is solved, and the first bound takes little time, so there is a bound even if no method finishes in time.
+    No linear system is solved and the first bound takes little time, so there is a bound even if no method finishes.
 
     Args:
         part: A connected instance.
@@ -331,36 +332,45 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
     mean_excess = instance.cost.mean(axis=1) - min_costs
     for price_share in QUICK_SHARES:
         y = min_costs + price_share * mean_excess
-        # The tree of each output is rooted at the record with the smallest reduced cost.
+        # Each output's tree is rooted at the record with the smallest reduced cost.
         trees = star_trees(part.graph, (reduced_instance.cost - y[:, None]).argmin(axis=0))
         bound = anchored_bound(symmetry, y, price_all(part.graph, reduced_instance, y, trees, max_pivots=0))
-        # As a rule the bound rises with the share and then falls, so the first that is worse ends the search.
+        # Usually the bound rises with the share and then falls, so the first bound that is worse ends the search.
         if bound < best_bound:
             return
-        # No copy: nothing changes these trees once they are offered.
+        # The trees need no copy, because nothing changes them once they are offered.
         offers.offer("trees", bound=bound, proof=Later(partial(proof, pivots=False), instance, symmetry, y, trees))
         best_bound = bound
 
 
 def fits_granted_time(operations: float, share: float) -> bool:
-    """Return whether an idle machine can do the operations in a share of the granted time (20 s without a limit)."""
+    """Return whether an idle machine can do a number of operations in a share of the granted time.
+
+    Without a time limit, `MAX_GRANTED_SECONDS` count as granted.
+
+    Args:
+        operations: Number of operations.
+        share: Share of the granted time, from 0 to 1.
+    """
     granted_seconds = clock().granted_seconds
     seconds = MAX_GRANTED_SECONDS if granted_seconds == math.inf else granted_seconds
     return operations <= OPERATIONS_PER_SECOND * share * seconds
 
 
 def is_star_affordable(records: int, outputs: int) -> bool:
-    """Return whether the star of N records and K outputs takes at most half of the granted time on an idle machine.
+    """Return whether an idle machine could compute the star in at most half of the granted time.
 
-    This counts operations, so that the load of the machine does not decide whether the closed form is found. Without a
-    limit 20 s count as granted.
+    The estimate is based on operations, so that the machine's load does not decide whether the closed form is found.
+
+    Args:
+        records, outputs: Number of records and number of outputs.
     """
-    # The kernel's factorisation, and its product with the costs of all outputs.
+    # The operations for factorising the kernel, and for multiplying it by the costs of all outputs.
     return fits_granted_time(float(records) ** 2 * (records + 2.0 * outputs), HELD_SHARE)
 
 
 def quick_bound_operations(instance: Instance) -> float:
-    """Estimate the operations of :func:`quick_bound` without symmetries: a path search for each output and share."""
+    """Estimate the operations in :func:`quick_bound` without symmetries: a path search for each output and share."""
     steps = 2.0 * len(instance.pairs) + instance.records * math.log2(instance.records + 1.0)
     return OPERATIONS_PER_STEP * len(QUICK_SHARES) * instance.outputs * steps
 
@@ -371,12 +381,12 @@ class StarSolver:
     name = "star"
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory in bytes of the star and its proof: five arrays (N, N) and five (N, K)."""
+        """Estimate the peak memory in bytes for the star and its proof: five arrays (N, N) and five arrays (N, K)."""
         records, outputs = part.instance.cost.shape
         return float(8 * (5 * records**2 + 5 * records * outputs))
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Offer the star if it is a mechanism, and a bound that its prices prove.
+        """Offer the star if it is a mechanism, and the bounds that its prices prove.
 
         If the star is not a mechanism, a bound is offered only if the part needs early offers.
 
@@ -386,18 +396,19 @@ class StarSolver:
 
         Raises:
             SolverError: The kernel is singular, or a weight is negative, so that the star is not a mechanism.
+            OutOfTime: The time limit has expired.
         """
         has_limit = clock().left < math.inf
         with clock().hold() if has_limit and is_star_affordable(*part.instance.cost.shape) else nullcontext():
             star, y, trees = self._offer_star(part, offers)
             if not star.feasible:
-                # The bound that was offered before remains, whatever method follows.
+                # A bound that was offered above remains valid, whatever method follows.
                 raise SolverError(f"{int((star.weights < 0).sum())} of its {len(star.weights)} weights are negative")
             offers.note("", least_weight=float(star.weights.min()), symmetries=part.symmetry.order)
-            # The requested gap is reached. The rounds of pricing below would only improve the bound.
+            # If the requested gap is reached, the rounds of pricing below would only improve the bound.
             if has_limit and offers.has_reached_gap and offers.confirm():
                 return
-            # The few pivots of the first round take little time compared with the star, and usually prove the gap.
+            # The few pivots in the first round take little time compared with the star, and usually prove the gap.
             if self._price(part, y, trees, PIVOTS[0], offers):
                 return
         for pivot_limit in PIVOTS[1:]:
@@ -410,7 +421,7 @@ class StarSolver:
         Args:
             part: The part.
             y: (N,) prices.
-            trees: A tree for each representative output, which is changed.
+            trees: One tree for each representative output, which is changed in place.
             pivot_limit: Largest number of pivots for each output.
             offers: Receives the bound.
         """
@@ -418,7 +429,7 @@ class StarSolver:
         priced = price_all(part.graph, symmetry.keep_representatives(instance), y, trees, max_pivots=pivot_limit)
         offers.note("", pivots=priced.pivots)
         bound = anchored_bound(symmetry, y, priced)
-        # A copy, because the next round of pivots changes the trees in place.
+        # The trees are copied, because the next round of pivots changes them in place.
         offers.offer(self.name, bound=bound, proof=Later(proof, instance, symmetry, y, trees.copy()))
         return offers.has_reached_gap and offers.confirm()
 
@@ -426,12 +437,15 @@ class StarSolver:
         """Offer the star if it is a mechanism, and a first bound if the part needs early offers.
 
         Args:
-            part: A connected instance, whose ``starred`` is set.
+            part: A connected instance. Its ``starred`` is set to whether the star is a mechanism.
             offers: Receives the mechanism, and the bound with its multipliers.
 
         Returns:
-            The star; (N,) its prices, averaged over orbits of records; and a shortest-path tree for each representative
+            The star; its prices (N,), averaged over orbits of records; and a shortest-path tree for each representative
             output.
+
+        Raises:
+            SolverError: The kernel is singular.
         """
         instance, symmetry = part.instance, part.symmetry
         star = make_star(instance, symmetry, part.graph)
@@ -440,7 +454,7 @@ class StarSolver:
         if star.feasible:
             z = star.mechanism(instance.outputs)
             offers.offer(self.name, candidate=z, value=instance.loss(z))
-        # A bound that takes little time is offered first, because the pricing that follows may not end in time.
+        # A bound that takes little time is offered first, in case the pricing that follows does not end in time.
         if part.needs_early_offers:
             multipliers = proof(instance, symmetry, y, trees.copy(), pivots=False)
             offers.offer(self.name, bound=dual_bound(instance, multipliers)[0], proof=multipliers)

@@ -1,12 +1,12 @@
 """Multipliers for a lower bound over reports anywhere on the streets (`privopt_metric_dp.proof.street_proof`).
 
-They are computed from the ordinary program whose outputs are the ends of pieces of street, with two changed costs for
-each record inside a piece. Its chord is the mean of its costs at both ends, weighted so that the nearer end counts more
-(linear interpolation at the record). The cost at one end is reduced by the chord times a share theta, divided by the
-weight of this end; the cost at the other end is reduced by the chord times 1 - theta, divided by the weight of that
-end. For every theta from 0 to 1, multipliers prove at most as large a bound for that program as over the streets, and
-for the best theta the two bounds are equal. So between steps of the interior point, theta moves towards the end whose
-probability is too small.
+They are computed from the ordinary program whose outputs are the ends of street pieces, with two changed costs for each
+record inside a piece. The record's chord is the mean of its costs at the two ends, weighted so that the nearer end
+counts more (linear interpolation at the record). The cost at one end is reduced by the chord times a share theta,
+divided by the weight of this end. The cost at the other end is reduced by the chord times 1 - theta, divided by the
+weight of that end. For every theta from 0 to 1, the bound that multipliers prove over the streets is at least the one
+that they prove for this program, and for the best theta the two are equal. So between steps of the interior point,
+theta moves towards the end whose probability is too small.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from privopt_metric_dp.space.street_pieces import Inside, crossings
 __all__ = ["priced_records", "solve_street_bound"]
 
 LONGEST: Final = (0.1, 0.25, 0.5)
-"""Epsilon times the length above which a piece of street is cut. The first value that does not give too many priced
-records (outputs of the bound) is used. With 9 crossings and 45 places, a bound can reach 99.6, 91.1 and 64.8 % of the
-optimum at values of 0.4, 1.2 and 2."""
+"""Epsilon times the length above which a street piece is cut. The first value is used that does not lead to too many
+priced records (the outputs of the bound). With 9 crossings and 45 places, a bound can reach 99.6, 91.1 and 64.8 % of
+the optimum at values of 0.4, 1.2 and 2."""
 DAMPING_EXPONENT: Final = 0.5
-"""Exponent that damps the change of theta's odds in a step."""
+"""Exponent that damps the change in theta's odds in a step."""
 MIN_THETA: Final = 1e-3
-"""Smallest distance of theta from 0 and 1. Odds of 0 or infinity could never change again."""
+"""Smallest distance that theta keeps from 0 and from 1, because odds of 0 or infinity could never change again."""
 
 
 @define(eq=False)
 class _Shares:
-    """The costs of records inside pieces of street at both ends of the piece, as functions of theta.
+    """The costs that records inside street pieces have at the two ends of their piece, as functions of theta.
 
-    The tail and the head are the two ends of a piece. A record's cost as a function of the position along the piece is
-    0 at the record itself. The chord is the height above 0, at this position, of the straight line between the costs at
-    both ends.
+    The tail and the head are the two ends of a piece. As a function of the position along the piece, a record's cost is
+    0 at the record itself. The chord is the height of the straight line between the costs at the two ends, at the
+    record's position.
 
     Attributes:
-        rows: (M,) records inside pieces.
+        rows: (M,) indices of the records inside pieces.
         inside: Positions of all records: tail, head, and the share of the way from tail to head.
         weighted: (N, J) costs of reporting the priced records, prior included.
         reduction: (M,) prior times chord, in the unit of the costs.
@@ -69,28 +69,32 @@ class _Shares:
     theta: Floats = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Begin with the weight of the tail, which reduces both costs by the whole chord."""
+        """Set theta to the tail's weight at first, so that both costs are reduced by the whole chord."""
         self.theta = self.inside.rest[self.rows]
 
     def costs(self) -> tuple[Floats, Floats]:
-        """Return the costs (M,) at the tails and at the heads."""
+        """Return the reduced costs (M,) at the tails, and those at the heads."""
         tail, head, tail_share, head_share = self._piece_ends()
         reductions = self.reduction * self.theta / tail_share, self.reduction * (1.0 - self.theta) / head_share
         return self.weighted[self.rows, tail] - reductions[0], self.weighted[self.rows, head] - reductions[1]
 
     def _piece_ends(self) -> tuple[Ints, Ints, Floats, Floats]:
-        """Return the tails, the heads, and the weights (M,) of both. The end nearer to the record weighs more."""
+        """Return the tails, the heads, the weights of the tails and the weights of the heads, each (M,).
+
+        The end that is nearer to the record has the larger weight.
+        """
         records = self.inside
         return records.tail[self.rows], records.head[self.rows], records.rest[self.rows], records.share[self.rows]
 
     def move(self, state: State) -> None:
-        """Move theta towards the end whose probability is too small for its share, and update the costs.
+        """Move theta towards the end whose probability is too small for its weight, and update the costs.
 
         Args:
             state: The interior point's iterate, whose probabilities are read and whose costs are changed.
         """
         tail, head, tail_share, head_share = self._piece_ends()
-        # 1 if both ends have probabilities in proportion to their shares; below 1 if the tail's is too small.
+        # The ratio is 1 if the probabilities at the two ends are in proportion to their weights, and below 1 if the
+        # tail's probability is too small.
         ratio = (state.at(self.rows, tail) / tail_share) / (state.at(self.rows, head) / head_share)
         odds = self.theta / (1.0 - self.theta) * ratio**-DAMPING_EXPONENT
         self.theta = np.clip(odds / (1.0 + odds), MIN_THETA, 1.0 - MIN_THETA)
@@ -99,19 +103,20 @@ class _Shares:
 
 
 def priced_records(data: MetricData, max_records: int) -> Ints | None:
-    """Return the records (J,) that serve as outputs of a bound over all streets, or None if there is no such bound.
-
-    The bound is not computed if the problem's outputs are not chosen among records on streets, or if more than
-    ``max_records`` records would be needed.
+    """Select the records that serve as outputs in a bound over all streets.
 
     Args:
         data: The problem's data.
-        max_records: Largest number of records to return.
+        max_records: Largest number of records to select.
+
+    Returns:
+        (J,) indices of the records, in ascending order. None if the problem's outputs are not chosen among records on
+        streets, or if more than ``max_records`` records would be needed.
     """
     if data.streets is None or data.over is None:
         return None
     for longest in LONGEST:
-        # The crossings of the network, and records that cut pieces longer than this many km.
+        # The records at the crossings of the network, and records that cut pieces which are too long.
         priced = crossings(*data.streets, longest / float(data.epsilon))
         if len(priced) <= max_records:
             return priced
@@ -127,43 +132,45 @@ def solve_street_bound(
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Multipliers | None:
-    """Solve for multipliers of ``data.needed`` pairs, with the priced records in place of the outputs.
+    """Solve for multipliers for the pairs in ``data.needed``, with the priced records in place of the outputs.
 
     Args:
         data: The data of a problem whose outputs are chosen among records on streets.
-        priced: (J,) result of `priced_records`.
+        priced: (J,) indices of the priced records, from `priced_records`.
         gap: Relative gap at which to stop.
-        memory_limit: Bytes that may be allocated.
-        seconds: Time limit, or None for no limit. When it expires, the best multipliers so far are used.
-        progress: Called with phase, iteration, lower bound and loss.
+        memory_limit: Number of bytes that may be allocated.
+        seconds: Time limit in seconds, or None for no limit. When it expires, the best multipliers so far are used.
+        progress: Called with the phase, the iteration, the lower bound and the loss.
 
     Returns:
-        The multipliers. None if two records are at distance 0, if streets do not connect all records, or if time or
+        The multipliers, or None if two records are at distance 0, if streets do not connect all records, or if time or
         memory is too short.
     """
     assert data.over is not None  # checked by `priced_records`
     priced_data = data.with_outputs(priced)
     instance = Instance.of(priced_data)
-    # The interior point needs a connected instance (all component numbers 0) without records at distance 0.
+    # The interior point needs an instance that is connected (all records are in component 0) and in which no two
+    # records are at distance 0.
     if (instance.lengths <= MERGE_BELOW).any() or components(instance.records, instance.pairs).any():
         return None
     part = Part(instance)
     if InteriorPoint().peak_bytes(part) > memory_limit:
         return None
-    # The piece of street around each record; -1 for priced records, which are ends of pieces.
+    # For priced records, which are ends of pieces, the tail is -1.
     positions = inside_of(data, priced, priced_data.to_outputs)
     rows = np.flatnonzero(positions.tail >= 0)
-    # On a round trip both ends are the same record, and its cost must not be reduced.
+    # If a piece is a loop, its two ends are the same record, and the cost there must not be reduced.
     rows = rows[positions.tail[rows] != positions.head[rows]]
     shares = _Shares(rows, positions, priced_data.weighted, data.prior[rows] * positions.chord[rows])
 
     def report_progress(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-        """Report the interior point's progress, with "bound over all streets" in front of the phase."""
+        """Pass on the interior point's progress, with "bound over all streets" in front of the phase."""
         if progress is not None:
             progress(f"bound over all streets, {phase}", iteration, lower, upper)
 
     offers: Offers[Floats, Multipliers] = Offers(gap, progress=report_progress)
-    # A numerical breakdown only ends the search early: the multipliers offered before prove a bound all the same.
+    # A numerical breakdown only ends the search early, because the multipliers that were offered before still prove a
+    # bound.
     with limit(seconds), suppress(SolverError, np.linalg.LinAlgError):
         InteriorPoint(between=shares.move).solve(part, offers)
     return None if offers.best.proof is None else evaluate(offers.best.proof)

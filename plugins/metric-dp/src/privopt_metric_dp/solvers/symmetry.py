@@ -1,11 +1,11 @@
 """Symmetries of an instance: permutations of records and outputs that leave it unchanged.
 
-The LP is convex, so the average of an optimal mechanism over its symmetries is optimal too: one column per orbit of
-outputs and one row multiplier per orbit of records are enough. A square grid has 8 symmetries, so its LP has 8 times
-fewer columns and row sums.
+The LP is convex, so the average of an optimal mechanism over the symmetries is optimal too. It is enough to solve for
+one column per orbit of outputs and one row multiplier per orbit of records. A square grid has 8 symmetries, so its LP
+has about an eighth of the columns and row sums.
 
-Candidates are rotations and reflections of places in the plane or on the sphere. They are used only if all costs and
-distances agree to within `RELATIVE_TOLERANCE`.
+Candidates are rotations and reflections of places in the plane or on the sphere. They are used only if they change no
+cost and no distance by more than `RELATIVE_TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -24,26 +24,28 @@ from privopt_metric_dp.solvers.instance import Instance
 __all__ = ["Symmetry", "find_symmetry"]
 
 RELATIVE_TOLERANCE = 1e-12
-"""Costs and distances that differ by at most this share of the largest one count as equal."""
+"""Two costs, or two distances, count as equal if they differ by at most this share of the largest one."""
 IMAGE_TOLERANCE = 1e-9
-"""Largest distance between an image and a point, relative to the largest distance from the centre."""
+"""Largest distance between an image and the point it is matched with, relative to the largest distance from the
+centre."""
 MAX_GROUP_ORDER = 64
 """Largest number of symmetries that are used. A larger group is not used at all."""
 MAX_SPHERE_MAPS = 4 * MAX_GROUP_ORDER
 """Largest number of rotations and reflections of a sphere that are tried. Most candidates turn out to be symmetries."""
 MAX_COMPARED_RECORDS = 4_000
-"""Largest number of records on a sphere whose sums of distances are compared, which takes the square of the number."""
+"""Largest number of records on a sphere for which sums of distances are compared. The time grows with the square of
+this number."""
 
 
 @frozen(kw_only=True, eq=False)
 class Symmetry:
-    """A group of symmetries with its orbits: sets of records, or of outputs, that symmetries map to one another.
+    """A group of symmetries with its orbits, the sets of records (or outputs) that symmetries map to one another.
 
     Attributes:
         records: ``(G, N)`` image of each record under each member of the group.
-        outputs: ``(G, K)`` image of each output.
-        orbit: ``(N,)`` orbit of each record.
-        representatives: ``(R,)`` one output of each orbit.
+        outputs: ``(G, K)`` image of each output under each member of the group.
+        orbit: ``(N,)`` index of the orbit to which each record belongs.
+        representatives: ``(R,)`` one output from each orbit of outputs.
     """
 
     records: Ints
@@ -53,7 +55,7 @@ class Symmetry:
 
     @classmethod
     def trivial(cls, instance: Instance) -> Symmetry:
-        """Return the group that consists of the identity only."""
+        """Return the group that consists only of the identity."""
         n, k = np.arange(instance.records), np.arange(instance.outputs)
         return cls(records=n[None], outputs=k[None], orbit=n, representatives=k)
 
@@ -63,13 +65,13 @@ class Symmetry:
         return np.bincount(self.orbit)
 
     def average(self, values: Floats) -> Floats:
-        """Return ``values`` (N,) with each value replaced by the mean over its orbit of records."""
+        """Return ``values`` (N,), one for each record, with each value replaced by the mean over the record's orbit."""
         if self.order == 1:
             return values
         return np.asarray((np.bincount(self.orbit, values) / self.size)[self.orbit])
 
     def keep_representatives(self, instance: Instance) -> Instance:
-        """Return the instance with only the representative outputs, one for each orbit."""
+        """Return the instance with only the representative outputs, one from each orbit."""
         return instance if self.order == 1 else evolve(instance, cost=instance.cost[:, self.representatives])
 
     @property
@@ -78,72 +80,94 @@ class Symmetry:
         return len(self.records)
 
     def lift(self, columns: Floats) -> Floats:
-        """Return the mechanism ``(N, K)``, given the sum of its columns over each orbit of outputs, ``(N, R)``."""
+        """Return the symmetric mechanism ``(N, K)`` whose columns have given sums over each orbit of outputs.
+
+        Args:
+            columns: ``(N, R)`` the sum of the columns over each orbit, in the order of the representatives.
+        """
         if self.order == 1:
             return columns
         z = np.zeros((self.records.shape[1], self.outputs.shape[1]))
         for records, outputs in zip(self.records, self.outputs, strict=True):
-            # The average over the group: each symmetry moves the columns to other outputs, and their entries to other
-            # records.
+            # This computes the average over the group. Each symmetry moves the columns to other outputs, and their
+            # entries to other records.
             z[np.ix_(records, outputs[self.representatives])] += columns / self.order
         return z
 
     def origin(self) -> tuple[Ints, Ints]:
-        """Return the orbit (K,) of each output, and a symmetry (K,) that maps the orbit's representative to it."""
+        """Return the orbit of each output, and a symmetry that maps the orbit's representative to the output.
+
+        Returns:
+            (K,) index into ``representatives`` for each output, and (K,) index of the symmetry.
+        """
         orbit_number = np.zeros(self.outputs.shape[1], dtype=np.int64)
         member = np.full(self.outputs.shape[1], -1, dtype=np.int64)
-        # In falling order, so that of several such symmetries the lowest number remains.
+        # Symmetries are visited in descending order, so that if several qualify, the one with the lowest index remains.
         for g in range(self.order - 1, -1, -1):
             image = self.outputs[g][self.representatives]
             orbit_number[image], member[image] = np.arange(len(image)), g
         return orbit_number, member
 
     def lift_multipliers(self, instance: Instance, columns: Multipliers) -> Multipliers:
-        """Lift multipliers of the representatives to all outputs.
+        """Lift multipliers for the representatives to all outputs.
 
-        Each output gets the multipliers of its representative, moved by the symmetry that maps the representative to
-        it.
+        Each output gets its representative's multipliers, moved by the symmetry that maps the representative to it.
 
         Args:
             instance: The instance with all outputs.
-            columns: Multipliers of the representatives, numbered in the order of the representatives.
+            columns: Multipliers for the representatives, whose outputs are numbered in the order of the
+                representatives.
         """
         if self.order == 1:
             return columns
         n, pairs = instance.records, instance.pairs
-        # Pairs are sorted, so these numbers rise, and a binary search finds the image of a pair.
+        # Each pair is encoded as one number. Pairs are sorted, so a binary search finds the image of a pair.
         number = pairs[:, 0] * n + pairs[:, 1]
 
         def move_pairs(g: int) -> tuple[Ints, Ints]:
-            """Return the image of each pair under a symmetry, and a sign: -1 if the image is reversed, else 1."""
+            """Return how a symmetry moves the pairs.
+
+            Args:
+                g: Index of the symmetry.
+
+            Returns:
+                (P,) index of the pair that is the image of each pair, and (P,) signs: -1 if the image of the pair's
+                first record is the second record of that pair, otherwise 1.
+            """
             i, j = self.records[g][pairs[:, 0]], self.records[g][pairs[:, 1]]
             to = np.searchsorted(number, np.minimum(i, j) * n + np.maximum(i, j))
             return to, np.where(i > j, -1, 1)
 
         def rows() -> Iterator[Few]:
-            """Yield the multipliers of every output whose representative has any."""
+            """Yield the multipliers for each output whose representative has any.
+
+            Yields:
+                The index of the output, the indices of its pairs, and the multipliers for these pairs.
+            """
             rows_by_output = {k: (places, values) for k, places, values in columns.rows()}
             orbit_number, member = self.origin()
             moves = {g: move_pairs(g) for g in np.unique(member).tolist()}
             for k, (source, g) in enumerate(zip(orbit_number.tolist(), member.tolist(), strict=True)):
                 if source in rows_by_output:
                     (places, values), (to, sign) = rows_by_output[source], moves[g]
-                    # The sign of a multiplier determines to which row of the pair it belongs; a reversed pair has its
-                    # rows exchanged.
+                    # The sign of a multiplier determines to which of the pair's two rows it belongs. If the image of a
+                    # pair is reversed, the two rows are exchanged.
                     yield k, to[places], values * sign[places]
 
+        # `many` is the number of multipliers to expect, by which `prove` judges whether a proof may be long. An orbit
+        # has at most as many outputs as there are symmetries, so the product is an upper estimate.
         return Multipliers(rows=rows, many=columns.many * self.order)
 
 
 def _iter_images(points: Floats) -> Iterator[Ints]:
-    """Yield the permutations of points (N, 2) by rotations and reflections about their mean that preserve the set.
+    """Yield the permutations of points (N, 2) that rotations and reflections about their mean induce.
 
-    A map is determined by the images of two points that are not collinear with the mean. The images have the same
-    distances from the mean and from one another as the points. At most `MAX_GROUP_ORDER` + 1 maps are tried, because a
-    larger group is not used.
+    A map is determined by the images of two points that are not collinear with the mean. The images must be as far from
+    the mean, and from each other, as the two points are. At most `MAX_GROUP_ORDER` + 1 maps are tried, because a larger
+    group is not used.
 
     Yields:
-        (N,) the number of the point to which each point is mapped.
+        (N,) the index of the point to which each point is mapped.
     """
     from scipy.spatial import KDTree
 
@@ -152,18 +176,19 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
     tolerance = IMAGE_TOLERANCE * float(radius.max())
     order = np.argsort(radius, kind="stable")[::-1]
     anchor = int(order[0])
-    # The anchor is the point farthest from the mean; `turned` is perpendicular to it.
+    # The anchor is the point farthest from the mean. `turned` is perpendicular to the vector from the mean to it.
     turned = points[anchor] @ np.array([[0.0, 1.0], [-1.0, 0.0]])
-    # Points are only taken as a basis if they are clearly not collinear with the mean, so that the inverse is accurate.
+    # The second point of the basis must be clearly off the line through the anchor and the mean, so that the inverse is
+    # accurate.
     is_off_line = np.abs(points[order] @ turned) > np.sqrt(IMAGE_TOLERANCE) * radius[anchor] ** 2
     tree = KDTree(points)
     # Maps are matrices that multiply points, as rows, from the right.
-    if not is_off_line.any():  # all points lie on one line, which can only be reversed
+    if not is_off_line.any():  # all points lie on one line, which can only be left as it is or reversed
         maps = [np.eye(2), -np.eye(2)]
     else:
         second = int(order[is_off_line.argmax()])
-        # `back` maps coordinates to those in the basis of the two points. Their images must be as far from the mean and
-        # from one another as they are.
+        # `back` maps a point to its coordinates in the basis of the two points. The images of the two must be as far
+        # from the mean, and from each other, as they are.
         back, between = np.linalg.inv(points[[anchor, second]]), np.linalg.norm(points[anchor] - points[second])
         first_images, second_images = (
             np.flatnonzero(np.abs(radius - radius[p]) <= tolerance) for p in (anchor, second)
@@ -183,15 +208,21 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
 
 
 def _sphere_invariants(points: Floats) -> Floats:
-    """Return two numbers for each unit vector of a set (N, 3) that no symmetry of the set changes, (N, 2).
+    """Return, for each unit vector in a set, two numbers that no symmetry of the set changes.
 
-    They are the vector's distance from the mean of the set, and the sum of its distances from all others, both relative
-    to the largest. If there are more than `MAX_COMPARED_RECORDS` vectors, the sums are 0.
+    These are the vector's distance from the mean of the set, and the sum of its distances from all other vectors, each
+    divided by the largest such number. If there are more than `MAX_COMPARED_RECORDS` vectors, the sums are 0.
+
+    Args:
+        points: (N, 3) the unit vectors.
+
+    Returns:
+        (N, 2) the two numbers for each vector.
     """
     from_mean = np.linalg.norm(points - points.mean(axis=0), axis=1)
     sums = np.zeros(len(points))
     if len(points) <= MAX_COMPARED_RECORDS:
-        # In blocks of rows, which bounds the memory.
+        # Blocks of rows limit the memory.
         for start in range(0, len(points), 256):
             differences = points[start : start + 256, None, :] - points[None, :, :]
             sums[start : start + 256] = np.sqrt(np.square(differences).sum(axis=2)).sum(axis=1)
@@ -200,14 +231,14 @@ def _sphere_invariants(points: Floats) -> Floats:
 
 
 def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
-    """Yield the permutations of unit vectors (N, 3) by rotations and reflections of the sphere that preserve the set.
+    """Yield the permutations of unit vectors (N, 3) that rotations and reflections of the sphere induce.
 
-    A map is determined by the images of two points that are neither equal nor opposite, up to a reflection at the plane
-    of both. The images have the same invariants as the points, and the same distance. At most `MAX_SPHERE_MAPS` maps
-    are tried.
+    Up to a reflection in the plane of two points that are neither equal nor opposite, a map is determined by their
+    images. The images must have the same invariants as the points, and the same distance between them. At most
+    `MAX_SPHERE_MAPS` maps are tried.
 
     Yields:
-        (N,) the number of the point to which each point is mapped.
+        (N,) the index of the point to which each point is mapped.
     """
     from scipy.spatial import KDTree
 
@@ -215,7 +246,8 @@ def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
     is_like = [
         np.abs(invariants - invariants[point]).max(axis=1) <= IMAGE_TOLERANCE for point in range(min(64, len(points)))
     ]
-    # Of some points, the anchor is the one with the fewest possible images. The second point is the best conditioned.
+    # The anchor is the point with the fewest possible images, among the first 64. The second point is the one that
+    # gives the best conditioned basis.
     anchor = int(np.argmin([like.sum() for like in is_like]))
     second = int(np.linalg.norm(np.cross(points[anchor], points), axis=1).argmax())
     between = float(np.linalg.norm(points[anchor] - points[second]))
@@ -241,30 +273,32 @@ def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
 
 
 def _frame(first: Floats, second: Floats, handedness: float) -> Floats:
-    """Return two unit vectors and the normal of their plane as rows (3, 3). A handedness of -1 reverses the normal."""
+    """Return two unit vectors and the normal to their plane as rows (3, 3). A handedness of -1 reverses the normal."""
     normal = np.cross(first, second)
     return np.stack([first, second, handedness * normal / np.linalg.norm(normal)])
 
 
 def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
-    """Return the permutation of the outputs that, together with one of the records, leaves all costs unchanged.
+    """Return the permutation of the outputs that, together with a permutation of the records, leaves costs unchanged.
 
-    A random combination of the rows sorts the columns; the permutation is then verified on all costs.
+    A random combination of the rows gives one number for each column. Sorting these numbers gives the only candidate,
+    which is then verified on all costs.
 
     Args:
         cost: (N, K) costs.
         records: (N,) image of each record.
-        probe: (N,) random weights of the rows.
+        probe: (N,) random weight for each row.
 
     Returns:
         (K,) image of each output, or None if there is no such permutation.
     """
     image = np.empty(cost.shape[1], dtype=np.int64)
-    # One number for each column of the costs, and of the costs with permuted rows: equal columns have equal numbers.
+    # One number for each column of the costs, and for each column of the costs with permuted rows. Equal columns have
+    # equal numbers.
     probed, probed_images = probe @ cost, probe @ cost[records]
     image[np.argsort(probed)] = np.argsort(probed_images)
     scale = float(np.abs(cost).max())
-    # Rows are compared in blocks of two million entries, which bounds the memory.
+    # Rows are compared in blocks of two million entries, which limits the memory.
     step = max(1, 2_000_000 // cost.shape[1])
     for a in range(0, len(cost), step):
         part = cost[np.ix_(records[a : a + step], image)]
@@ -274,13 +308,13 @@ def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
 
 
 def _keeps_pairs(instance: Instance, records: Ints) -> bool:
-    """Return whether a permutation of the records (N,) maps required pairs to required pairs of equal distances."""
+    """Return whether a permutation of the records (N,) maps required pairs to required pairs at equal distances."""
     n = instance.records
     i, j = instance.pairs.T
     number = i * n + j
     a, b = records[i], records[j]
     moved = np.minimum(a, b) * n + np.maximum(a, b)
-    # The cap keeps an index in range for an image that is not a pair; the comparison below rejects it.
+    # The cap keeps the index in range if an image is not a required pair. The comparison below rejects such an image.
     to = np.minimum(np.searchsorted(number, moved), len(number) - 1)
     has_equal_distance = (
         np.abs(instance.distances[to] - instance.distances) <= RELATIVE_TOLERANCE * instance.distances.max()
@@ -292,7 +326,13 @@ def _verify_images(instance: Instance) -> list[tuple[Ints, Ints]]:
     """Return the permutations of records that preserve pairs and costs, each with its permutation of the outputs.
 
     Args:
-        instance: A connected instance. The result is empty if its records are neither in a plane nor on a sphere.
+        instance: A connected instance.
+
+    Returns:
+        The permutations. There are none if the records have no positions in a plane or on a sphere.
+
+    Raises:
+        OutOfTime: The time limit expired.
     """
     points = instance.coordinates
     if points is None or len(points) < 2:
@@ -300,7 +340,8 @@ def _verify_images(instance: Instance) -> list[tuple[Ints, Ints]]:
     is_on_sphere = points.shape[1] == 3 and bool((np.abs(np.linalg.norm(points, axis=1) - 1) <= IMAGE_TOLERANCE).all())
     if points.shape[1] != 2 and not is_on_sphere:
         return []
-    # Fixed, so that runs repeat. If two columns agree by chance, their permutation fails on the costs and is not used.
+    # The seed is fixed so that runs are reproducible. If two different columns get the same number by chance, the
+    # permutation fails on the costs and is not used.
     probe = np.random.default_rng(1).uniform(1, 2, instance.records)
     members = []
     for records in _iter_sphere_images(points) if is_on_sphere else _iter_images(points):
@@ -318,12 +359,13 @@ def find_symmetry(instance: Instance) -> Symmetry:
         OutOfTime: The time limit expired.
     """
     members = _verify_images(instance)
-    # Each image was matched within a tolerance. Averages over orbits need a group: it must be closed under composition.
+    # Images were matched within a tolerance, so the permutations may fail to form a group, which averages over orbits
+    # need. It is enough that they are closed under composition.
     if not 1 < len(members) <= MAX_GROUP_ORDER or not _is_group(members):
         return Symmetry.trivial(instance)
     records = np.stack([m[0] for m in members])
     outputs = np.stack([m[1] for m in members])
-    # The smallest image under all members is the same for all records of an orbit, and so identifies the orbit.
+    # The smallest image under all members is the same for all records in an orbit, and so identifies the orbit.
     orbit = np.unique(records.min(axis=0), return_inverse=True)[1]
     return Symmetry(records=records, outputs=outputs, orbit=orbit, representatives=np.unique(outputs.min(axis=0)))
 

@@ -1,18 +1,24 @@
-"""The pivots of exact combinatorial pricing: a network simplex over trees of tight privacy rows.
+"""The pivots in exact combinatorial pricing: a network simplex over trees of tight privacy rows.
 
-For prices ``y`` and an output ``k``, pricing minimises ``a . z`` over the cone ``{z : z_i <= exp(l_ij) z_j}``, with
+Given prices ``y`` and an output ``k``, pricing minimises ``a . z`` over the cone ``{z : z_i <= exp(l_ij) z_j}``, with
 ``a = cost_k - y``. Anchored at ``z_root = 1``, the vertices are spanning trees of the graph of required pairs in which
-every edge is tight: a record is either ``exp(l)`` times its parent (above it) or ``exp(-l)`` times its parent (below
-it). Let ``g_i = a_i + sum over children c of (z_c / z_i) g_c``. A tree is optimal if ``g`` is at least 0 at records
-below their parent and at most 0 at records above. Then ``g_root`` is the optimum and the ``|g_i|`` are multipliers of
-the tight rows, so the answer is its own proof. (The dual is a generalised flow with losses. Every cycle loses, so only
-trees occur.)
+every edge is tight: the entry of a record is either ``exp(l)`` times its parent's (the record is above its parent) or
+``exp(-l)`` times its parent's (it is below). Let ``g_i = a_i + sum over children c of (z_c / z_i) g_c``. A tree is
+optimal if ``g`` is at least 0 at records below their parents and at most 0 at records above. Then ``g_root`` is the
+optimum and the ``|g_i|`` give multipliers for the tight rows, so the answer is its own proof. (The dual is a
+generalised flow with losses. Every cycle loses, so only trees occur.)
 
-The compiled functions share these arrays, for one output: ``a`` (N,) costs minus prices; ``parent``, ``entry``,
-``sides`` (N,) the tree, as in :class:`privopt_metric_dp.solvers.tree_pricing.Trees`; ``first_child``, ``following``,
-``previous`` (N,) first child, next and previous sibling of each node, -1 for none; ``u`` (N,) log-heights
-``log(z_i / z_root)``; ``g`` (N,) as above; ``start`` (N + 1,), ``target``, ``length`` (E,) the graph in CSR form: first
-entry of each record, neighbour and log-ratio of each entry; ``order`` (N,) workspace for a list of nodes.
+The compiled functions share these arrays, for one output:
+
+- ``a`` (N,): costs minus prices.
+- ``parent``, ``entry``, ``sides`` (N,): the tree, as in :class:`privopt_metric_dp.solvers.tree_pricing.Trees`.
+- ``first_child``, ``following``, ``previous`` (N,): first child, next sibling and previous sibling of each node, -1 for
+  none.
+- ``u`` (N,): log-heights ``log(z_i / z_root)``.
+- ``g`` (N,): accumulated reduced costs, as above.
+- ``start`` (N + 1,), ``target``, ``length`` (E,): the graph in CSR form, with the first entry of each record, and the
+  neighbour and log-ratio of each entry.
+- ``order`` (N,): workspace for a list of nodes.
 """
 
 from __future__ import annotations
@@ -28,16 +34,14 @@ __all__ = ["build_lists", "compute_heights", "optimize_tree"]
 
 @jit()
 def _list_subtree(root: int, first_child: Any, following: Any, order: Any) -> int:
-    """List the nodes of the subtree of ``root`` in ``order`` by breadth-first search, and return their number.
-
-    Parents come before their children.
+    """List the nodes of the subtree below ``root`` by breadth-first search, and return their number.
 
     Args:
         root: Root of the subtree.
         first_child, following: (N,) first child and next sibling of each node, -1 for none.
-        order: (N,) result.
+        order: (N,) array to which the nodes are written, parents before their children.
     """
-    # `order` is a queue: nodes before `position` have had their children listed.
+    # `order` serves as a queue: the children of all nodes before `position` have been listed.
     order[0] = root
     count, position = 1, 0
     while position < count:
@@ -73,7 +77,7 @@ def _link_node(node: int, new_parent: int, parent: Any, first_child: Any, follow
     """Insert a node as the first child of another.
 
     Args:
-        node: The node, which is in no list of children.
+        node: The node, which must not be in any list of children.
         new_parent: The other node.
         parent: (N,) parent of each node.
         first_child, following, previous: (N,) first child, next and previous sibling of each node, -1 for none.
@@ -88,13 +92,13 @@ def _link_node(node: int, new_parent: int, parent: Any, first_child: Any, follow
 
 @jit()
 def build_lists(parent: Any) -> Any:
-    """Build the lists of children of a tree, with which a subtree can be traversed and moved.
+    """Build a tree's lists of children, which are needed to traverse and move subtrees.
 
     Args:
         parent: (N,) parent of each node, -1 at the root.
 
     Returns:
-        The root; and (N,) first child, next and previous sibling of each node, -1 for none.
+        The root; and for each node its first child (N,), next sibling (N,) and previous sibling (N,), -1 for none.
     """
     # The root has the smallest entry, -1.
     root, first_child = int(parent.argmin()), np.full(len(parent), -1, dtype=np.int32)
@@ -109,15 +113,14 @@ def build_lists(parent: Any) -> Any:
 def compute_heights(
     root: int, length: Any, parent: Any, entry: Any, sides: Any, first_child: Any, following: Any, order: Any, u: Any
 ) -> int:
-    """Compute the log-heights ``u_i = log(z_i / z_root)`` of all nodes from the tight rows of the tree.
+    """Compute the log-heights ``u_i = log(z_i / z_root)`` of all nodes from the tree's tight rows.
 
     Args:
-        root: The root, of height 0.
+        root: The root, whose height is 0.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) parent of each node, CSR entry of the pair with it, and 1 above or -1 below the
-            parent.
+        parent, entry, sides: (N,) the tree.
         first_child, following: (N,) first child and next sibling of each node, -1 for none.
-        order, u: (N,) results: nodes with parents first, and heights.
+        order, u: (N,) arrays to which the nodes, parents first, and the heights are written.
 
     Returns:
         The number of nodes.
@@ -144,24 +147,22 @@ def _recompute_tree(
     u: Any,
     g: Any,
 ) -> None:
-    """Recompute the heights ``u`` and accumulated reduced costs ``g`` of the whole tree.
+    """Recompute the log-heights ``u`` and accumulated reduced costs ``g`` of the whole tree.
 
-    Pivots only update ``u`` and ``g``, so their rounding errors add up; this function removes them. ``g_i`` is ``a_i``
-    plus the sum of ``(z_c / z_i) g_c`` over the children c.
+    Pivots only update ``u`` and ``g``, so their rounding errors accumulate; this function removes them.
 
     Args:
         root: The root.
         a: (N,) costs minus prices.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) parent of each node, CSR entry of the pair with it, and 1 above or -1 below the
-            parent.
+        parent, entry, sides: (N,) the tree.
         first_child, following: (N,) first child and next sibling of each node, -1 for none.
         order: (N,) workspace.
-        u, g: (N,) results.
+        u, g: (N,) arrays to which the results are written.
     """
     n = compute_heights(root, length, parent, entry, sides, first_child, following, order, u)
     g[:] = a
-    # Children before parents: each adds its g, times z_child / z_parent, to its parent's.
+    # Children come before parents: each adds its g, times z_child / z_parent, to its parent's g.
     for position in range(n - 1, 0, -1):
         node = order[position]
         g[parent[node]] += np.exp(sides[node] * length[entry[node]]) * g[node]
@@ -183,17 +184,16 @@ def _find_blocking_row(
     """Raise or lower the heights of a subtree until a row to the rest of the graph becomes tight, and return that row.
 
     Args:
-        subtree_root: Root of the subtree. Its row to its parent, which was tight, leaves the tree.
-        rising: Whether the subtree moves up.
-        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and
-            log-ratios.
+        subtree_root: Root of the subtree. The tight row to its parent leaves the tree.
+        rising: Whether the subtree moves up; otherwise it moves down.
+        start, target, length: The graph in CSR form.
         first_child, following: (N,) first child and next sibling of each node, -1 for none.
         order: (N,) workspace.
-        mark: (N,) workspace, False everywhere before and after.
+        mark: (N,) workspace, which must be False everywhere, and is so afterwards.
         u: (N,) log-heights, which change inside the subtree.
 
     Returns:
-        The node of the subtree and the CSR entry of the row that blocks it first.
+        The subtree's node in the row that becomes tight first, and the CSR entry of this row.
     """
     count = _list_subtree(subtree_root, first_child, following, order)
     for position in range(count):
@@ -204,12 +204,12 @@ def _find_blocking_row(
         for e in range(start[node], start[node + 1]):
             neighbour = target[e]
             if not mark[neighbour]:
-                # In logs: a rising node is blocked by z_node <= exp(l) z_neighbour, a falling one by z_neighbour <=
-                # exp(l) z_node.
+                # In logarithms, a rising node is blocked by z_node <= exp(l) z_neighbour, and a falling one by
+                # z_neighbour <= exp(l) z_node.
                 slack = length[e] + u[neighbour] - u[node] if rising else length[e] + u[node] - u[neighbour]
                 if slack < best:
                     best, inner_node, blocking_entry = slack, node, e
-    # Rounding can make a tight row's slack slightly negative; the subtree then stays where it is.
+    # Rounding can make the slack in a tight row slightly negative. The subtree then stays where it is.
     move = max(best, 0.0) if rising else -max(best, 0.0)
     for position in range(count):
         mark[order[position]] = False
@@ -234,14 +234,13 @@ def _reroot_subtree(
     """Make another node the root of a subtree by reversing the path between the two, and update ``g`` along that path.
 
     Args:
-        subtree_root: The current root, which is already unlinked from its parent.
-        new: Node of the subtree that becomes its root. The caller sets the parent and side of this node.
+        subtree_root: The current root of the subtree, which has already been unlinked from its parent.
+        new: The node that becomes the root of the subtree. The caller sets its parent, entry and side.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) parent of each node, CSR entry of the pair with it, and 1 above or -1 below the
-            parent.
-        first_child, following, previous: (N,) first child, next and previous sibling of each node, -1 for none.
+        parent, entry, sides: (N,) the tree, which is updated.
+        first_child, following, previous: (N,) first child, next and previous sibling of each node, which are updated.
         path: (N,) workspace.
-        g: (N,) accumulated reduced costs.
+        g: (N,) accumulated reduced costs, which are updated.
     """
     # path[0] to path[m] lead from the new root up to the old one.
     path[0] = new
@@ -251,11 +250,12 @@ def _reroot_subtree(
         m += 1
     for q in range(m):
         _unlink_node(path[q], parent, first_child, following, previous)
-    # From the old root on, each node loses what its child on the path contributed: that child becomes its parent.
+    # Starting from the old root, each node loses what its child on the path contributed, because that child becomes its
+    # parent.
     for q in range(m, 0, -1):
         child = path[q - 1]
         g[path[q]] -= np.exp(sides[child] * length[entry[child]]) * g[child]
-    # Again from the old root on, because each node needs its final g before it is added to that of its new parent.
+    # This also starts from the old root, because a node's g must be final before it is added to its new parent's g.
     for q in range(m, 0, -1):
         node, new_parent = path[q], path[q - 1]
         entry[node], sides[node] = entry[new_parent], -sides[new_parent]
@@ -265,15 +265,14 @@ def _reroot_subtree(
 
 @jit()
 def _add_to_ancestors(node: int, change: float, length: Any, parent: Any, entry: Any, sides: Any, g: Any) -> None:
-    """Add a change of a node's accumulated reduced cost ``g`` to the ``g`` of all its ancestors, scaled along the path.
+    """Add a change in a node's accumulated reduced cost ``g`` to the ``g`` of all its ancestors, scaled along the path.
 
     Args:
         node: The node.
-        change: The change, in units of the node.
+        change: The change at the node.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) parent of each node, CSR entry of the pair with it, and 1 above or -1 below the
-            parent.
-        g: (N,) accumulated reduced costs, which are updated.
+        parent, entry, sides: (N,) the tree.
+        g: (N,) accumulated reduced costs, which are updated at the ancestors.
     """
     while parent[node] >= 0:
         change *= np.exp(sides[node] * length[entry[node]])
@@ -301,24 +300,24 @@ def _pivot_subtree(
     """Do one pivot: move the subtree of a node whose ``g`` has the wrong sign until another row blocks it.
 
     Args:
-        subtree_root: The node. Its row to its parent leaves the tree; the blocking row enters.
-        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and
-            log-ratios.
-        parent, entry, sides: (N,) the tree, updated: parent, CSR entry of the pair with it, and 1 above or -1 below it.
-        first_child, following, previous: (N,) first child, next and previous sibling of each node, updated.
-        order, mark: (N,) workspaces; ``mark`` is False everywhere.
-        u, g: (N,) log-heights and accumulated reduced costs, updated.
+        subtree_root: The node. The row to its parent leaves the tree, and the blocking row enters it.
+        start, target, length: The graph in CSR form.
+        parent, entry, sides: (N,) the tree, which is updated.
+        first_child, following, previous: (N,) first child, next and previous sibling of each node, which are updated.
+        order, mark: (N,) workspaces; ``mark`` must be False everywhere.
+        u, g: (N,) log-heights and accumulated reduced costs, which are updated.
     """
-    # A node below its parent has a negative g, so raising its subtree lowers the objective; one above has a positive g.
+    # If the node is below its parent, its g is negative, and raising its subtree lowers the objective. If it is above,
+    # its g is positive, and the subtree is lowered.
     rising = sides[subtree_root] < 0
     inner_node, blocking_entry = _find_blocking_row(
         subtree_root, rising, start, target, length, first_child, following, order, mark, u
     )
     _unlink_node(subtree_root, parent, first_child, following, previous)
-    # The ancestors first lose the subtree's g, then gain it again at the place where it is attached.
+    # The ancestors first lose the subtree's g; then its new ancestors gain it.
     _add_to_ancestors(subtree_root, -g[subtree_root], length, parent, entry, sides, g)
     _reroot_subtree(subtree_root, inner_node, length, parent, entry, sides, first_child, following, previous, order, g)
-    # A rising node is stopped by its upper bound, so it is above its new parent; a falling one is below.
+    # A rising node is stopped by its upper bound, so it is above its new parent. A falling node is below.
     sides[inner_node] = 1 if rising else -1
     entry[inner_node] = blocking_entry
     _link_node(inner_node, target[blocking_entry], parent, first_child, following, previous)
@@ -343,12 +342,12 @@ def optimize_tree(
 
     Args:
         a: (N,) costs minus prices.
-        tolerance: Largest absolute value of a ``g`` of the wrong sign that is still accepted.
+        tolerance: Largest absolute value at which a ``g`` of the wrong sign is still accepted.
         max_pivots: Largest number of pivots.
-        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and
+        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and (E,)
             log-ratios.
-        parent, entry, sides: (N,) the tree, updated: parent, CSR entry of the pair with it, and 1 above or -1 below it.
-        u, g: (N,) results: log-heights and accumulated reduced costs.
+        parent, entry, sides: (N,) the tree, which is updated.
+        u, g: (N,) arrays to which the log-heights and the accumulated reduced costs are written.
 
     Returns:
         The number of pivots.
@@ -361,15 +360,15 @@ def optimize_tree(
     while True:
         worst, leaving = 0.0, -1
         for node in range(n):
-            # The wrong sign: g must be at most 0 above the parent (side 1), and at least 0 below it (side -1).
+            # g has the wrong sign if it is positive above the parent (side 1) or negative below it (side -1).
             if node != root and g[node] * sides[node] > tolerance:
-                # The violation as seen from the root, where a change at this node counts exp(u) times; in logs, as
-                # exp(u) can overflow.
+                # The violation is measured at the root, where a change at this node counts exp(u) times. Logarithms are
+                # compared, because exp(u) can overflow.
                 gain = np.log(g[node] * sides[node]) + u[node]
                 if leaving < 0 or gain > worst:
                     worst, leaving = gain, node
-        # Updates from pivot to pivot accumulate rounding. The tree only counts as optimal once all numbers are
-        # recomputed.
+        # Updates from pivot to pivot accumulate rounding errors. The tree counts as optimal only after `u` and `g` have
+        # been recomputed.
         if leaving < 0 and not is_recomputed:
             _recompute_tree(root, a, length, parent, entry, sides, first_child, following, order, u, g)
             is_recomputed = True

@@ -1,9 +1,9 @@
-"""Exact combinatorial pricing of all outputs, and multipliers of the privacy rows, from trees of tight rows.
+"""Exact combinatorial pricing of all outputs, and multipliers for the privacy rows, from trees of tight rows.
 
-Each output has a spanning tree of the records, which `privopt_metric_dp.solvers.tree_pivots` makes optimal for given
+Each output has a spanning tree of the records, which `privopt_metric_dp.solvers.tree_pivots` makes optimal at given
 prices. The docstring of that module defines trees, ``g`` and the arrays that the compiled functions share. This module
-stores the trees, chooses their roots, and turns any tree, optimal or not, into a proof. The next pricing starts from
-the last trees.
+stores the trees, chooses their roots, and turns any tree, optimal or not, into a proof. Each pricing starts from the
+trees of the previous one.
 
 Ties are broken by shrinking each log-ratio by a random share of at most
 `privopt_metric_dp.solvers.solver.EXPONENT_SHRINKAGE`. Rays then stay inside the true cone, and multipliers are
@@ -31,7 +31,7 @@ from privopt_metric_dp.solvers.tree_pivots import build_lists, compute_heights, 
 __all__ = ["PricingResult", "Trees", "price_all", "tree_multipliers"]
 
 SIGN_TOLERANCE = 1e-12
-"""Accumulated reduced costs with a wrong sign are accepted up to this share of the largest cost."""
+"""An accumulated reduced cost may have the wrong sign up to this share of the largest absolute cost or price."""
 
 MAX_ANCHORS = 4
 """Largest number of roots (anchors) that are tried for each output's tree."""
@@ -46,7 +46,8 @@ class Trees:
 
     Attributes:
         parent: (K, N) parent of each record, -1 at the root.
-        entry: (K, N) entry, in the graph's CSR form, of the pair of a record and its parent; -1 at the root.
+        entry: (K, N) index, in the graph's CSR form, of the entry for the pair of a record and its parent; -1 at the
+            root.
         side: (K, N) 1 if the record is above its parent, ``z = exp(l) z_parent``, and -1 if it is below.
     """
 
@@ -55,7 +56,7 @@ class Trees:
     side: NDArray[np.int8]
 
     def copy(self) -> Trees:
-        """Return a copy, since pricing changes trees in place."""
+        """Return a copy. It is needed if the trees are still in use when pricing changes them in place."""
         return Trees(parent=self.parent.copy(), entry=self.entry.copy(), side=self.side.copy())
 
 
@@ -64,7 +65,7 @@ class PricingResult:
     """The result of pricing all outputs of an instance.
 
     Attributes:
-        value: ``(K,)`` smallest value of ``a . z`` with ``z_root = 1``.
+        value: ``(K,)`` for each output, the smallest value of ``a . z`` with ``z_root = 1``.
         deficit: ``(N,)`` amount by which the price of each record must fall so that no ray of the cone has a negative
             value.
         ray: ``(K, N)`` logarithms of the optimal rays.
@@ -79,13 +80,14 @@ class PricingResult:
 
 @jit()
 def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> None:
-    """Distribute a negative ``g`` of a tree's root, its deficit, to prices of records, which must fall by these parts.
+    """Distribute a tree's deficit (a negative ``g`` at the root) over records, whose prices must fall by their parts.
 
-    A price that falls by ``x`` at a record of height ``u`` raises ``g_root`` by ``x exp(u)``. So the highest records
-    come first: each takes as much as the flows on its path to the root allow. The root itself takes the rest.
+    If the price at a record of height ``u`` falls by ``x``, ``g_root`` rises by ``x exp(u)``. So the highest records
+    come first, and each takes as much as the flows on its path to the root allow. The root itself takes the rest.
 
     Args:
-        parent, sides: (N,) parent of each node, -1 at the root, and 1 above or -1 below the parent.
+        parent: (N,) parent of each node, -1 at the root.
+        sides: (N,) 1 if the node is above its parent, -1 if it is below.
         u: (N,) log-heights.
         g: (N,) accumulated reduced costs, which flow towards the root; updated in place.
         deficit: (N,) amounts by which prices must fall, to which each record's part is added.
@@ -93,15 +95,15 @@ def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> No
     root, tries = parent.argmin(), 0
     is_tried = np.zeros(len(g), dtype=np.bool_)
     while g[root] < 0:
-        # The highest record that was not tried. After many tries the root itself takes what is left, which ends the
-        # loop.
+        # The bearer is the highest record that has not been tried. After many tries, the root itself takes what is
+        # left, which ends the loop.
         bearer = root
         for node in range(len(g) if tries < MAX_BEARER_TRIES else 0):
             if not is_tried[node] and u[node] > u[bearer]:
                 bearer = node
         tries += 1
-        # Each g on the path rises by its part of `amount`, and must not change its sign. Only records above their
-        # parents have a negative g, so only they limit the amount.
+        # Each g on the path rises by its part of `amount`, and must not change sign. Only records above their parents
+        # can have a negative g, so only these limit the amount.
         amount, node = -g[root], bearer
         while node != root:
             if sides[node] > 0:
@@ -114,7 +116,7 @@ def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> No
             g[node] += amount * np.exp(u[root] - u[node])
             node = parent[node]
         g[root] += amount
-        # Rounding must not leave a negative rest, with which the loop would not end.
+        # Rounding must not leave a negative remainder, or the loop would not end.
         if bearer == root:
             g[root] = 0.0
 
@@ -128,10 +130,10 @@ def _settle_flows(
     Args:
         a: (N,) costs minus prices.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) the tree: parent, CSR entry of the pair with it, and 1 above or -1 below it.
-        order: (N,) result: the nodes, parents first.
-        u, g: (N,) results: log-heights, and flows towards the root.
-        lacks: (N,) result: amount by which each record's price must fall for the tree to be a proof.
+        parent, entry, sides: (N,) the tree, as in :class:`Trees`.
+        order: (N,) array to which the nodes are written, parents first.
+        u, g: (N,) arrays to which the log-heights and the flows towards the root are written.
+        lacks: (N,) array to which amounts are written by which prices must fall for the tree to be a proof.
 
     Returns:
         The number of nodes in ``order``.
@@ -142,12 +144,12 @@ def _settle_flows(
     lacks[:] = 0.0
     for position in range(count - 1, 0, -1):
         node = order[position]
-        # At a record below its parent only a positive g has a multiplier. A negative one is the deficit of the record's
+        # At a record below its parent, only a positive g has a multiplier. A negative g is a deficit in the record's
         # price.
         if sides[node] < 0 and g[node] < 0:
             lacks[node] -= g[node]
             g[node] = 0.0
-        # What is left flows to the parent: below it a g of at least 0, above it a negative one.
+        # What is left flows to the parent: from below it a non-negative g, and from above it a negative one.
         if sides[node] < 0 or g[node] < 0:
             g[parent[node]] += np.exp(sides[node] * length[entry[node]]) * g[node]
     _absorb_deficit(parent, sides, u, g, lacks)
@@ -160,14 +162,13 @@ def _make_root(new: int, parent: Any, entry: Any, sides: Any) -> None:
 
     Args:
         new: The node.
-        parent, entry, sides: (N,) the tree, which is changed: parent of each node, CSR entry of the pair with it, and 1
-            above or -1 below the parent.
+        parent, entry, sides: (N,) the tree, as in :class:`Trees`, which is changed in place.
     """
     node, next_node, e, s = new, parent[new], entry[new], sides[new]
     parent[new], entry[new], sides[new] = -1, -1, -1  # the side of a root is never read
     while next_node >= 0:
         next_above, next_entry, next_side = parent[next_node], entry[next_node], sides[next_node]
-        # A reversed edge keeps its CSR entry, and what was above its parent is now below it.
+        # A reversed edge keeps its CSR entry. If the child was above its parent, the new child is below its new parent.
         parent[next_node], entry[next_node], sides[next_node] = node, e, -s
         node, next_node, e, s = next_node, next_above, next_entry, next_side
 
@@ -193,12 +194,12 @@ def _price_outputs(
     Args:
         cost: (N, B) costs of the block's outputs, prior included.
         y: (N,) prices.
-        tolerance: Largest absolute value of a ``g`` of the wrong sign that is still accepted.
+        tolerance: Largest absolute value at which a ``g`` of the wrong sign is still accepted.
         max_pivots: Largest number of pivots for one tree.
-        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and
+        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and (E,)
             log-ratios.
-        parent, entry, sides: (B, N) the trees, which are updated.
-        value, ray: (B,) and (B, N) results as in `PricingResult`.
+        parent, entry, sides: (B, N) the trees, which are updated in place.
+        value, ray: (B,) and (B, N) arrays to which results are written, as in `PricingResult`.
         deficit: (N,) largest deficit of each record over the outputs so far, which is updated.
 
     Returns:
@@ -211,22 +212,22 @@ def _price_outputs(
         a = cost[:, k] - y
         min_lack, deficit_k = np.inf, np.zeros(n)
         tree = (parent[k], entry[k], sides[k], ray[k])  # heights `u` are the logarithms of the ray
-        # The deficit depends on which record is the root. The record with the largest entry of the ray is tried next,
-        # and the root with the smallest total deficit is used.
+        # The deficit depends on which record is the root. The record at which the ray is largest is tried next, and the
+        # root with the smallest total deficit is used.
         for attempt in range(MAX_ANCHORS):
             total += optimize_tree(
                 a, tolerance, max_pivots, start, target, length, tree[0], tree[1], tree[2], tree[3], g
             )
-            anchored = g[tree[0].argmin()]  # g of the root, the optimum
+            anchored = g[tree[0].argmin()]  # g at the root, which is the optimum
             _settle_flows(a, length, tree[0], tree[1], tree[2], order, tree[3], g, lacks)
             if lacks.sum() < min_lack:
                 min_lack, value[k] = lacks.sum(), anchored
                 deficit_k = lacks.copy()
-                # The first attempt works on the given arrays themselves, later ones on copies.
+                # The first attempt works on the given arrays themselves; later ones work on copies.
                 if attempt > 0:
                     parent[k, :], entry[k, :], sides[k, :], ray[k, :] = tree
             highest = tree[3].argmax()
-            # The root has height 0. If no record is clearly higher, there is no better root.
+            # The root has height 0. If no record is clearly higher, no other root is worth trying.
             if tree[3][highest] <= 1e-6:
                 break
             tree = (tree[0].copy(), tree[1].copy(), tree[2].copy(), tree[3].copy())
@@ -244,12 +245,12 @@ def price_all(
         graph: The graph from `make_graph`.
         instance: The instance whose outputs are priced.
         y: ``(N,)`` prices.
-        trees: A tree for each output, which is replaced by the optimal tree in place.
-        max_pivots: Largest number of pivots for one output.
+        trees: One tree for each output, which is replaced by the optimal tree in place.
+        max_pivots: Largest number of pivots for one tree.
 
     Raises:
-        OutOfTime: The time limit expired before all outputs were priced. Some trees may have changed by then; they can
-            still be used.
+        OutOfTime: The time limit expired before all outputs were priced. Some trees may have changed by then, but all
+            of them can still be used.
     """
     outputs = instance.outputs
     value, ray = np.empty(outputs), np.empty((outputs, graph.records))
@@ -257,16 +258,17 @@ def price_all(
     limits, rows = (SIGN_TOLERANCE * scale, max_pivots), (graph.start, graph.other, graph.length)
 
     def price_some(start: int, end: int) -> tuple[Floats, int]:
-        """Price the outputs from ``start`` to ``end``, block by block.
+        """Price outputs ``start`` to ``end - 1``, block by block.
 
         Returns:
-            The largest deficits (N,) over these outputs, and the number of pivots.
+            (N,) largest deficits over these outputs, and the number of pivots.
         """
         deficit, pivots = np.zeros(graph.records), 0
         for a, b in slices(end - start):
             block = slice(start + a, start + b)
             block_arrays = trees.parent[block], trees.entry[block], trees.side[block], value[block], ray[block], deficit
-            # Copies are contiguous and writable, unlike the instance: the code is compiled for one kind of array only.
+            # Copies are contiguous and writable, unlike the instance's arrays, so the code is compiled for one kind of
+            # array only.
             pivots += _price_outputs(np.array(instance.cost[:, block]), np.array(y), *limits, *rows, *block_arrays)
         return deficit, pivots
 
@@ -278,16 +280,16 @@ def price_all(
 def _tight_rows(
     a: Any, length: Any, lower_record: Any, pair: Any, parents: Any, entries: Any, sides: Any, pairs: Any, values: Any
 ) -> int:
-    """Compute the multipliers of the tight rows of one output's best tree, at the true log-ratios.
+    """Compute the multipliers for the tight rows in one output's best tree, at the true log-ratios.
 
     Args:
         a: (N,) costs minus prices.
         length: (E,) true log-ratio of each CSR entry.
-        lower_record: (P,) first record of each pair, the one with the lower number.
-        pair: (E,) pair of each entry.
-        parents, entries, sides: (T, N) the candidate trees of the output. The tree with the smallest deficit is used.
-        pairs, values: (N,) results: pairs, and multipliers as in :class:`Multipliers` (negative for the row of the
-            second record).
+        lower_record: (P,) first record of each pair, which has the lower index.
+        pair: (E,) index of the pair to which each CSR entry belongs.
+        parents, entries, sides: (T, N) the output's candidate trees. The tree with the smallest deficit is used.
+        pairs, values: (N,) arrays to which the indices of pairs and the multipliers are written. As in
+            :class:`Multipliers`, a multiplier is negative if it belongs to the row of the pair's second record.
 
     Returns:
         The number of multipliers.
@@ -305,27 +307,30 @@ def _tight_rows(
         node = order[position]
         p = pair[entries[best, node]]
         is_above = sides[best, node] > 0
-        # Above: the row z_node <= exp(l) z_parent has the multiplier -g. Below: the row z_parent <= exp(l) z_node has
-        # g exp(-l), because g counts in units of z_node, and the row's bound is exp(l) z_node.
+        # If the node is above its parent, the row z_node <= exp(l) z_parent has the multiplier -g. If it is below, the
+        # row z_parent <= exp(l) z_node has the multiplier g exp(-l), because g is in units of z_node and the row's
+        # bound is exp(l) z_node.
         f = max(-g[node], 0.0) if is_above else max(g[node], 0.0) * np.exp(-length[entries[best, node]])
         pairs[position - 1] = p
-        # Positive if the row is that of the pair's lower record: the node if it is above, its parent if it is below.
+        # The row belongs to the node if the node is above its parent, and to the parent otherwise. The multiplier is
+        # positive if the row belongs to the pair's lower record.
         values[position - 1] = f if (lower_record[p] == node) == is_above else -f
     return count - 1
 
 
 def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Sequence[Trees]) -> Multipliers:
-    """Return multipliers of all outputs from the best of their trees, computed output by output on request.
+    """Return multipliers for all outputs from the best of their trees, computed output by output on request.
 
     Args:
         instance: The problem, with one output for each tree.
-        graph: Graph of the problem. Its log-ratios may be shrunk, as multipliers are computed at the instance's own.
+        graph: The problem's graph. Its log-ratios may be shrunk, because multipliers are computed with the instance's
+            own.
         y: (N,) prices.
-        candidates: Sets of trees. For each output the tree with the smallest deficit is used.
+        candidates: Sets of trees. For each output, the tree with the smallest deficit is used.
     """
 
     def list_rows() -> Iterator[Few]:
-        """Yield the number, pairs and multipliers of each output."""
+        """Yield each output's index, together with its pairs and their multipliers."""
         lower_record, lengths = np.array(instance.pairs[:, 0]), np.array(instance.lengths)[graph.pair]
         pairs, values = np.empty(instance.records, dtype=np.int64), np.empty(instance.records)
         for k in range(instance.outputs):
