@@ -76,7 +76,14 @@ def simulate_reports(release: MatrixRelease, places: Ints, count: int, seed: int
 
 
 def _simulate_fresh(release: MatrixRelease, places: Ints, count: int, seed: int) -> ObservedReports:
-    """Draw ``count`` independent reports from each place."""
+    """Draw independent reports from each place.
+
+    Args:
+        release: The release to draw from.
+        places: (M,) index of the record at each place.
+        count: Number of reports to draw for each place.
+        seed: Seed for the draws.
+    """
     # The first reports of all places are drawn first, then all second reports, and so on. So asking for more reports
     # does not change the earlier ones: audit, the report page and the papers ask for different counts, and must get the
     # same figures for the same count.
@@ -92,7 +99,14 @@ def _repeat_first_report(fresh: ObservedReports) -> ObservedReports:
 
 
 def _simulate_predicted(release: MatrixRelease, places: Ints, count: int, seed: int) -> ObservedReports:
-    """Draw ``count`` reports for each place (M,), along a trace that never leaves it, as the release would."""
+    """Draw reports for each place along a trace that never leaves it, as the release would.
+
+    Args:
+        release: The release to draw from, which draws reports along traces.
+        places: (M,) index of the record at each place.
+        count: Number of reports to draw for each place.
+        seed: Seed for the draws.
+    """
     walker = release.walker
     assert walker is not None  # checked by the caller
     # At least the default number of reports is simulated, so that a smaller ``count`` gets the same first reports.

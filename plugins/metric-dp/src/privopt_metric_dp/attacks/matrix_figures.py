@@ -196,8 +196,7 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
     """Return a lower bound on epsilon from sampled reports of two records; None if no pair has a positive distance.
 
-    The two records are those of the pair, among at most about `MAX_CHOSEN_PAIRS`, whose rows differ most relative to
-    their distance.
+    Among about `MAX_CHOSEN_PAIRS` pairs or fewer, the one whose rows differ most, relative to the distance, is used.
     """
     separate_pairs = np.flatnonzero(release.distances > 0)
     if not separate_pairs.size:

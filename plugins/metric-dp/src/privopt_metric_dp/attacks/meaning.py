@@ -233,13 +233,24 @@ def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints |
 
 
 def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
-    """Return a sentence on the loss in the unit that the problem names for readers; an empty tuple if it names none."""
+    """Return a sentence on the loss in the unit that the problem names for readers; an empty tuple if it names none.
+
+    Args:
+        data: The problem's data.
+        objective: The release's expected loss and its unit.
+    """
     cost = in_readers_unit(data, objective, objective.value)
     return (f"It costs {format_digits(objective.value)} km on average: {cost}.",) if cost else ()
 
 
 def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str:
-    """Return a loss or bound in km as text in the unit for readers, or "" if the problem names no such unit."""
+    """Return a loss or bound in km as text in the unit for readers, or "" if the problem names no such unit.
+
+    Args:
+        data: The problem's data.
+        objective: The release's expected loss. If its unit is not km, the result is "".
+        value: The loss or bound to convert.
+    """
     return "" if data.per_km is None or objective.unit != "km" else data.per_km.of(value)
 
 

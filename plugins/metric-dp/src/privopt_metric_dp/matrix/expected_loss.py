@@ -87,9 +87,16 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return math.nextafter(lower, -math.inf), math.nextafter(upper, math.inf)
 
     def loss_of_rows(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
-        """Return the loss of a matrix (N, K) whose rows, divided by their exact sums (N,), are probabilities.
+        """Return the loss of a matrix whose rows, once divided by their sums, are probabilities.
 
         NumPy sums the terms of a row pairwise; the losses of the rows are then added with a single rounding.
+
+        Args:
+            values: (N, K) weights or other non-negative entries.
+            sums: (N,) exact sums of the rows.
+
+        Raises:
+            OutOfTime: The time limit has expired.
         """
         rows = []
         for row, weighted, total in zip(values, self.weighted, sums, strict=True):
@@ -102,6 +109,10 @@ def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData |
     """Return a problem's data with the costs of a mechanism's loss, for figures, or None if the loss has no costs.
 
     An expected loss does not determine the costs of records whose prior is 0, so these costs are set to 0.
+
+    Args:
+        loss: The mechanism's loss.
+        data: The problem's data.
     """
     if not isinstance(loss, ExpectedLoss):
         return None

@@ -48,6 +48,7 @@ a continuous distribution of reports instead of a matrix."""
 DISTANCE_SLACK: Final = Fraction(1, 10**24)
 """Additional absolute amount by which a stored distance may be too short, for rounding errors at tiny distances."""
 
+# The words with which the statement of a guarantee names the inputs that each scope covers.
 _SCOPES = {
     "all-pairs": "any two records",
     "neighbours": "any two records within {within} of each other",
@@ -87,7 +88,12 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
 
     @abstractmethod
     def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
-        """Repair a matrix (N, K) that nearly satisfies the notion into a certified release of integers.
+        """Repair a matrix that nearly satisfies the notion into a certified release of integers.
+
+        Args:
+            z: (N, K) probabilities.
+            data: The problem's data.
+            context: The solve's context. It gives the requested gap, and measures the time that the repair takes.
 
         Raises:
             CertificationError: No repaired matrix could be certified.

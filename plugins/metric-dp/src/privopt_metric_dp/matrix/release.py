@@ -35,6 +35,7 @@ else:
 __all__ = ["ARTEFACT", "MatrixRelease", "PositionRelease", "matrix_bytes", "matrix_of"]
 
 ARTEFACT: Final = "mechanism.npz"
+"""Name of the file that holds a released matrix."""
 
 _ARRAY_FORMS: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {
     "weights": (np.uint64, ("N", "K")),
@@ -117,6 +118,7 @@ def _raise_no_problem() -> tuple[Ints, Floats]:
 
 def _freeze_array(array: NDArray[Any]) -> NDArray[Any]:
     """Return a read-only view of an array."""
+    # The view shares the array's memory, but only the view becomes read-only.
     view = np.asarray(array).view()
     view.setflags(write=False)
     return view
@@ -295,6 +297,10 @@ class MatrixRelease(Release):
     def read(cls, folder: Path, problem: Any) -> MatrixRelease:
         """Read mechanism.npz. If it leaves its pairs to the problem, the problem's required pairs are used.
 
+        Args:
+            folder: The release folder.
+            problem: The problem, an instance of :class:`MetricInstance`.
+
         Raises:
             InputError: The file is missing or malformed.
         """
@@ -311,7 +317,10 @@ class MatrixRelease(Release):
 
     @classmethod
     def load(cls, path: Path) -> MatrixRelease:
-        """Read a matrix from a file in the format of mechanism.npz.
+        """Read a matrix from a file in the format of mechanism.npz, without the problem.
+
+        Args:
+            path: The file.
 
         Raises:
             InputError: The file is missing or malformed.
@@ -336,7 +345,14 @@ class MatrixRelease(Release):
         return cls(**parts, region=region, follow=_raise_no_problem if is_implied else None)
 
     def sample(self, input_id: str, count: int) -> list[str]:
-        """Draw ``count`` outputs for one record, with exactly the certified probabilities.
+        """Draw outputs for one record, with exactly the certified probabilities.
+
+        Args:
+            input_id: Id of the record.
+            count: Number of outputs to draw.
+
+        Returns:
+            The ids of the outputs.
 
         Raises:
             UnknownNameError: No record has this id.

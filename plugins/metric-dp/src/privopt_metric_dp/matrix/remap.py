@@ -112,6 +112,10 @@ def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease],
 def _weighted_costs(loss: UtilityLoss[MatrixRelease], data: MetricData) -> Floats:
     """Return the costs (N, K) of an expected loss, with each row multiplied by the prior of its record.
 
+    Args:
+        loss: The mechanism's loss.
+        data: The problem's data, whose file an error message names.
+
     Raises:
         InputError: The loss is not an :class:`ExpectedLoss`, and only an expected loss defines a best guess.
     """

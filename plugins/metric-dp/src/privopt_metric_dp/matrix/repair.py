@@ -155,6 +155,10 @@ def repair(
 def _check_matrix(z: Floats, loss: Floats | None) -> Floats:
     """Validate the matrix, and return it with negative entries set to 0.
 
+    Args:
+        z: The matrix to repair.
+        loss: (N, K) cost times prior, or None.
+
     Raises:
         SolverError: An entry is not finite.
         UsageError: The array does not have two dimensions or is empty, or the loss has another shape.

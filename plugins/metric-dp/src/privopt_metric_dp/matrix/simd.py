@@ -63,6 +63,7 @@ class _LanesModel(PrimitiveModel):  # type: ignore[misc]
     """Tells numba that a `_Lanes` value is stored as LLVM's vector type."""
 
     def __init__(self, manager: object, kind: _Lanes) -> None:
+        """Create the model of a vector type, for numba's data model manager."""
         element = ir.DoubleType() if kind.element == types.float64 else ir.FloatType()
         super().__init__(manager, kind, ir.VectorType(element, kind.count))
 
@@ -153,7 +154,9 @@ def _make_lane_operation(name: str, compare: str | None = None) -> Callable[...,
 
 
 least = _make_lane_operation("least", "<")
+"""Return a vector with the smaller number of two vectors in each lane."""
 greatest = _make_lane_operation("greatest", ">")
+"""Return a vector with the larger number of two vectors in each lane."""
 
 
 def _make_reduction(compare: str | None = None) -> Callable[..., float]:
@@ -186,8 +189,11 @@ def _make_reduction(compare: str | None = None) -> Callable[..., float]:
 
 
 total = _make_reduction()
+"""Return the sum of a vector's lanes."""
 lowest = _make_reduction("<")
+"""Return the smallest lane of a vector."""
 highest = _make_reduction(">")
+"""Return the largest lane of a vector."""
 
 
 def _register_operator(symbol: Callable[..., object], operation: Callable[..., object]) -> None:

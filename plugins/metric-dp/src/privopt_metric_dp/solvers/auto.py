@@ -58,6 +58,7 @@ __all__ = [
 ]
 
 METHODS = ("auto", "star", "column-generation", "interior-point")
+"""Names of the methods."""
 MIN_SPANNER_RECORDS = 100
 """Smallest number of records for which a spanner is worth its time."""
 DENSE_PAIRS_PER_RECORD = 12
@@ -355,6 +356,7 @@ class InDoubles:
     """
 
     def __init__(self, instance: Instance) -> None:
+        """Create the certifier for a problem."""
         self.instance = instance
 
     def certify(self, candidate: Floats) -> tuple[float, Floats]:

@@ -360,7 +360,7 @@ class _PartOffers(Offers[Floats, Multipliers]):
     Candidates from a relaxation are not passed on until they have been repaired.
 
     Attributes:
-        firm: The best candidate whose value is final, unlike that of a relaxation's candidate, and the best bound.
+        firm: The best bound, and the best candidate with a final value. A relaxation's candidates have none.
     """
 
     def __init__(self, instance: Instance, outer: PartOffers, offer: Callable[[str], None]) -> None:

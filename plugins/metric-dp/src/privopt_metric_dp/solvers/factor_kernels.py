@@ -90,7 +90,7 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
         store(diagonal, k, pivot)
         reciprocal = spread(1.0) / pivot
         store(inv, k, reciprocal)
-        # So far, column k holds that of L times the pivot.
+        # So far, the entries are those of L times the pivot.
         for e in range(start[k], start[k + 1]):
             store(lower, e, load(lower, e) * reciprocal)
     return True

@@ -29,7 +29,13 @@ EPSILON_SLACK = 1e-9
 
 
 def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
-    """Return a read-only, contiguous view of an array, which is copied only if necessary."""
+    """Return values as a read-only, contiguous array, which is copied only if necessary.
+
+    Args:
+        values: An array, or anything that NumPy can turn into one.
+        dtype: Type of the elements.
+    """
+    # Without a copy, the view shares the caller's memory, but only the view becomes read-only.
     array: Any = np.ascontiguousarray(values, dtype=dtype).view()
     array.flags.writeable = False
     return array
@@ -41,7 +47,7 @@ def _to_pairs(values: Any) -> Any:
 
 
 def _read_coordinates(records: Space) -> Floats | None:
-    """Return the records' coordinates; for places on the Earth, unit vectors, as symmetries are those of a sphere."""
+    """Return the records' coordinates. Places on the Earth become unit vectors, so that a sphere's symmetries apply."""
     if records.kind == "geographic" and records.coordinates is not None:
         return directions(records.coordinates)
     return records.coordinates
@@ -154,7 +160,13 @@ class Instance:
         return 1e-14 * self.records * float(np.abs(self.cost).max())
 
     def is_gap_reached(self, loss: float, bound: float, gap: float) -> bool:
-        """Return whether loss and bound are within a relative gap, or differ by no more than :attr:`noise`."""
+        """Return whether loss and bound are within a relative gap, or differ by no more than :attr:`noise`.
+
+        Args:
+            loss: Expected loss of a mechanism.
+            bound: Lower bound on the optimum.
+            gap: Largest difference, relative to the loss.
+        """
         return loss - bound <= max(gap * abs(loss), self.noise)
 
     def loss(self, z: Floats) -> float:

@@ -151,7 +151,7 @@ class Mixture:
             values: (K,) value of each ray at the prices. Values that may be rounding errors are ignored.
         """
         logs = logs[values < -NEGLIGIBLE_VALUE / self._scale]
-        # Before exp is taken, each ray is scaled so that its largest entry is 1, so that nothing overflows.
+        # Before exp is taken, each ray is scaled to have 1 as its largest entry, so that nothing overflows.
         return self.add(np.exp(logs - logs.max(axis=1, keepdims=True))) if len(logs) else 0
 
     def solve(self) -> tuple[Floats | None, float, Floats]:

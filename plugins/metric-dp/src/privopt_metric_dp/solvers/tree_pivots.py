@@ -12,8 +12,8 @@ The compiled functions share these arrays, for one output:
 
 - ``a`` (N,): costs minus prices.
 - ``parent``, ``entry``, ``sides`` (N,): the tree, as in :class:`privopt_metric_dp.solvers.tree_pricing.Trees`.
-- ``first_child``, ``following``, ``previous`` (N,): first child, next sibling and previous sibling of each node, -1 for
-  none.
+- ``first_child``, ``following``, ``previous`` (N,): first child, next sibling and previous sibling of each node, or -1
+  if there is none.
 - ``u`` (N,): log-heights ``log(z_i / z_root)``.
 - ``g`` (N,): accumulated reduced costs, as above.
 - ``start`` (N + 1,), ``target``, ``length`` (E,): the graph in CSR form, with the first entry of each record, and the
@@ -38,7 +38,7 @@ def _list_subtree(root: int, first_child: Any, following: Any, order: Any) -> in
 
     Args:
         root: Root of the subtree.
-        first_child, following: (N,) first child and next sibling of each node, -1 for none.
+        first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
         order: (N,) array to which the nodes are written, parents before their children.
     """
     # `order` serves as a queue: the children of all nodes before `position` have been listed.
@@ -61,7 +61,7 @@ def _unlink_node(node: int, parent: Any, first_child: Any, following: Any, previ
     Args:
         node: The node.
         parent: (N,) parent of each node.
-        first_child, following, previous: (N,) first child, next and previous sibling of each node, -1 for none.
+        first_child, following, previous: (N,) first child, next and previous sibling of each node, or -1 for none.
     """
     earlier, later = previous[node], following[node]
     if earlier >= 0:
@@ -80,7 +80,7 @@ def _link_node(node: int, new_parent: int, parent: Any, first_child: Any, follow
         node: The node, which must not be in any list of children.
         new_parent: The other node.
         parent: (N,) parent of each node.
-        first_child, following, previous: (N,) first child, next and previous sibling of each node, -1 for none.
+        first_child, following, previous: (N,) first child, next and previous sibling of each node, or -1 for none.
     """
     parent[node] = new_parent
     following[node] = first_child[new_parent]
@@ -98,7 +98,7 @@ def build_lists(parent: Any) -> Any:
         parent: (N,) parent of each node, -1 at the root.
 
     Returns:
-        The root; and for each node its first child (N,), next sibling (N,) and previous sibling (N,), -1 for none.
+        The root; and for each node its first child (N,), next sibling (N,) and previous sibling (N,), or -1 for none.
     """
     # The root has the smallest entry, -1.
     root, first_child = int(parent.argmin()), np.full(len(parent), -1, dtype=np.int32)
@@ -119,7 +119,7 @@ def compute_heights(
         root: The root, whose height is 0.
         length: (E,) log-ratio of each CSR entry.
         parent, entry, sides: (N,) the tree.
-        first_child, following: (N,) first child and next sibling of each node, -1 for none.
+        first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
         order, u: (N,) arrays to which the nodes, parents first, and the heights are written.
 
     Returns:
@@ -156,7 +156,7 @@ def _recompute_tree(
         a: (N,) costs minus prices.
         length: (E,) log-ratio of each CSR entry.
         parent, entry, sides: (N,) the tree.
-        first_child, following: (N,) first child and next sibling of each node, -1 for none.
+        first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
         order: (N,) workspace.
         u, g: (N,) arrays to which the results are written.
     """
@@ -187,7 +187,7 @@ def _find_blocking_row(
         subtree_root: Root of the subtree. The tight row to its parent leaves the tree.
         rising: Whether the subtree moves up; otherwise it moves down.
         start, target, length: The graph in CSR form.
-        first_child, following: (N,) first child and next sibling of each node, -1 for none.
+        first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
         order: (N,) workspace.
         mark: (N,) workspace, which must be False everywhere, and is so afterwards.
         u: (N,) log-heights, which change inside the subtree.
