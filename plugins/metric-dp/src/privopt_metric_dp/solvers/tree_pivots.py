@@ -118,7 +118,7 @@ def compute_heights(
     Args:
         root: The root, whose height is 0.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) the tree.
+        parent, entry, sides: (N,) the tree, as the module docstring describes it.
         first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
         order, u: (N,) arrays to which the nodes, parents first, and the heights are written.
 
@@ -155,7 +155,7 @@ def _recompute_tree(
         root: The root.
         a: (N,) costs minus prices.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) the tree.
+        parent, entry, sides: (N,) the tree, as the module docstring describes it.
         first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
         order: (N,) workspace.
         u, g: (N,) arrays to which the results are written.
@@ -186,7 +186,7 @@ def _find_blocking_row(
     Args:
         subtree_root: Root of the subtree. The tight row to its parent leaves the tree.
         rising: Whether the subtree moves up; otherwise it moves down.
-        start, target, length: The graph in CSR form.
+        start, target, length: The graph in CSR form, as the module docstring describes it.
         first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
         order: (N,) workspace.
         mark: (N,) workspace, which must be False everywhere, and is so afterwards.
@@ -237,7 +237,7 @@ def _reroot_subtree(
         subtree_root: The current root of the subtree, which has already been unlinked from its parent.
         new: The node that becomes the root of the subtree. The caller sets its parent, entry and side.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) the tree, which is updated.
+        parent, entry, sides: (N,) the tree, as the module docstring describes it; it is updated.
         first_child, following, previous: (N,) first child, next and previous sibling of each node, which are updated.
         path: (N,) workspace.
         g: (N,) accumulated reduced costs, which are updated.
@@ -271,7 +271,7 @@ def _add_to_ancestors(node: int, change: float, length: Any, parent: Any, entry:
         node: The node.
         change: The change at the node.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) the tree.
+        parent, entry, sides: (N,) the tree, as the module docstring describes it.
         g: (N,) accumulated reduced costs, which are updated at the ancestors.
     """
     while parent[node] >= 0:
@@ -301,8 +301,8 @@ def _pivot_subtree(
 
     Args:
         subtree_root: The node. The row to its parent leaves the tree, and the blocking row enters it.
-        start, target, length: The graph in CSR form.
-        parent, entry, sides: (N,) the tree, which is updated.
+        start, target, length: The graph in CSR form, as the module docstring describes it.
+        parent, entry, sides: (N,) the tree, as the module docstring describes it; it is updated.
         first_child, following, previous: (N,) first child, next and previous sibling of each node, which are updated.
         order, mark: (N,) workspaces; ``mark`` must be False everywhere.
         u, g: (N,) log-heights and accumulated reduced costs, which are updated.
@@ -346,7 +346,7 @@ def optimize_tree(
         max_pivots: Largest number of pivots.
         start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and (E,)
             log-ratios.
-        parent, entry, sides: (N,) the tree, which is updated.
+        parent, entry, sides: (N,) the tree, as the module docstring describes it; it is updated.
         u, g: (N,) arrays to which the log-heights and the accumulated reduced costs are written.
 
     Returns:
