@@ -198,6 +198,16 @@ def test_long_street_achieves_more_than_its_worst():
     assert worst < max_snapping_epsilon(weights, street, Fraction(1)) * 0.6
 
 
+@given(st.integers(0, 1000), st.integers(-30, 1000), st.sampled_from(LENGTHS), st.integers(1, TOTAL - 1))
+def test_zero_beside_a_positive_weight_is_refused(steps, exponent, km, weight):
+    """A zero counts as 2**-200 in doubles, and the factor of a long street can be above the ratio to that number."""
+    street = Streets(size=2, simplices=[[0, 1]], km=[km], steps=steps)
+    weights = np.array([[TOTAL, 0], [TOTAL - weight, weight]], dtype=np.uint64)
+    measured = certify_everywhere(weights, street, Fraction(2) ** exponent)
+    assert measured.holds is False
+    assert measured.worst == math.inf
+
+
 @settings(max_examples=20)
 @given(planes(), st.sampled_from(EPSILONS), st.data())
 def test_ratios_along_sides_bound_the_gradient(region, epsilon, data):

@@ -102,9 +102,9 @@ def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> t
     """
     ratios = max_ratios(weights, region.simplices)
     factors = [1 + street_growth(epsilon, km, region.steps) for km in region.km.tolist()]
-    # Factors are rounded down, and capped before they overflow a double. Smaller factors only cause more streets to be
-    # decided exactly.
-    lower_factors = np.array([float_down(min(factor, Fraction(2**1000))) for factor in factors])
+    # Factors are rounded down, and capped at 2**100, which only the ratio of a 0 to a positive weight exceeds, so that
+    # no such ratio passes. Smaller factors only cause more streets to be decided exactly.
+    lower_factors = np.array([float_down(min(factor, Fraction(2**100))) for factor in factors])
     failures: list[Failure] = []
     failed = exact_count = 0
     for s in np.flatnonzero(~(ratios * RATIO_MARGIN <= lower_factors)).tolist():
