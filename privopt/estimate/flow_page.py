@@ -52,8 +52,8 @@ def flow_page(flows: Flows, opened: OpenedFolder, reports: str) -> str:
     skipped = ""
     if flows.skipped:
         verb, pronoun = ("is", "it") if flows.skipped == 1 else ("are", "them")
-        rows = number_of(flows.skipped, "row")
-        skipped = f" {rows} without both {verb} left out, so the shares say nothing about {pronoun}."
+        incomplete = number_of(flows.skipped, "row")
+        skipped = f" {incomplete} without both {verb} left out, so the shares say nothing about {pronoun}."
     lead = (
         f"Estimated from {number_of(flows.n, 'trip')} with both reports.{skipped} "
         f"The intervals aim at containing all true shares at once in {100 * flows.confidence:.4g}\u00a0% of cases. "

@@ -33,8 +33,9 @@ Runs = list[dict[str, Any]]
 HEADER = """# Benchmarks: the modelling language
 
 By `python tests/bench/bench_language.py --peers PYTHON` on 2 processors shared with other work; load is that of the
-minute before a run ended. Seconds are of the processor, of all processes of a tool, after imports: medians of the runs,
-and in brackets how many times the fastest of the column with the same solver. Each run has a process of its own.
+minute before a run ended. Seconds are of the processor, of all processes of a tool, after imports and after a model of
+one record was solved, which loads what a tool loads late and starts CBC's process for privopt: medians of the runs, and
+in brackets how many times the fastest of the column with the same solver. Each run has a process of its own.
 Privopt, cvxpy, linopy and PuLP solve with HiGHS 1.15.1 in that process; python-mip solves with CBC, and so does privopt
 in the line that says so. CBC chooses its own method for python-mip; privopt asks it for the dual simplex method, as a
 line of python-mip does. Every answer of privopt is checked in the units of the model, which the others do not do.
