@@ -82,7 +82,8 @@ def test_estimate_has_the_unit(bands, tmp_path):
     )
     assert run("estimate", *paths).exit_code == 0
     text = (tmp_path / "e.html").read_text("utf-8")
-    assert "Estimated from 100 reports. All" in text  # no row was without a report
+    assert "Estimated from 100 reports; a person who sent several counts once for each. All" in text
+    assert "without a report" not in text  # each row has one
     assert "x (band)" in text
     assert "r0c2 (x 2 bands, y 0 bands)" in text
     assert "km" not in text.split("</style>")[1]
