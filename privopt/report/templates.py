@@ -53,8 +53,8 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["text"] = format_text
-    # A no-break space keeps a number and its per cent sign on one line.
-    environment.filters["prose"] = lambda text: re.sub(r"(?<=\d) %", "\u00a0%", text)
+    # No-break spaces keep a number and its per cent sign, or degrees and their direction, on one line.
+    environment.filters["prose"] = lambda text: re.sub(r"(?<=\d) (?=%)|(?<=\u00b0) ", "\u00a0", text)
     # Scripts and style sheets are privopt's own and need no escaping. script_json escapes what could end a script.
     environment.filters["json"] = lambda value: Markup(script_json(value))
     environment.globals["source"] = lambda name: Markup(_read_file(name))

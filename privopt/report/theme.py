@@ -190,8 +190,10 @@ def make_narrow(figure: Figure) -> Figure:
             height += map_width * (0.8 if axes.get_adjustable() == "datalim" else min(1.4, map_height / width))
             for dots in axes.collections:
                 if isinstance(dots, PathCollection):
-                    # The dots cover the same fraction of the map as on the wide drawing, but small ones stay visible.
+                    # The dots cover the same fraction of the map as on the wide drawing. Small ones stay visible, and
+                    # thick rims do not fill them.
                     drawn_sizes = dots.get_sizes()
+                    dots.set_linewidths(np.minimum(dots.get_linewidths(), 1.2))
                     dots.set_sizes(np.maximum(drawn_sizes * (map_width / width) ** 2, np.minimum(drawn_sizes, 16.0)))
     elif len(charts) > 1:
         height *= 0.8 * len(charts)

@@ -74,7 +74,7 @@ def test_unnamed_column_is_neither_shown_nor_published(streets):
     page = write_report(folder).read_text("utf-8")
     assert "Navona" not in page
     assert data_of(page)["descriptions"][0] == "41.8992\u00b0 N, 12.4731\u00b0 E"
-    assert ">246150584 (41.8992\u00b0 N, 12.4731\u00b0 E)</td>" in page
+    assert ">246150584 (41.8992\u00b0\u00a0N, 12.4731\u00b0\u00a0E)</td>" in page
     assert b"Navona" not in b"".join(path.read_bytes() for path in (folder / "problem").iterdir())
 
 
