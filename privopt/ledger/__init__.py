@@ -1,1 +1,1 @@
-"""Privacy budgets of subjects, charged before anything is drawn, in a hash-chained ledger."""
+"""A hash-chained ledger of subjects' privacy budgets, which are charged before anything is drawn."""

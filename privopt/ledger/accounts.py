@@ -1,4 +1,4 @@
-"""The balance of a subject's account in a ledger, and individual charges."""
+"""The balance of a subject's account in a ledger, and a single charge, as data."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["Account", "Charge"]
 
 @frozen(kw_only=True)
 class Account:
-    """The balance of a subject in one unit.
+    """A subject's balance in one unit, such as epsilon.
 
     Attributes:
         subject: The subject, as the ledger names it.
         spent_sum: The amount spent, in total or in the requested window: epsilon or rho, followed by delta if the unit
             has one.
-        left_sum: The amount that may still be spent under the limit, in the same form; None without a limit.
-        reports: The number of charges, in any window: one for each report, or for predicted traces one for the first
-            report and one for each segment.
-        period: The calendar period that all figures are for, if the limit is by the calendar; otherwise None.
+        left_sum: The amount that can still be spent under the limit, in the same form; None without a limit.
+        reports: The number of all charges to the account, whatever the requested window. Each report has one charge; a
+            predicted trace has one for its first report and one for each segment.
+        period: The calendar period to which all figures refer, if the limit is by the calendar; otherwise None.
     """
 
     subject: str
@@ -33,17 +33,17 @@ class Account:
 
     @property
     def spent(self) -> Fraction:
-        """The epsilon, or rho, that was spent."""
+        """The epsilon or rho that was spent."""
         return self.spent_sum[0]
 
     @property
     def left(self) -> Fraction | None:
-        """The epsilon, or rho, that is left; None without a limit."""
+        """The epsilon or rho that is left; None without a limit."""
         return None if self.left_sum is None else self.left_sum[0]
 
     @property
     def left_text(self) -> str | None:
-        """The balance that is left, as exact text; None without a limit."""
+        """The remaining budget as exact text; None without a limit."""
         return None if self.left_sum is None else sum_text(self.left_sum)
 
     def to_json(self) -> dict[str, str | int | None]:
@@ -59,10 +59,10 @@ class Account:
 
 @frozen(kw_only=True)
 class Charge:
-    """One charge of a subject.
+    """One charge to a subject's account.
 
     Attributes:
-        number: The number of the ledger entry.
+        number: The number of the charge's entry in the ledger.
         subject: The subject, as the ledger names it.
         time: Time of the charge in microseconds since 1970, UTC.
         cost: The cost that was charged.

@@ -1,8 +1,8 @@
-"""The balances that one transaction of a ledger reads and updates.
+"""The account balances that one ledger transaction reads and updates.
 
-Charging must not slow down as a ledger grows. A transaction therefore reads the newest entry of an account, whose total
-is cumulative, and recomputes the hash of each entry that it relies on; :mod:`privopt.ledger.check_chain` checks all of
-them.
+Charging must not slow down as a ledger grows. A transaction therefore reads only the newest entry for an account, whose
+total is cumulative, and recomputes the hash of each entry on which it relies. :mod:`privopt.ledger.check_chain` checks
+all entries.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ SCHEMA: Final = (
     "total TEXT NOT NULL, count INTEGER NOT NULL, hash BLOB NOT NULL)",
     "CREATE INDEX by_account ON entries (account, time)",
 )
-"""An entry that charges nobody has no account. Total and count are those of the account after the entry. Totals are
-text, because SQLite has no rationals."""
+"""The SQL statements that create a ledger's tables and index.
+
+An entry that charges nobody has no account. ``total`` and ``count`` are those of the account after the entry. Totals
+are text, because SQLite has no rational numbers."""
 
 Mark = tuple[int, bytes]
 """The number and the hash of an entry."""
@@ -38,19 +40,19 @@ Mark = tuple[int, bytes]
 _ACCOUNT: Final = ", ".join(AccountKey._fields)
 _TERMS: Final = ", ".join(Terms._fields)
 NEWEST: Final = "ORDER BY time DESC, number DESC LIMIT 1"
-"""The order in SQL that finds the newest of entries by the index."""
+"""The SQL clause that selects the newest entry, which SQLite then finds through the index."""
 _MAX_PENDING_ROWS: Final = 20_000
-"""Number of added entries at which those in memory are written to the database."""
+"""The number of added entries in memory at which all of them are written to the database."""
 
 
 @define
 class _Balance:
-    """The state of an account in a transaction.
+    """An account's state within a transaction.
 
     Attributes:
-        number: Number of the account. None if it is new.
+        number: The account's number. None if the account is new.
         total: The total charged so far.
-        count: Number of charges so far.
+        count: The number of charges so far.
         earlier_total: The total charged before the limit's window began; 0 without a window.
     """
 
@@ -61,21 +63,21 @@ class _Balance:
 
     @property
     def spent(self) -> Sum:
-        """The sum that was spent in the window."""
+        """The sum that was spent within the limit's window, or over all time without a window."""
         return tuple(a - b for a, b in zip(self.total, self.earlier_total, strict=True))
 
 
 @define(kw_only=True, eq=False)
 class LedgerTransaction:
-    """Reads and adds entries of a ledger within one transaction. :meth:`close` writes the added entries.
+    """Reads and adds ledger entries within one transaction. :meth:`close` writes the added entries.
 
     Attributes:
         connection: The database, in a transaction.
         path: The ledger's file, for messages.
         clock: Returns the nanoseconds since 1970, UTC.
         _rows: Added entries that are not yet in the database.
-        _balances: Balances of the accounts charged so far, with the added charges.
-        _terms: Numbers in the table ``terms`` of the terms used so far.
+        _balances: The balances of the accounts charged so far, including the added charges.
+        _terms: The numbers, in the ``terms`` table, of the terms used so far.
         _closed: The results of :meth:`closed_before` so far, by unit.
         _head: The last entry. None until it is first read, or in an empty ledger.
         _now: The time of added entries, in microseconds since 1970, UTC. None until it is first needed.
@@ -111,14 +113,14 @@ class LedgerTransaction:
             "SELECT hash FROM entries WHERE number = ?", (entry.number - 1,)
         ).fetchone()
         key = None if entry.account is None else self.key_at(entry.account)
-        # A missing previous entry gives another hash than the stored one, so it is noticed too.
+        # If the previous entry is missing, the recomputed hash differs from the stored one, so that is noticed too.
         previous_hash = previous_row[0] if previous_row else BEGINNING
         if not entry.follows(previous_hash, key, self.terms_at(entry.terms)):
             raise DoesNotHoldError(f"{self.path}: entry {entry.number}: changed: its hash does not match")
         return entry
 
     def _read_texts(self, query: str, number: int | None) -> tuple[str, ...] | None:
-        """Return the row that a query finds for ``number``, or None if there is no row or a value is not a text.
+        """Return the row that a query finds for ``number``, or None if there is none or a value is not text.
 
         The file may have been tampered with, so a column can contain values of any type.
         """
@@ -136,7 +138,7 @@ class LedgerTransaction:
         return None if row is None else AccountKey(*row)
 
     def number_of(self, key: AccountKey) -> int | None:
-        """Return the number of an account, or None if there is none."""
+        """Return an account's number, or None if there is no such account."""
         condition = " AND ".join(f"{name} = ?" for name in key._fields)
         row = self.connection.execute(f"SELECT id FROM accounts WHERE {condition}", key).fetchone()
         return None if row is None else int(row[0])
@@ -147,7 +149,7 @@ class LedgerTransaction:
         return [period for (period,) in self.connection.execute(query, (subject, unit)) if period]
 
     def newest_charge(self, account: int, last: int) -> Entry | None:
-        """Return the newest entry of an account among the entries up to number ``last``; None if it has none there."""
+        """Return an account's newest entry among the entries up to number ``last``, or None if it has none there."""
         return self._find_charge(account, f"AND number <= ? {NEWEST}", last)
 
     def hash_of(self, number: int) -> bytes:
@@ -166,7 +168,7 @@ class LedgerTransaction:
     def now(self) -> int:
         """The current time in microseconds since 1970, but never before that of the last entry.
 
-        Setting a clock back must not move charges out of a window.
+        Otherwise charges that are made while the clock is set back would leave a sliding window too early.
         """
         if self._now is None:
             last = 0 if self.head is None else self.head.time
@@ -174,30 +176,31 @@ class LedgerTransaction:
         return self._now
 
     def _last_terms(self, kind: str, unit: str = "") -> Terms | None:
-        """Return the terms of the newest entry of a kind ("limit", "names") in a unit, or None if there is no entry."""
-        # Limits and names are entries like charges, of which the newest one is in force.
+        """Return the terms of the newest entry with a given kind and unit, or None if there is no such entry."""
+        # Limits, names and closed periods are stored as entries, and the newest entry is in force.
         condition = "terms IN (SELECT id FROM terms WHERE kind = ? AND unit = ?)"
         entry = self._find_entry(f"account IS NULL AND {condition} {NEWEST}", kind, unit)
         return None if entry is None else self.terms_at(entry.terms)
 
     def limit_of(self, unit: str) -> Limit | None:
-        """Return the current limit of a unit, or None if there is no limit."""
+        """Return the current limit in a unit, or None if there is no limit."""
         terms = self._last_terms("limit", unit)
         return None if terms is None else terms.limit
 
     def units(self, kind: str) -> set[str]:
         """Return the units that have an entry of the given kind, ``"charge"`` or ``"limit"``.
 
-        Closed periods had charges, so they count as such.
+        An entry that closes periods counts as a charge, because those periods had charges.
         """
         kinds = ("charge", "closed") if kind == "charge" else (kind, kind)
         rows = self.connection.execute("SELECT DISTINCT unit FROM terms WHERE kind IN (?, ?)", kinds)
         return {unit for (unit,) in rows}
 
     def closed_before(self, unit: str) -> str:
-        """Return the first calendar period that can still be charged in a unit. Earlier ones are closed; "" if none is.
+        """Return the first calendar period that is still open to charges in a unit; "" if no period is closed.
 
-        A rotation does not carry over the accounts of earlier periods, so to charge them would give budget back.
+        Earlier periods must stay closed: a rotation does not carry over their accounts, so charging them again would
+        give budget back.
         """
         if unit not in self._closed:
             terms = self._last_terms("closed", unit)
@@ -206,12 +209,12 @@ class LedgerTransaction:
 
     @property
     def first_terms(self) -> Terms | None:
-        """The terms of the first entry, which identifies the ledger and names the one that it continues."""
+        """The terms of the first entry, which identifies the ledger and names the ledger that it continues, if any."""
         entry = self._find_entry("number = 1")
         return None if entry is None else self.terms_at(entry.terms)
 
     def first_entries(self, count: int) -> list[tuple[int, AccountKey | None, Terms]]:
-        """Return the time, account and terms of the entries 2 to ``count + 1``, or of as many as there are."""
+        """Return the time, account and terms of entries 2 to ``count + 1``, or of as many of them as exist."""
         names = ", ".join([*(f"a.{name}" for name in AccountKey._fields), *(f"t.{name}" for name in Terms._fields)])
         rows = self.connection.execute(
             f"SELECT e.time, e.account, {names} FROM entries e LEFT JOIN accounts a ON a.id = e.account "
@@ -248,12 +251,12 @@ class LedgerTransaction:
         return self.connection.execute(query, (subject,)).fetchone() is not None
 
     def _read_balance(self, key: AccountKey, micros: int | None) -> _Balance:
-        """Return an account's balance, from its newest entry and, with a window, the entries around its beginning.
+        """Return an account's balance from its newest entry and, with a window, the entries around the window's start.
 
         Args:
             key: The account.
-            micros: Length of the window in microseconds. The window ends now, and includes its end but not its
-                beginning. None for all time.
+            micros: The length of the window in microseconds. The window ends now, and includes its end but not its
+                start. None for all time.
 
         Raises:
             DoesNotHoldError: The account has no entry, or an entry was changed.
@@ -262,7 +265,7 @@ class LedgerTransaction:
         account = self.number_of(key)
         if account is None:
             return _Balance(None, nothing, 0, nothing)
-        # The newest entry of an account has its total, so no other entry is read.
+        # An account's newest entry has its total, so no other entry is read.
         last = self._find_charge(account, NEWEST)
         if last is None:
             raise DoesNotHoldError(f"{self.path}: changed: a subject without an entry")
@@ -271,7 +274,7 @@ class LedgerTransaction:
         return _Balance(account, sum_of(last.total), last.charges, earlier_total)
 
     def _find_charge(self, account: int, where: str, *values: int) -> Entry | None:
-        """Return the first entry of an account that meets a condition in SQL, or None; see :meth:`_find_entry`."""
+        """Return an account's first entry that meets an SQL condition, or None; see :meth:`_find_entry`."""
         entry = self._find_entry(f"account = ? {where}", account, *values)
         # SQLite finds the row by the index, but reads it from the table: a changed index can lead to another account.
         if entry is not None and entry.account != account:
@@ -281,12 +284,13 @@ class LedgerTransaction:
     def _total_until(self, time: int, account: int, last: Entry, nothing: Sum) -> Sum:
         """Return an account's total up to a time, including charges at that time.
 
-        The entries just before and just after it are read, and their counts compared, so a changed time is noticed.
+        The entries just before and just after that time are read, and their counts are compared, so that a changed time
+        is noticed.
 
         Args:
             time: The time in microseconds since 1970, UTC.
-            account, last: Number of the account, and its newest entry.
-            nothing: The total of no charges.
+            account, last: The account's number and its newest entry.
+            nothing: The zero sum in the account's unit.
 
         Raises:
             DoesNotHoldError: An entry was changed.
@@ -306,12 +310,13 @@ class LedgerTransaction:
 
         Args:
             name: The subject, as the ledger names it.
-            period: Calendar period of the report. None for the current one, if the limit is by the calendar.
+            period: The report's calendar period. If None, the current one is charged if the limit is by the calendar.
             limit: The limit in force. None without one.
             unit: Unit of the charge.
 
         Raises:
-            UsageError: A period is given although the limit is not by the calendar, or the calendar has no such period.
+            UsageError: A period is given although the limit is not by the calendar, or the limit's calendar has no such
+                period.
         """
         calendar = None if limit is None else limit.calendar
         if calendar is None:
@@ -328,7 +333,7 @@ class LedgerTransaction:
         """Refuse to write to an archived ledger, whose accounts are charged elsewhere.
 
         Raises:
-            UsageError: The last entry says that the ledger was rotated.
+            UsageError: The ledger's last entry says that it was rotated.
         """
         if self.is_archived:
             raise UsageError(f"{self.path} must be a ledger in use, got one that was rotated: charge its successor")
@@ -359,13 +364,13 @@ class LedgerTransaction:
         Args:
             key: The account.
             subject: The subject's name in the result.
-            micros: Length in microseconds of the window whose charges count as spent. None for all time.
+            micros: The length, in microseconds, of the window whose charges count as spent. None for all time.
             limit: The limit in force. None without one.
 
         Raises:
             DoesNotHoldError: An entry was changed.
         """
-        # Two windows: the requested one for what was spent, that of the limit for what is left.
+        # Two windows apply: the requested one to what was spent, and the limit's own to what is left.
         balance, remaining = self._read_balance(key, micros), None
         if limit is not None:
             window_spent = self._read_balance(key, limit.micros).spent
@@ -414,8 +419,8 @@ class LedgerTransaction:
     def charges_for(self, purpose: str) -> dict[AccountKey, list[tuple[int, Fraction]]]:
         """Return the time and amount (epsilon or rho) of each charge for a purpose, oldest first, by account.
 
-        Missing entries are not noticed. If some were removed, too little seems to have been charged, so the difference
-        is charged again.
+        Removed entries are not noticed here. If some were removed, too little seems to have been charged, so the
+        difference is charged again.
 
         Raises:
             DoesNotHoldError: One of these entries was changed.
@@ -435,7 +440,7 @@ class LedgerTransaction:
         width, key_width = len(Entry._fields), len(AccountKey._fields)
         for previous_hash, *values in rows:
             entry, texts = Entry(*values[:width]), values[width:]
-            # If the account is gone, its key has None in place of texts, and the hash computed with it is another.
+            # If the account is gone, its key contains None instead of texts, so the recomputed hash differs.
             key, terms = AccountKey(*texts[:key_width]), Terms(*texts[key_width:])
             if entry.account is None or not entry.follows(previous_hash, key, terms):
                 raise DoesNotHoldError(f"{self.path}: entry {entry.number}: changed: its hash does not match")
@@ -449,7 +454,7 @@ class LedgerTransaction:
 
         Args:
             key: The account.
-            terms: Terms of the entry, with the amount.
+            terms: The entry's terms, which include the amount.
             limit: The limit in force. None without one.
 
         Returns:
@@ -486,13 +491,13 @@ class LedgerTransaction:
 
         Args:
             terms: The terms of the entry.
-            key, account: The charged account and its number. None for an entry that charges nobody.
+            key, account: The charged account's key and number; both None for an entry that charges nobody.
             total: The total charged to the account, including this entry, as exact text.
-            count: Number of the account's charges, including this entry.
+            count: The number of charges to the account, including this entry.
         """
         number, previous_hash = (1, BEGINNING) if self.head is None else (self.head.number + 1, self.head.hash)
         fields = number, account, self.now, self._terms_number(terms), total, count
-        # The hash covers all other fields, so an entry without one is made first.
+        # The hash covers all other fields, so an entry with an empty hash is created first.
         self._head = Entry(*fields, Entry(*fields, b"").compute_hash(previous_hash, key, terms))
         self._rows.append(self._head)
         # Written in blocks of many rows, which is faster and bounds the memory.
@@ -500,12 +505,12 @@ class LedgerTransaction:
             self.close()
 
     def carry(self, key: AccountKey | None, terms: Terms, time: int) -> None:
-        """Append an entry of an earlier ledger at its own time, whatever the limit.
+        """Append an entry that is carried over from an earlier ledger, at its own time and regardless of any limit.
 
         Args:
             key: The charged account. None for an entry that charges nobody.
             terms: The terms of the entry.
-            time: Its time in microseconds since 1970, UTC, not before that of the last entry.
+            time: The entry's time in microseconds since 1970, UTC, which must not be before that of the last entry.
         """
         # While this is set, the entry gets this time instead of the clock's.
         self._now = time
@@ -516,7 +521,7 @@ class LedgerTransaction:
         self._now = None
 
     def _terms_number(self, terms: Terms) -> int:
-        """Return the number of terms in the table ``terms``, after inserting them if they are new."""
+        """Return the number that terms have in the ``terms`` table, after inserting them if they are new."""
         if terms not in self._terms:
             condition = " AND ".join(f"{name} = ?" for name in terms._fields)
             row = self.connection.execute(f"SELECT id FROM terms WHERE {condition}", terms).fetchone()
@@ -528,6 +533,6 @@ class LedgerTransaction:
         return self._terms[terms]
 
     def close(self) -> None:
-        """Insert the added entries that are still in memory into the database."""
+        """Write those added entries that are still in memory to the database."""
         self.connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", self._rows)
         self._rows.clear()

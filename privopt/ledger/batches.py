@@ -1,10 +1,10 @@
 """Repeatable batches of ``apply``: after a crash, the same command gives each row the report that was charged for it.
 
 All random bytes of a batch are derived from one key of 32 bytes, which is drawn from the operating system's entropy and
-stored durably before the first charge. The key lies next to the ledger in ``FILE.batches/``, which only its owner can
-enter. Until it is deleted, the key is as sensitive as the true data, because anyone who has it can test every candidate
-for a row's secret against the row's report. Privacy relies on SHAKE-256 under a secret key being a pseudo-random
-function.
+stored durably before the first charge. The key lies next to the ledger, in the folder ``FILE.batches/``, which only its
+owner can enter. Until it is deleted, the key is as sensitive as the true data, because anyone who has it can test every
+candidate for a row's secret against the row's report. Privacy relies on SHAKE-256 under a secret key being a
+pseudo-random function.
 
 Source:
     docs/guide/repeated.md, "Batches"; ADR 24.
@@ -35,16 +35,16 @@ from privopt.ledger.subject_names import key_at
 _KEY_BYTES: Final = 32
 
 LONGEST_NAME: Final = 200
-"""Largest number of characters of a batch's name."""
+"""The largest number of characters in a batch's name."""
 
 _LABEL: Final = b"privopt batch 1"
-"""In every text that is hashed under a batch's key, so that no other use of the key gives the same hashes."""
+"""A label in every text that is hashed under a batch's key, so that no other use of the key gives the same hashes."""
 _KEY, _RECORD, _LOCK, _OPEN = "key", "record.json", "lock", "open"
-"""Files of a batch's folder: its key, its record, the locked file, and the token while workers may read the key."""
+"""The files in a batch's folder: its key, its record, the lock file, and the token while workers may read the key."""
 
 
 def encode_parts(parts: Iterable[bytes]) -> bytes:
-    """Join parts, each preceded by its length, so that different lists of parts never give the same bytes."""
+    """Join parts, each preceded by its length, so that two different lists of parts never give the same bytes."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
@@ -59,23 +59,25 @@ class Coins:
     prefix: bytes = field(repr=False)
 
     def stream(self, purpose: str, row: bytes, position: str, secret: bytes, start: int, count: int) -> bytes:
-        """Return bytes ``start`` to ``start + count`` of the stream of one draw.
+        """Return ``count`` bytes, beginning at byte ``start``, from the stream for one draw.
 
         Args:
-            purpose: Label of the draw, different for all draws of a row for the same position.
-            row: Name of the row: its number in the table, from 0, as 8 bytes; or its subject and id, encoded.
-            position: Name of the position. Empty if a row has a single one.
-            secret: Canonical bytes of the row's secret, so that a row whose secret was changed gets other random bytes.
-            start, count: Position of the first byte, and number of bytes.
+            purpose: The draw's label, which differs between all draws that a row makes for the same position.
+            row: The row's name: either its index in the table as 8 bytes, or its encoded subject and id.
+            position: The position's name; empty if each row has only one position.
+            secret: The canonical bytes of the row's secret. A row whose secret was changed therefore gets other random
+                bytes.
+            start, count: The index of the first byte in the stream, and the number of bytes.
         """
         parts = (purpose.encode(), row, position.encode("utf-8"), secret)
-        # SHAKE-256 cannot seek: the bytes before ``start`` are computed again, which is cheap for the few of a draw.
+        # SHAKE-256 cannot seek: the bytes before ``start`` are computed again, which is cheap for the few bytes that a
+        # draw needs.
         return hashlib.shake_256(self.prefix + encode_parts(parts)).digest(start + count)[start:]
 
 
 @define
 class Digest:
-    """A keyed digest of the rows of a table, independent of their order and of how the table is split into parts.
+    """A keyed digest of a table's rows, which depends neither on their order nor on how the table is split into parts.
 
     Attributes:
         key: The batch's key.
@@ -86,11 +88,11 @@ class Digest:
     total: int = 0
 
     def add(self, *parts: bytes) -> None:
-        """Add a row, or the options of the command."""
+        """Add the HMAC of a row, or of the command's options."""
         self.add_number(self.mac(*parts))
 
     def mac(self, *parts: bytes) -> int:
-        """Return the HMAC of a row as an integer below 2^256, as :meth:`add` adds it."""
+        """Return the HMAC that :meth:`add` adds for a row, as an integer below 2^256."""
         return int.from_bytes(hmac.digest(self.key, encode_parts((_LABEL, *parts)), "sha256"), "big")
 
     def add_number(self, number: int) -> None:
@@ -104,7 +106,7 @@ class Digest:
 
     @property
     def text(self) -> str:
-        """The sum in hexadecimal."""
+        """The sum of the HMACs in hexadecimal."""
         return f"{self.total:064x}"
 
 
@@ -159,9 +161,9 @@ class Batch:
     Attributes:
         ledger: The ledger's file.
         name: The batch's name.
-        target: The file that the batch's table is written to.
-        folder: The folder with the batch's key and record.
-        _lock: Descriptor of the locked file; -1 before :meth:`open_folder`.
+        target: The file to which the batch's table is written.
+        folder: The folder that contains the batch's key and record.
+        _lock: The descriptor of the lock file; -1 before :meth:`open_folder`.
         _fresh: Whether the key was created by this object, so that it is deleted if the batch does not begin.
     """
 
@@ -178,7 +180,7 @@ class Batch:
             expectation = f"a name of 1 to {LONGEST_NAME} printable characters"
             raise UsageError(f"batch must be {expectation}, got {cut(repr(self.name))}")
         self.target = self.target.absolute()
-        # Hashed, because a name may contain characters that file names cannot, such as a slash.
+        # Hashed, because a name can contain characters that file names cannot, such as a slash.
         digest = hashlib.sha256(self.name.encode("utf-8")).hexdigest()[:32]
         self.folder = self.ledger.with_name(f"{self.ledger.name}.batches") / digest
 
@@ -187,8 +189,8 @@ class Batch:
         """Create the batch's folder, and lock it during the block. A batch that does not begin leaves no key behind.
 
         Raises:
-            UsageError: Another process runs the batch, the ledger's folder is missing, or other users may enter the
-                batch's folder.
+            UsageError: Another process is running the batch, the ledger's folder is missing, or other users can enter
+                the batch's folder.
             StoppedError: The folder cannot be written.
         """
         if not self.ledger.absolute().parent.is_dir():
@@ -209,7 +211,7 @@ class Batch:
             yield self
         finally:
             (self.folder / _OPEN).unlink(missing_ok=True)  # workers must not draw after the block, however it ended
-            # Without a record, nothing was charged under the key that was created in this block.
+            # If there is no record, nothing was charged under the key that was created in this block.
             if self._fresh and not self.record:
                 self._delete_key()
             os.close(self._lock)
@@ -231,7 +233,7 @@ class Batch:
             return {}
         except (OSError, ValueError) as error:
             raise DoesNotHoldError(f"{self.folder / _RECORD}: changed: no record of a batch") from error
-        # A folder that was renamed or copied can have the record of another batch.
+        # A folder that was renamed or copied can contain another batch's record.
         if not isinstance(content, dict) or content.get("name") != self.name:
             raise DoesNotHoldError(f"{self.folder / _RECORD}: changed: the record of another batch")
         return content
@@ -248,7 +250,7 @@ class Batch:
         flush(self.folder)
 
     def _close_batch(self, record: dict[str, Any]) -> None:
-        """Record the batch's end, then delete the key. The record stays, so that the name is never used again."""
+        """Record that the batch has ended, then delete the key. The record stays, so that no batch reuses the name."""
         self._write_record(record)
         self._delete_key()
 
@@ -256,7 +258,7 @@ class Batch:
         """Refuse a batch that has ended.
 
         Raises:
-            UsageError: The batch was forgotten, or is finished.
+            UsageError: The batch is finished or was forgotten.
         """
         state = self.record.get("state")
         if state in ("finished", "forgotten"):
@@ -269,8 +271,8 @@ class Batch:
         """Return the batch's key of 32 bytes, creating it if the batch has no key and has not begun.
 
         Raises:
-            UsageError: The batch has ended.
-            DoesNotHoldError: The batch has begun, and its key is gone.
+            UsageError: The batch is finished or was forgotten.
+            DoesNotHoldError: The batch has begun, but its key is gone.
         """
         self.check_open()
         path = self.folder / _KEY
@@ -288,22 +290,22 @@ class Batch:
         return access
 
     def fingerprint(self) -> str:
-        """Return a text that identifies the key without revealing it, for the purpose of charges."""
+        """Return a text that identifies the key without revealing it, for use in :meth:`purpose`."""
         return hmac.new(self.key(), encode_parts((_LABEL, b"fingerprint")), hashlib.sha256).hexdigest()[:32]
 
     def purpose(self, charged: Iterable[str]) -> str:
-        """Return the purpose that the ledger's entries for this batch state: its name and its key's fingerprint.
+        """Return the purpose that charges for this batch state in the ledger: its name and its key's fingerprint.
 
         Args:
             charged: All purposes that the ledger contains.
 
         Raises:
-            UsageError: The ledger has charges of a batch of this name under another key, whose reports cannot be drawn
-                again.
+            UsageError: The ledger has charges for a batch with this name under another key, so their reports cannot be
+                drawn again.
         """
         prefix = f"batch {self.name} "
         purpose = prefix + self.fingerprint()
-        # Of equal length, since the prefix of a batch "a" also begins the purpose of a batch "a b".
+        # Lengths are compared too, since the prefix for a batch "a" also begins the purpose of a batch "a b".
         other_purposes = [
             text for text in charged if text.startswith(prefix) and len(text) == len(purpose) and text != purpose
         ]
@@ -320,10 +322,10 @@ class Batch:
         return Coins(encode_parts((self.key(), _LABEL, self.name.encode("utf-8"), release.encode())))
 
     def begin(self, digest: Digest) -> None:
-        """Record the digest of the batch's data durably before the first charge, or check the recorded digest.
+        """Record the digest of the batch's data durably before the first charge, or compare it with the recorded one.
 
         Args:
-            digest: Digest of the table, the release and the options.
+            digest: The digest of the table, the release and the options.
 
         Raises:
             UsageError: The batch began with other data, another release or other options.
@@ -343,9 +345,10 @@ class Batch:
 
     @property
     def left_target(self) -> bool:
-        """Whether an unfinished run of the batch has written its target, which is unchanged."""
+        """Whether an unfinished run of the batch wrote its target, and the target is still unchanged."""
         record = self.record
-        # The checksum was recorded before the rename, so a table that was changed since is not taken for this one.
+        # The checksum was recorded before the rename, so a table that was changed afterwards is not mistaken for this
+        # one.
         is_own_target = record.get("state") == "writing" and record.get("target") == str(self.target)
         return is_own_target and self.target.is_file() and sha256(self.target) == record.get("sha256")
 
@@ -353,9 +356,9 @@ class Batch:
         """Record the result and delete the key. Call this once the table is durable.
 
         Args:
-            counts: Counts for the table: its rows, the refused rows by reason, and others.
-            source: What the table was made from, in words that reveal nothing secret.
-            options: How the table was made, as data for JSON that reveal nothing secret.
+            counts: Counts that describe the table: its rows, the refused rows by reason, and others.
+            source: A text on what the table was made from, which must reveal nothing secret.
+            options: The options with which the table was made, as JSON values that reveal nothing secret.
         """
         final_state = {"state": "finished", "sha256": sha256(self.target), "counts": counts, "source": source}
         final_state["options"] = options
@@ -378,10 +381,10 @@ class Batch:
         """Delete the key of an unfinished batch, so that it can never be repeated. The charges stay.
 
         Returns:
-            Whether there was a key. False for a batch that has ended.
+            Whether there was a key to delete. False for a batch that has ended.
 
         Raises:
-            UsageError: There is no batch of this name.
+            UsageError: There is no batch with this name.
         """
         record = self.record
         if record.get("state") in ("finished", "forgotten"):
@@ -405,13 +408,13 @@ def count_batch_keys(ledger: Path) -> int:
 
 
 def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]:
-    """Return a name for each row of a table, from its subject and its id among the subject's rows.
+    """Return a name for each row in a table, formed from its subject and its id among that subject's rows.
 
     The random bytes of a row follow from its name (:meth:`Coins.stream`), so the order of rows does not matter.
 
     Args:
         frame: The table.
-        columns: Names of the columns of subjects and of ids.
+        columns: The names of the subject column and the id column.
 
     Raises:
         InputError: A row with a subject has no id.
@@ -427,7 +430,7 @@ def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]
 def secrets_of(columns: Sequence[Sequence[object]]) -> list[bytes]:
     """Encode each row's secret as canonical bytes.
 
-    ``columns`` are the columns of the secret, each with a text, a number or None for each row.
+    ``columns`` are the columns that make up the secret. Each has a text, a number or None for each row.
     """
     return [encode_parts(_canonical(value) for value in row) for row in zip(*columns, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Choose the ledger and the subjects to charge: for table rows, single draws, or noise that a solve draws."""
+"""The choice of the ledger and subject to charge for table rows, for single draws, or for noise that a solve draws."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from privopt.ledger.subject_names import subject_name
 
 
 def check_apart(option: str, path: Path, folder: Path, *files: Path) -> None:
-    """Refuse a file that lies in the release's folder, where it could be published, or that the command uses already.
+    """Refuse a file that lies in the release's folder, where it could be published, or that the command already uses.
 
     Args:
         option: The option that names the file, for messages.
@@ -29,7 +29,7 @@ def check_apart(option: str, path: Path, folder: Path, *files: Path) -> None:
         files: Files that the command reads or writes.
 
     Raises:
-        UsageError: The file is refused.
+        UsageError: The file lies in the release's folder, or is one of ``files``.
     """
     # Resolved, so that a link into the folder is refused too.
     location = path.absolute().resolve()
@@ -41,12 +41,12 @@ def check_apart(option: str, path: Path, folder: Path, *files: Path) -> None:
 
 @frozen(kw_only=True)
 class DrawnReports:
-    """Reports that were charged for, and are drawn on demand.
+    """Reports that have been charged and are drawn on demand.
 
     Attributes:
-        reports: An iterator over blocks of output ids. Each block is drawn when it is requested.
-        refused: A sentence on how many draws the limit did not allow. None if it allowed all.
-        sequence: A sentence on the joint guarantee of all reports of the subject.
+        reports: An iterator over blocks of output ids, each of which is drawn when it is requested.
+        refused: A sentence on how many draws the limit did not allow. None if it allowed all of them.
+        sequence: A sentence on the joint guarantee for all reports about the subject.
     """
 
     reports: Iterator[list[str]]
@@ -62,11 +62,11 @@ class Charge:
         ledger: An open ledger, or its file, which is created if it is missing.
         subject: For a table, the column that says whom each row is about. For a solve, a person, or a data set whose
             tables all share one limit. If None, the name of the problem's only secret file is the subject, and the
-            ledger must have no other one: otherwise next year's copy of the file would get a budget of its own.
-        key: File of the key under which the ledger hashes subjects. None if names are stored as they are.
+            ledger must have no other subject: otherwise next year's copy of the file would get a separate budget.
+        key: The file with the key under which the ledger hashes subjects. None if names are stored as they are.
         sticky: For a table: whether each subject's first report at a place is stored, and repeated at later visits.
-        within: Distance in km from the centre of a stored report's cell up to which the report is repeated. None to
-            repeat a report only in its own cell.
+        within: The distance, in km, from the centre of a stored report's cell up to which the report is repeated. None
+            to repeat a report only in its own cell.
     """
 
     ledger: Ledger | Path | str
@@ -91,14 +91,14 @@ class Charge:
         """Return the charge that a command's options ask for, or None if they ask for none.
 
         Args:
-            command: Name of the command, for messages.
-            ledger, subject, key: Values of ``--ledger``, ``--subject`` and ``--hash-subjects``.
+            command: The command's name, for messages.
+            ledger, subject, key: The values of ``--ledger``, ``--subject`` and ``--hash-subjects``.
             whom: The kind of value that ``--subject`` takes, for messages.
-            because: The reason why one option needs the other, for messages.
-            sticky, within: Values of the options that exist only for tables.
+            because: The reason why these options need one another, for messages.
+            sticky, within: The values of the options that exist only for tables.
 
         Raises:
-            UsageError: An option is given without another one that it needs.
+            UsageError: An option is given without another option that it needs.
         """
         options = {"--ledger": ledger, "--subject": subject, "--sticky": sticky or None, "--hash-subjects": key}
         given_names = " and ".join(name for name, value in options.items() if value is not None)
@@ -111,7 +111,7 @@ class Charge:
 
     @property
     def has_key(self) -> bool:
-        """Whether the ledger names subjects by hashes under a key."""
+        """Whether the ledger hashes its subjects' names under a key."""
         return (self.ledger.key if isinstance(self.ledger, Ledger) else self.key) is not None
 
     @property
@@ -127,7 +127,7 @@ class Charge:
             files: Files that the command reads or writes.
 
         Raises:
-            UsageError: The ledger or the key is refused.
+            UsageError: One of the two files lies in the release's folder, or is one of ``files``.
         """
         for option, path in (("--ledger", self.path), ("--hash-subjects", self.key)):
             if path is not None:
@@ -138,18 +138,18 @@ class Charge:
         """Yield the ledger, after opening and checking it if only its file was given.
 
         Args:
-            progress: Called with the number of entries that are checked.
+            progress: Called with the number of entries checked so far.
 
         Raises:
-            DoesNotHoldError: An entry was changed.
+            DoesNotHoldError: An entry was changed after it was written.
             InputError, UsageError, StoppedError: See :class:`Ledger`.
         """
         if isinstance(self.ledger, Ledger):
             yield self.ledger
             return
         with Ledger(self.ledger, key=self.key) as ledger:
-            # Nothing is charged to a ledger that was changed. Only later entries than those of the last check are
-            # checked, so that the nights of a long period take the same time.
+            # Nothing must be charged to a ledger that was changed. Only the entries since the last check are checked,
+            # so that nightly runs do not become slower during a long period.
             ledger.check(full=False, progress=progress)
             yield ledger
 
@@ -167,19 +167,19 @@ class Charge:
         """Charge durably for a release whose noise is about to be drawn.
 
         Args:
-            privacy: The guarantee of the release.
+            privacy: The constraint that states the release's guarantee and its neighbouring relation.
             declared: The problem, which names its secret files.
             release: The class of what will be published: one result, or a matrix from which reports are drawn later.
-            seeded: Whether the noise comes from a seed.
-            mechanism: SHA-256 of the public problem file.
-            purpose: A text that says what is charged for.
-            progress: Called with the number of entries that are checked.
+            seeded: Whether the noise is drawn from a seed, in which case it cannot be charged.
+            mechanism: The SHA-256 of the public problem file.
+            purpose: A text that says what the charge pays for.
+            progress: Called with the number of entries checked so far.
 
         Returns:
-            A sentence, shown if the run fails afterwards, on what was charged nevertheless.
+            A sentence that says what was charged, to be shown if the run fails afterwards.
 
         Raises:
-            UsageError: Nothing is drawn in this run, a ledger cannot count this kind of guarantee, or no subject is
+            UsageError: No noise is drawn in this run, a ledger cannot count this kind of guarantee, or no subject is
                 given although one is needed.
             BudgetSpentError: The subject's remaining budget is too small. Nothing was charged.
             DoesNotHoldError: The ledger was changed.
@@ -189,7 +189,7 @@ class Charge:
         cost = cost_of_draw(privacy.guarantee, privacy.relation, mechanism, purpose, mark=mark)
         if isinstance(cost, str):
             raise UsageError(f"--ledger must be used with a method whose noise can be charged, got {cost}")
-        # A release class that defines `sample` has no noise of its own: each later report is charged by itself.
+        # A release class that defines `sample` draws no noise now: each of its later reports is charged separately.
         if release.sample is not Release.sample:
             actual = f"{privacy.guarantee.kind}, whose reports are drawn later"
             raise UsageError(
@@ -223,18 +223,19 @@ class Charge:
         The number of charged draws does not depend on the secret, which is read only afterwards.
 
         Args:
-            draw: Function that takes a number and returns that many reports of the secret in blocks. It draws the first
-                block at once.
-            count: Number of draws.
+            draw: A function that takes a count and returns that many reports about the secret, in blocks. It draws the
+                first block at once.
+            count: The number of requested draws.
             folder, result: The release's folder and its result.json.
-            relation: What a charge for a draw is for (:attr:`PrivacyConstraint.relation`).
-            progress: Called with the current step.
+            relation: The neighbouring relation to which a draw's cost refers (:attr:`PrivacyConstraint.relation`).
+            progress: Called with the name of the current step.
 
         Raises:
             BudgetSpentError: The limit allows no draw. Nothing was charged.
             UsageError: The subject has no valid name, the release has no guarantee, or the secret is unknown; the
                 message says what was charged.
-            InputError, DoesNotHoldError: The ledger cannot be used.
+            InputError: The file is not a ledger, or its charges are in another unit.
+            DoesNotHoldError: The ledger was changed.
         """
         subject = self.subject or ""
         subject_name(subject)  # a missing or invalid name is refused before a ledger's file is created

@@ -1,4 +1,4 @@
-"""Check that a ledger is unchanged: the chain of hashes, every total, and the database's own check."""
+"""The check that a ledger is unchanged, which covers the chain of hashes, every total and the database itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privopt.interfaces.cost import UNITS, Sum
 from privopt.ledger.entries import BEGINNING, AccountKey, Entry, Terms, add_sums, sum_of, zero_sum
 
 ENTRIES_PER_PROGRESS = 50_000
-"""Number of entries checked between two reports of progress."""
+"""The number of entries that are checked between two progress reports."""
 
 
 def check_chain(
@@ -24,9 +24,9 @@ def check_chain(
     Args:
         connection: The ledger's database, in a transaction, so that no other process writes meanwhile.
         path: The ledger's file, for messages.
-        head: Number and hash of an entry that is known to have been written. If entries are cut off at the end, the
+        head: The number and hash of an entry that is known to have been written. If entries are cut off at the end, the
             rest is a valid chain, so only this argument reveals the loss.
-        progress: Called with the number of entries that are checked.
+        progress: Called with the number of entries checked so far.
 
     Raises:
         DoesNotHoldError: The ledger was changed. The message names the entry.
@@ -38,7 +38,7 @@ def check_chain(
             if progress is not None and walk.number % ENTRIES_PER_PROGRESS == 0:
                 progress(f"{number_of(walk.number, 'entry')} checked", 0, None, None)
         walk.check_end()
-        # The hashes do not cover the index that lookups use; SQLite compares it with the table.
+        # The hashes do not cover the index that lookups use, so SQLite compares the index with the table.
         problems = [text for (text,) in connection.execute("PRAGMA integrity_check") if text != "ok"]
     except sqlite3.DatabaseError as error:
         raise DoesNotHoldError(f"{path}: entry {walk.number + 1}: changed: {error}") from error
@@ -50,7 +50,7 @@ def head_of(text: str) -> tuple[int, str]:
     """Parse the head of a ledger, ``N:HASH``, into the number and hash of its last entry.
 
     Raises:
-        UsageError: The text has another form.
+        UsageError: The text does not have this form.
     """
     number, _, digest = text.partition(":")
     # Numbers of up to 18 digits fit into SQLite's integers.
@@ -65,11 +65,11 @@ class Walk:
 
     Attributes:
         path: The ledger's file, for messages.
-        head: Number and hash of an entry that is known to have been written. None if none is.
-        accounts, terms: The valid rows of these two tables, by number.
-        sizes: The number of rows of each of these tables.
+        head: The number and hash of an entry that is known to have been written. None if no such entry is known.
+        accounts, terms: The valid rows from these two tables, by number.
+        sizes: The number of rows in each of these tables.
         totals: The total and the number of charges so far, by account number.
-        used_terms: The numbers of all terms that entries have used so far.
+        used_terms: The numbers of all terms that the entries checked so far use.
         previous_hash, number, time: The hash, number and time of the last entry that was checked.
         relation: The unit of all charges, such as "per km". None before the first charge.
     """
@@ -80,13 +80,13 @@ class Walk:
         Args:
             connection: The ledger's database, in a transaction.
             path: The ledger's file, for messages.
-            head: Number and hash of an entry that is known to have been written. None if none is.
+            head: The number and hash of an entry that is known to have been written. None if no such entry is known.
         """
         self.path, self.head = path, head
         accounts, terms = (connection.execute(f"SELECT * FROM {table}").fetchall() for table in ("accounts", "terms"))
         self.accounts = {number: AccountKey(*texts) for number, *texts in accounts if _are_texts(texts)}
         self.terms = {number: Terms(*texts) for number, *texts in terms if _are_texts(texts)}
-        # Rows with values that are no text count too, so that check_end finds them: no valid entry can have them.
+        # Rows with values that are not text count too, so that check_end finds them, since no valid entry can use them.
         self.sizes = len(accounts), len(terms)
         self.totals: dict[int, tuple[Sum, int]] = {}
         self.used_terms: set[int] = set()
@@ -94,7 +94,7 @@ class Walk:
         self.relation: str | None = None
 
     def key_of(self, entry: Entry) -> AccountKey | None:
-        """Return the key of an entry's account; None if it has no account, or one that is gone."""
+        """Return the key of an entry's account; None if it has no account, or if the account is gone."""
         return None if entry.account is None else self.accounts.get(entry.account)
 
     def terms_of(self, entry: Entry) -> Terms | None:
@@ -112,7 +112,7 @@ class Walk:
         return DoesNotHoldError(f"{self.path}: entry {self.number + 1}{owner_text}: changed: {reason}")
 
     def check_entry(self, entry: Entry) -> None:
-        """Check one entry against those before it: number, hash, time, kind and total.
+        """Check one entry's number, hash, time, kind and total against the entries before it.
 
         Raises:
             DoesNotHoldError: The entry was changed.
@@ -127,12 +127,12 @@ class Walk:
         # Transactions never write an earlier time than that of the last entry (LedgerTransaction.now).
         if entry.time < self.time:
             raise self.change_error(entry, "it is older than the one before")
-        # A charge has an account, and every other entry has none.
+        # Charges have an account, and no other entry has one.
         if (key is None) == (terms.kind == "charge"):
             owner = "a subject, got none" if key is None else "no subject, got one"
             raise self.change_error(entry, f"{terms.kind} must be of {owner}")
         if terms.kind == "closed":
-            # Charges of closed periods are in an archive, of the same relation.
+            # The charges of closed periods are in an archive, and had the same relation.
             self.relation = terms.relation
         if key is not None and entry.account is not None:
             self._check_charge(entry, entry.account, key, terms)
@@ -144,11 +144,11 @@ class Walk:
 
         Args:
             entry: The entry.
-            account, key: Number and key of the entry's account.
+            account, key: The number and key of the entry's account.
             terms: The entry's terms.
 
         Raises:
-            DoesNotHoldError: The charge's relation, unit or total is wrong.
+            DoesNotHoldError: The charge's relation, unit or total does not fit the earlier charges or the account.
         """
         if self.relation not in (None, terms.relation):
             raise self.change_error(entry, "its unit is not that of the charges before")
@@ -156,7 +156,7 @@ class Walk:
         if key.unit != terms.unit or key.unit not in UNITS:
             raise self.change_error(entry, f"a charge of {terms.unit} in an account of {key.unit}")
         previous_total, count = self.total_of(account, key)
-        # The stored total must be recomputable, because a transaction relies on the newest one alone.
+        # The stored total must be recomputable, because a transaction relies on an account's newest total alone.
         total, count = add_sums(previous_total, sum_of(terms.amount)), count + 1
         text = ";".join(map(str, total))
         if (entry.total, entry.charges) != (text, count):
@@ -164,21 +164,21 @@ class Walk:
         self.totals[account] = (total, count)
 
     def check_end(self) -> None:
-        """Check that no entry is missing at the end, and that entries use every row of accounts and of terms.
+        """Check that no entry is missing at the end, and that entries use every account and all terms.
 
         Raises:
-            DoesNotHoldError: Entries are missing, or a row is not used.
+            DoesNotHoldError: Entries are missing, or no entry uses one of the rows.
         """
         if self.number == 0:
             raise DoesNotHoldError(f"{self.path}: entry 1: changed: it is missing")
         if self.head is not None and self.number < self.head[0]:
             missing = f"entries {self.number + 1} to {self.head[0]} are missing"
             raise DoesNotHoldError(f"{self.path}: entry {self.number + 1}: changed: {missing}")
-        # Rows that no entry refers to are covered by no hash, so they were added from outside.
+        # No hash covers rows that no entry uses, so they were added from outside.
         if (len(self.totals), len(self.used_terms)) != self.sizes:
             raise DoesNotHoldError(f"{self.path}: changed: subjects, or terms, that no entry has")
 
 
 def _are_texts(values: list[object]) -> bool:
-    """Return whether all values of a row are texts. Any other type shows that the file was changed."""
+    """Return whether all values in a row are text. Any other type shows that the file was changed."""
     return all(isinstance(value, str) for value in values)

@@ -1,25 +1,28 @@
-"""Check only what was added to a ledger since its last check, whose end is stored in a file beside it.
+"""A check of only what was added to a ledger since its last check, whose end is stored in a file beside the ledger.
 
 The time of a full check (:mod:`.check_chain`) grows with the number of entries, so nightly checks would become slower
-during a period. Each check that succeeds therefore stores a checkpoint in ``LEDGER.checked``: the number and hash of
-the last entry, and a SHA-256 digest of everything that decides which earlier entries count:
+during a period. Each successful check therefore stores a checkpoint in ``LEDGER.checked``: the number and hash of the
+last entry, and a SHA-256 digest of everything that decides which earlier entries count. This is:
 
-- all accounts, as their index has them, each with the hash of its newest entry, found in the index as a charge does;
+- all accounts, as their index lists them, each with the hash of its newest entry, found through the index as a charge
+  finds it;
 - all terms;
 - the entries that charge nobody: limits, names of subjects and closed periods.
 
-The next check computes the digest again, in time linear in the numbers of accounts, terms and such entries. Then it
-recomputes the hashes and totals of the later entries, and the hash of the newest earlier entry of each account that
-they charge. It also finds each later entry in the index, and refuses later accounts and terms that no entry has.
+The next check computes the digest again, in time linear in the number of accounts, terms and entries that charge
+nobody. Then it recomputes the hashes and totals of the later entries, and the hash of the newest earlier entry of each
+account that they charge. It also finds each later entry in the index, and refuses later accounts and terms that no
+entry uses.
 
 After that, what transactions rely on is either true or refused, with one exception below. They recompute the hash of
 each entry that they read; the newest entry of each account has the hash that it had at the last check; and for a window
 they read the entries on both sides of its beginning (:meth:`~.LedgerTransaction._read_balance`).
 
-Only a full check finds changes to earlier entries that nothing relies on, and a change of an entry at the beginning of
-a window whose hash was computed anew: then the hash of the next entry is wrong, which nobody reads otherwise. Anyone
-who can write the ledger can write the checkpoint too, and even a whole new chain. Only a head (number and hash of an
-entry) that is stored elsewhere reveals that, and a check against such a head is always full.
+Only a full check finds changes to earlier entries on which nothing relies. The exception is an entry at the beginning
+of a window that was changed together with its hash: only a full check notices that the next entry's hash is then wrong,
+because nothing else recomputes that one. Anyone who can write the ledger can write the checkpoint too, and even a whole
+new chain. Only a head (an entry's number and hash) that is stored elsewhere reveals that, and a check against such a
+head is always full.
 """
 
 from __future__ import annotations
@@ -45,14 +48,16 @@ _CHECKED: Final = re.compile(
     r"privopt ledger checked 3 (?P<first>[0-9a-f]{64}) (?P<number>[1-9][0-9]{0,17}):(?P<hash>[0-9a-f]{64})"
     r" accounts (?P<accounts>[0-9]{1,18}) terms (?P<terms>[0-9]{1,18}) (?P<digest>[0-9a-f]{64})\n"
 )
-"""The stored checkpoint: the hash of the ledger's first entry, number and hash of the last checked one, the largest
-numbers of accounts and terms, and the digest."""
+"""Matches a stored checkpoint.
+
+It consists of the hash of the ledger's first entry, the number and hash of the last checked entry, the largest numbers
+in the tables of accounts and terms, and the digest."""
 
 ROWS_AT_ONCE: Final = 1000
-"""Number of rows that are digested at once."""
+"""The number of rows that are read and digested at a time."""
 
 _DIGESTED: Final = (
-    # The order is that of the index, which makes it a scan of the index: so this reads what a charge looks up.
+    # In the order of the index, so that SQLite scans the index: this query then reads what a charge looks up.
     (
         "SELECT subject, unit, period, id, (SELECT hash FROM entries WHERE account = a.id AND number <= :number "
         f"{NEWEST}) FROM accounts a INDEXED BY sqlite_autoindex_accounts_1 WHERE id <= :accounts "
@@ -67,8 +72,8 @@ class _Checkpoint(NamedTuple):
     """The state up to which a ledger was checked.
 
     Attributes:
-        number, hash, time: Number, hash and time of the last entry.
-        accounts, terms: The largest numbers of rows in the tables of accounts and of terms.
+        number, hash, time: The number, hash and time of the last entry that was checked.
+        accounts, terms: The largest row numbers in the tables of accounts and of terms.
         digest: The digest of what decides which entries count, in hexadecimal digits.
     """
 
@@ -81,12 +86,12 @@ class _Checkpoint(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What a check did.
+    """The outcome of a check.
 
     Attributes:
-        archive: The file of the closed period that has the entry of the given head. None if the open period has it, or
-            if no head was given.
-        first: Number of the first entry that was checked; 1 if all were.
+        archive: The file of the closed period that contains the given head's entry. None if the open period contains
+            it, or if no head was given.
+        first: The number of the first entry that was checked; 1 if all were.
     """
 
     archive: Path | None
@@ -105,17 +110,17 @@ def check_ledger(
 
     Args:
         transaction: The ledger, open for reading.
-        form: The form of a ledger's file.
-        head: A head ``N:HASH`` of the open period or a closed one that was stored elsewhere. The check is then full.
-        full: Whether to check all entries. If False, only those after the checkpoint, if there is one.
-        progress: Called with the number of entries that are checked.
+        form: The form of ledger files.
+        head: A head ``N:HASH``, stored elsewhere, of the open period or a closed one. With a head, the check is full.
+        full: Whether to check all entries. If False, only those after the checkpoint are checked, if there is one.
+        progress: Called with the number of entries checked so far.
 
     Returns:
-        The archive of the head, and the first entry that was checked.
+        The archive that contains the head, and the number of the first entry that was checked.
 
     Raises:
         DoesNotHoldError: The ledger was changed. The message names the entry, or says what to do.
-        UsageError: The head has another form.
+        UsageError: The head does not have the form ``N:HASH``.
     """
     known_head = None if head is None else head_of(head)
     archive = None if known_head is None else find_closed_head(transaction, known_head, form, progress=progress)
@@ -134,12 +139,12 @@ def check_ledger(
 
 
 def _checkpoint_path(ledger: Path) -> Path:
-    """Return the file of a ledger's checkpoint."""
+    """Return the path of a ledger's checkpoint file."""
     return ledger.with_name(f"{ledger.name}.checked")
 
 
 def _read_checkpoint(transaction: LedgerTransaction) -> _Checkpoint | None:
-    """Return the checkpoint, or None if there is none for the ledger's present entries.
+    """Return the checkpoint, or None if none fits the ledger's present entries.
 
     After a rotation, or after a backup was restored, the stored one belongs to other entries.
     """
@@ -189,17 +194,17 @@ def _digest_of(transaction: LedgerTransaction, number: int, accounts: int, terms
     for query in _DIGESTED:
         cursor = transaction.connection.execute(query, {"number": number, "accounts": accounts, "terms": terms})
         while rows := cursor.fetchmany(ROWS_AT_ONCE):
-            # The text of a list of rows distinguishes types, which SQLite does not enforce.
+            # The repr of the rows tells types apart, which SQLite does not enforce.
             digest.update(repr(rows).encode("utf-8", "surrogateescape"))
         digest.update(b"\n")
     return digest.hexdigest()
 
 
 def _check_later_entries(transaction: LedgerTransaction, checkpoint: _Checkpoint, progress: Progress | None) -> None:
-    """Check the entries after a checkpoint, and that the digest of those before is unchanged.
+    """Check the entries after a checkpoint, and that the digest up to the checkpoint is unchanged.
 
     Raises:
-        DoesNotHoldError: An entry was changed, or what decides which entries count.
+        DoesNotHoldError: A later entry was changed, or so was something that decides which earlier entries count.
     """
     number, _, _, accounts, terms, digest = checkpoint
     if _digest_of(transaction, number, accounts, terms) != digest:
@@ -219,29 +224,29 @@ def _check_later_entries(transaction: LedgerTransaction, checkpoint: _Checkpoint
 class _LaterWalk(Walk):
     """Checks the entries after a checkpoint. Accounts, terms and earlier totals are read when an entry needs them.
 
-    Other attributes are those of :class:`.check_chain.Walk`, of which ``accounts``, ``terms`` and ``totals`` have only
+    The other attributes are those of :class:`.check_chain.Walk`. ``accounts``, ``terms`` and ``totals`` contain only
     what was read so far.
 
     Attributes:
         transaction: The ledger, open for reading.
         checkpoint: The checkpoint.
-        numbers: The numbers of the later entries, by account; None for those that charge nobody.
+        numbers: The numbers of the later entries, by account; under None, those of the entries that charge nobody.
     """
 
     def __init__(self, transaction: LedgerTransaction, checkpoint: _Checkpoint) -> None:
         """Begin after the checkpoint's entry.
 
-        The constructor of Walk is not called, because it would read all accounts and terms.
+        Walk's constructor is not called, because it would read all accounts and terms.
         """
         self.transaction, self.path, self.head = transaction, transaction.path, None
         self.accounts, self.terms, self.totals, self.used_terms = {}, {}, {}, set()
         self.number, self.previous_hash, self.time = checkpoint[:3]
         self.checkpoint, self.numbers = checkpoint, dict[int | None, list[int]]()
-        # All charges of a ledger have the same relation, so that of the first one serves.
+        # All charges in a ledger have the same relation, so the first charge's can be used.
         self.relation = transaction.relation
 
     def key_of(self, entry: Entry) -> AccountKey | None:
-        """Return the key of an entry's account; None if it has no account, or one that is gone."""
+        """Return the key of an entry's account; None if it has no account, or if the account is gone."""
         if entry.account is not None and entry.account not in self.accounts:
             key = self.transaction.key_at(entry.account)
             if key is not None:
@@ -257,10 +262,10 @@ class _LaterWalk(Walk):
         return super().terms_of(entry)
 
     def total_of(self, account: int, key: AccountKey) -> tuple[Sum, int]:
-        """Return an account's total and number of charges so far, at first from its newest entry up to the checkpoint.
+        """Return an account's total and number of charges so far, at first from its newest entry before later ones.
 
         Raises:
-            DoesNotHoldError: That entry was changed.
+            DoesNotHoldError: The account's newest entry up to the checkpoint was changed.
         """
         if account not in self.totals:
             earlier = self.transaction.newest_charge(account, self.checkpoint.number)
@@ -280,10 +285,10 @@ class _LaterWalk(Walk):
         self.numbers.setdefault(entry.account, []).append(entry.number)
 
     def check_end(self) -> None:
-        """Check that the index has all later entries in order, and that they use all later accounts and terms.
+        """Check that the index lists all later entries in order, and that they use all later accounts and terms.
 
         Raises:
-            DoesNotHoldError: The index was changed, or rows were added.
+            DoesNotHoldError: The index was changed, or accounts or terms were added that no entry uses.
         """
         query = "SELECT number FROM entries INDEXED BY by_account WHERE account IS ? AND time >= ? AND number > ?"
         for account, numbers in self.numbers.items():
@@ -298,7 +303,7 @@ class _LaterWalk(Walk):
         ]
         if not (later_rows[0] <= self.numbers.keys() and later_rows[1] <= self.used_terms):
             raise DoesNotHoldError(f"{self.path}: changed: subjects, or terms, that no entry has")
-        # A charge finds its account by name, in an index of its own.
+        # A charge finds its account by name, through a separate index.
         for account in later_rows[0]:
             if self.transaction.number_of(self.accounts[account]) != account:
                 raise DoesNotHoldError(

@@ -1,4 +1,4 @@
-"""The cost of a draw, and the joint guarantee of all charged draws."""
+"""The cost of drawing a report, and sentences about costs, limits and the joint guarantee for all charged reports."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from privopt.numbers.distances import amount_text
 
 
 def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
-    """Return the cost of one report of the release in a folder, as a ledger charges it.
+    """Return the cost that a ledger charges for one report from the release in a folder.
 
     Args:
         folder: The release's folder.
-        result: The release's result.json.
-        relation: What the charge is for (:attr:`PrivacyConstraint.relation`).
-        purpose: A text that says what is charged for.
+        result: The parsed result.json of the release.
+        relation: The neighbouring relation to which the cost refers (:attr:`PrivacyConstraint.relation`).
+        purpose: A text that says what the charge pays for.
 
     Raises:
-        UsageError: No ledger can count such reports, for example those of a seeded release.
+        UsageError: A ledger cannot count the release's reports, for example because the release is seeded.
     """
     # The checksum of SHA256SUMS identifies the release, because that file lists its public files.
     cost = cost_of_draw(result.guarantee, relation, sha256(folder / SUMS), purpose, mark=result.mark)
@@ -33,12 +33,12 @@ def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
 
 
 def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
-    """Return a sentence on the joint guarantee of all reports of a subject, for reports that are drawn independently.
+    """Return a sentence on the joint guarantee for all independently drawn reports about a subject.
 
     Args:
-        cost: Cost of each report.
-        limit: The ledger's limit. None without one.
-        counted: The word for what is charged, such as "draw".
+        cost: The cost of each report.
+        limit: The ledger's limit, or None if it has none.
+        counted: The noun for what is charged, such as "draw".
     """
     return (
         f"the guarantee for all reports of a subject: that of one report, at {unit_price(cost)} times their number; "
@@ -48,7 +48,7 @@ def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
 
 
 def unit_price(cost: Cost) -> str:
-    """Return a cost with its unit, such as ``epsilon 0.5 per km``."""
+    """Return a cost and its unit as text, such as ``epsilon 0.5 per km``."""
     return f"{cost.account} {sum_text(cost.amount)} {cost.unit}".rstrip()
 
 
@@ -57,9 +57,9 @@ def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> s
 
     Args:
         ledger: The ledger's file.
-        cost: Cost of each row or draw.
-        limit: The ledger's limit. None without one.
-        counted: The word for what is charged, such as "row".
+        cost: The cost of each row or draw.
+        limit: The ledger's limit, or None if it has none.
+        counted: The noun for what is charged, such as "row".
     """
     price = f"each {counted} costs its subject {unit_price(cost)}"
     if limit is None:
@@ -83,7 +83,7 @@ def _period_text(limit: Limit) -> str:
 def window_text(limit: Limit | None) -> str:
     """Return a warning that a limit by window or calendar does not bound the total over several periods.
 
-    Empty if the limit holds for all time, or if there is no limit.
+    The warning is empty if the limit holds for all time, or if there is no limit.
     """
     within = "" if limit is None else _period_text(limit)
     return f"; the limit holds{within}: several such periods add up without a limit" if within else ""
@@ -94,6 +94,6 @@ def limit_text(limit: Limit, unit: str) -> str:
 
     Args:
         limit: The ledger's limit.
-        unit: The unit of the amounts, such as "per km". Empty before the first charge.
+        unit: The unit of the amounts, such as "per km". It is empty before the first charge.
     """
     return spending_text(limit.account, limit.sum, unit, within=_period_text(limit))

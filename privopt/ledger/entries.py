@@ -1,4 +1,4 @@
-"""Limits as exact numbers, entries of a ledger as text, and the hash that chains each entry to the one before."""
+"""Limits as exact numbers, ledger entries as text, and the hash that chains each entry to the previous one."""
 
 from __future__ import annotations
 
@@ -20,58 +20,60 @@ from privopt.ledger.periods import Calendar
 __all__ = ["AccountKey", "Limit"]
 
 BEGINNING: Final = bytes(32)
-"""Zero bytes, which stand for the hash of an entry before the first one."""
+"""Zero bytes, which stand in for the previous hash of a ledger's first entry."""
 
 MICROSECONDS_PER_HOUR: Final = 3_600_000_000
-"""Microseconds in an hour. The times of entries are whole microseconds since 1970, UTC."""
+"""The number of microseconds in an hour. Entries state their times in whole microseconds since 1970, UTC."""
 
 
 # Cached, because many entries have equal amounts.
 @lru_cache(maxsize=4096)
 def sum_of(text: str) -> Sum:
-    """Parse a sum from its text in an entry: exact numbers, separated by semicolons."""
+    """Parse a sum from its text in an entry, which has exact numbers separated by semicolons."""
     return tuple(Fraction(part) for part in text.split(";"))
 
 
 def zero_sum(unit: str) -> Sum:
-    """Return the sum of no charges in a unit: one 0 for epsilon or rho, two zeros for epsilon and delta."""
+    """Return the zero sum in a unit: one zero for epsilon or rho, two zeros for epsilon with delta."""
     return (Fraction(0),) * len(NUMBERS[unit])
 
 
 def add_sums(first: Sum, second: Sum) -> Sum:
-    """Add two sums, number by number."""
+    """Add two sums component by component."""
     return tuple(a + b for a, b in zip(first, second, strict=True))
 
 
 def _read_amount(value: Amount) -> Fraction:
-    """Convert the amount of a limit to an exact number. An amount of 0 allows nothing."""
+    """Convert a limit's amount to an exact number. Zero is accepted, as a limit that allows no spending."""
     return amount_of(value, "limit", zero=True)
 
 
 def _read_delta(value: Amount | None) -> Fraction | None:
-    """Convert the delta of a limit to an exact number; None stays None."""
+    """Convert a limit's delta to an exact number; None stays None."""
     return None if value is None else _read_amount(value)
 
 
 def _read_hours(value: Amount | None) -> Fraction | None:
-    """Convert the hours of a window to an exact number above 0; None stays None."""
+    """Convert a window's hours to a positive exact number; None stays None."""
     return None if value is None else amount_of(value, "window")
 
 
 @frozen(kw_only=True)
 class Limit:
-    """The most that each subject may spend, in one of the units in which costs add up.
+    """The largest amount that each subject may spend in one of the units in which costs add up.
 
     Attributes:
         amount: The largest epsilon, or rho, that may be spent.
         delta: The largest delta that may be spent, if both epsilon and delta are limited. Otherwise None.
         account: The unit, one of `UNITS`.
-        hours: Length of a sliding window in which the amount may be spent. The window includes its end and not its
+        hours: The length of a sliding window in which the amount may be spent. The window includes its end but not its
             start. None if the limit is for all time, or by the calendar.
-        calendar: Calendar periods, in each of which the amount may be spent.
+        calendar: The calendar in each of whose periods the amount may be spent. None if the limit is not by the
+            calendar.
 
     Raises:
-        UsageError: An amount is not a valid number, or both a window and a calendar are given.
+        UsageError: An amount is not a valid number, a delta is missing or does not belong to the unit, or both a window
+            and a calendar are given.
     """
 
     amount: Fraction = field(converter=_read_amount)
@@ -81,7 +83,7 @@ class Limit:
     account: str = field(default=EPSILON, validator=in_(UNITS))
 
     def __attrs_post_init__(self) -> None:
-        """Check that there is a delta exactly if the unit needs one, and not both a window and a calendar."""
+        """Check that a delta is given exactly if the unit needs one, and at most one of a window and a calendar."""
         if (self.delta is None) == (self.account == PAIR):
             actual = f"{sum_text(self.sum)} of {self.account}"
             raise UsageError(f"limit must have a delta with epsilon for {PAIR}, and for it alone, got {actual}")
@@ -90,7 +92,7 @@ class Limit:
 
     @property
     def sum(self) -> Sum:
-        """The amount, followed by the delta if there is one."""
+        """The amount as a tuple, followed by the delta if there is one."""
         return (self.amount,) if self.delta is None else (self.amount, self.delta)
 
     @property
@@ -101,17 +103,17 @@ class Limit:
 
 def micros_of(hours: Amount | None) -> int | None:
     """Return a window's length in microseconds, rounded up; None for all time."""
-    # Rounded up: a shorter window would forget charges too early.
+    # Rounded up, because a shorter window would forget charges too early.
     return None if hours is None else math.ceil(amount_of(hours, "window") * MICROSECONDS_PER_HOUR)
 
 
 class AccountKey(NamedTuple):
-    """The account of a subject in a unit and a period.
+    """The key of an account: a subject, a unit and a calendar period.
 
     Attributes:
         subject: The subject, as the ledger names it.
         unit: The unit of the account, one of `UNITS`.
-        period: The calendar period. Empty if the limit is not by the calendar.
+        period: The calendar period; empty if the limit is not by the calendar.
     """
 
     subject: str
@@ -120,19 +122,21 @@ class AccountKey(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The fields that many entries have in common.
+    """The fields of an entry that many entries share.
 
     Attributes:
         kind: ``"charge"``, ``"limit"``, ``"names"`` (how subjects are named), ``"begin"`` (the first entry),
             ``"closed"`` (the calendar periods that are closed) or ``"end"`` (the last entry of an archived ledger).
-        unit: One of `UNITS`, for a charge, a limit or closed periods. Otherwise empty, like all fields not used.
-        relation: :attr:`Cost.unit` of a charge, or of all charges for ``"closed"``.
+        unit: One of `UNITS`, for a charge, a limit or closed periods. Otherwise empty, like every field that a kind of
+            entry does not use.
+        relation: The :attr:`Cost.unit` of a charge; for ``"closed"``, that of all charges.
         notion, mechanism: See :class:`Cost`.
-        amount: The charge, or the limit, as exact text. A delta follows after a semicolon.
-        within: For a limit: the hours of its window as exact text, or its calendar (``day Europe/Rome``). Empty for a
-            limit for all time.
-        purpose: :attr:`Cost.purpose` of a charge. For ``"names"``, their label; for ``"closed"``, the first period that
-            is still open; for ``"begin"`` and ``"end"``, a text that identifies the ledger or names the reason.
+        amount: The charge or the limit as exact text. A delta follows after a semicolon.
+        within: For a limit: the hours of its window as exact text, or its calendar (``day Europe/Rome``). It is empty
+            if the limit is for all time.
+        purpose: For a charge, its :attr:`Cost.purpose`; for ``"names"``, the label of the way in which subjects are
+            named; for ``"closed"``, the first period that is still open; for ``"begin"``, a text that identifies the
+            ledger; for ``"end"``, the reason why the ledger ended.
     """
 
     kind: str
@@ -159,7 +163,7 @@ class Terms(NamedTuple):
 
     @property
     def cost(self) -> Cost:
-        """The cost of a charge."""
+        """The cost that an entry with these terms charges."""
         numbers: dict[str, Any] = dict(zip(NUMBERS[self.unit], sum_of(self.amount), strict=True))
         return Cost(unit=self.relation, notion=self.notion, mechanism=self.mechanism, purpose=self.purpose, **numbers)
 
@@ -174,7 +178,7 @@ class Terms(NamedTuple):
     @property
     def limit(self) -> Limit:
         """The limit that an entry with these terms sets."""
-        # `within` has the hours of a window, a calendar, or nothing.
+        # `within` contains the hours of a window, a calendar, or nothing.
         calendar = Calendar.from_text(self.within)
         amount, *delta = sum_of(self.amount)
         return Limit(
@@ -193,15 +197,15 @@ def _json_text(values: tuple[str, ...]) -> str:
 
 
 class Entry(NamedTuple):
-    """A stored entry.
+    """An entry as the ledger stores it.
 
     Attributes:
-        number: Number of the entry, from 1.
-        account: Number of the account that the entry charges. None if it charges nobody.
+        number: The entry's number, counted from 1.
+        account: The number of the account that the entry charges. None if it charges nobody.
         time: Microseconds since 1970, UTC.
-        terms: Number of the terms.
+        terms: The number of the entry's terms.
         total: The account's total spending, including this entry, as exact text.
-        charges: Number of the account's charges, including this one.
+        charges: The number of charges to the account so far, including this one.
         hash: SHA-256 of the entry and of the previous entry's hash; see :meth:`compute_hash`.
     """
 
@@ -217,7 +221,7 @@ class Entry(NamedTuple):
         """Return the entry's hash: SHA-256 of its canonical text, a JSON array that begins with the previous hash.
 
         Args:
-            previous: The hash of the entry before; :data:`BEGINNING` for the first.
+            previous: The previous entry's hash; :data:`BEGINNING` for the first entry.
             account: The account that the entry charges. None (three empty texts in the array) if it charges nobody.
             terms: The entry's terms.
         """
@@ -227,11 +231,11 @@ class Entry(NamedTuple):
         return hashlib.sha256(f'{head}, "{self.total}", {self.charges}]'.encode("utf-8", "surrogateescape")).digest()
 
     def follows(self, previous: object, account: AccountKey | None, terms: Terms | None) -> bool:
-        """Return whether the entry is unchanged, and follows an entry with the hash ``previous``.
+        """Return whether the entry is unchanged and follows an entry with the hash ``previous``.
 
-        ``account`` and ``terms`` are the rows with the numbers in the entry; None if there is no valid row.
+        ``account`` and ``terms`` are the rows to which the entry's numbers refer; None if there is no valid row.
         """
-        # SQLite stores a value of any type in any column.
+        # SQLite stores a value of any type in any column, so a changed file can contain values of the wrong type.
         numbers = (self.number, self.time, self.terms, self.charges, self.account or 0)
         has_valid_types = isinstance(self.total, str) and all(isinstance(n, int) for n in numbers)
         if (

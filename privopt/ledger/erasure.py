@@ -1,4 +1,4 @@
-"""Erase the data of a subject who asks for deletion, as far as a ledger can, and say what stays and why."""
+"""Erasure of a subject's data on request, as far as a ledger allows it, with a statement of what stays and why."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Erasure:
 
     Attributes:
         label: The subject's name in the ledger: a hash, if the ledger has a key.
-        kept_reports: Number of stored reports that were removed.
-        charges: Number of charges that stay in the ledger.
-        archived_charges: Number of charges that stay in its archived periods. Charges that a rotation copied one by one
-            count in both numbers.
+        kept_reports: The number of stored reports that were removed.
+        charges: The number of charges that stay in the ledger.
+        archived_charges: The number of charges that stay in its archived periods. Charges that a rotation copied one by
+            one are included in both counts.
         erased: Sentences on what was removed.
         remaining: Sentences on what stays, and why.
     """
@@ -59,8 +59,8 @@ def erase_subject(ledger: Ledger, subject: str) -> Erasure:
         subject: The subject, as the users' tables name it.
 
     Raises:
-        InputError: The key is not the ledger's: its hashes would match no subject.
-        UsageError: The text is not a valid name of a subject.
+        InputError: The key is not the ledger's, so its hashes would match no subject.
+        UsageError: The subject's name is not valid.
     """
     ledger.account(subject)  # refuses a key other than the ledger's
     label, charge_count = ledger.label_of(subject), len(ledger.charges(subject))
@@ -105,7 +105,7 @@ def erase_subject(ledger: Ledger, subject: str) -> Erasure:
 
 
 def _count_archived_charges(ledger: Ledger, subject: str) -> tuple[int, list[str]]:
-    """Return the number of a subject's charges in a ledger's archived periods, and the names of the files with any.
+    """Return the number of a subject's charges in a ledger's archived periods, and the names of files with any.
 
     An archive that was moved elsewhere cannot be read, nor can those before it, which only it names.
     """

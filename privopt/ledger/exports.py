@@ -1,4 +1,4 @@
-"""Export charges as events of other accountants: OpenDP and Google's dp-accounting, if they are installed.
+"""Export of charges to other privacy accountants, OpenDP and Google's dp-accounting, if they are installed.
 
 Both accountants count pure differential privacy. Neither has an event for epsilon per unit of distance.
 """
@@ -28,14 +28,14 @@ LARGEST_EPSILON = 700
 
 
 def count_by_epsilon(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
-    """Return the number of charges of each epsilon, for charges of pure or local differential privacy.
+    """Return the number of charges at each epsilon, for charges under pure or local differential privacy.
 
     Raises:
-        UsageError: A charge is of a notion other than differential privacy, or there are no charges.
+        UsageError: A charge is for a notion other than pure or local differential privacy, or there are no charges.
     """
     counts: Counter[Fraction] = Counter()
     for cost in costs:
-        # The class of the charge's notion of privacy; `object` fails the test below.
+        # The class of the charge's privacy notion. A charge without a notion gets `object`, which fails the test below.
         kind = registry().kind("notion", cost.notion).load() if cost.notion else object
         if not issubclass(kind, PureDP | LocalDP):
             actual = f"charges of {cost.notion or 'no notion'}, {cost.unit}"
@@ -55,7 +55,7 @@ def _import_module(name: str, distribution: str) -> Any:
 
     Args:
         name: Name of the module.
-        distribution: What to install if it is missing, for the message.
+        distribution: The distribution to install if the module is missing, for the message.
 
     Raises:
         UsageError: The module cannot be imported.
@@ -69,13 +69,13 @@ def _import_module(name: str, distribution: str) -> Any:
 def to_opendp(costs: Iterable[Cost]) -> Measurement:
     """Return charges as one OpenDP measurement; its ``map(1)`` is the total epsilon of all charges.
 
-    The result is a composition (``make_composition``) of one measurement for each charge. Data sets are at distance 0,
-    or at 1 if one individual differs. When invoked, the measurement reveals nothing about its argument. Epsilons are
+    The result is a composition (``make_composition``) of one measurement for each charge. Two data sets that differ in
+    one individual are at distance 1. When invoked, the measurement reveals nothing about its argument. Epsilons are
     doubles, rounded up.
 
     Raises:
-        UsageError: A charge is of a notion other than differential privacy, there are no charges, or OpenDP is not
-            installed.
+        UsageError: A charge is for a notion other than pure or local differential privacy, there are no charges, or
+            OpenDP is not installed.
     """
     opendp = _import_module("opendp.prelude", "opendp")
     # OpenDP requires these opt-ins for measurements that users define.
@@ -101,12 +101,12 @@ def to_dp_accounting(costs: Iterable[Cost]) -> object:
     """Return charges as one ``dp_accounting.ComposedDpEvent``.
 
     Each charge becomes a randomized response between two answers at the charge's epsilon, which dominates every
-    mechanism with that epsilon (Kairouz, Oh, Viswanath, ICML 2015, Theorem 3.4). The event is for accountants of the
-    relation REPLACE_ONE. Noise is rounded down.
+    mechanism with that epsilon (Kairouz, Oh, Viswanath, ICML 2015, Theorem 3.4). The event is for accountants that use
+    the neighbouring relation REPLACE_ONE. The noise is rounded down.
 
     Raises:
-        UsageError: A charge is of a notion other than differential privacy, there are no charges, an epsilon exceeds
-            700, or no dp-accounting with such events is installed.
+        UsageError: A charge is for a notion other than pure or local differential privacy, there are no charges, an
+            epsilon exceeds 700, or no dp-accounting with such events is installed.
     """
     events = _import_module("dp_accounting", "dp-accounting")
     counts = count_by_epsilon(costs)

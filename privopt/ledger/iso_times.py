@@ -1,4 +1,4 @@
-"""Dates and times in the forms of ISO 8601, read exactly."""
+"""A parser that reads dates and times in the forms of ISO 8601 exactly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ISO: Final = re.compile(
     r" ?(?P<offset>Z|UTC|(?P<sign>[+\u2212-])(?P<offset_hour>[0-9]{2})(?::?(?P<offset_minute>[0-9]{2}))?)?)?",
     re.ASCII | re.IGNORECASE,
 )
-"""A calendar, week or ordinal date, with or without separators; then, optionally, a time of day and an offset."""
+"""Matches a calendar, week or ordinal date, with or without separators, and optionally a time of day and an offset."""
 
 
 @frozen
@@ -28,8 +28,8 @@ class IsoTime:
 
     Attributes:
         moment: The date and time to the whole second. It is naive if the text has no offset.
-        excess_seconds: Seconds after ``moment``, less than 3600, from the decimals of the last unit written. In a leap
-            second, which follows the 60th second of its minute, it is at least 1.
+        excess_seconds: The seconds after ``moment``, less than 3600, that the decimals of the last unit written add. In
+            a leap second, which follows the 60th second of its minute, they are at least 1.
         is_leap_second: Whether the text names a leap second.
     """
 
@@ -39,14 +39,14 @@ class IsoTime:
 
     @property
     def second(self) -> datetime:
-        """The second that the time lies in. For a leap second, this is the second before, which is on the same day."""
+        """The second that contains the time. For a leap second, it is the second before, which is on the same day."""
         return self.moment if self.is_leap_second else self.moment + timedelta(seconds=int(self.excess_seconds))
 
 
 def read_iso_time(text: str) -> IsoTime | None:
     """Parse a date or time in any common form of ISO 8601. Return None if the text is neither.
 
-    Weeks (2020-W53-5), days of the year (2021-003), the basic form (20210103T100000Z), 24:00 and leap seconds are
+    Week dates (2020-W53-5), ordinal dates (2021-003), the basic form (20210103T100000Z), 24:00 and leap seconds are
     accepted.
 
     >>> read_iso_time("2026-03-29T01:30:00.25+01:00").excess_seconds
@@ -61,7 +61,7 @@ def read_iso_time(text: str) -> IsoTime | None:
         return None
     hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
     part = match["part"]
-    # Decimals are of the last unit written: 10.5 is half past ten.
+    # Decimals are a fraction of the last unit written: 10.5 is half past ten.
     unit = 1 if match["second"] else 60 if match["minute"] else 3600
     excess_seconds = Fraction(unit * int(part), 10 ** len(part)) if part else Fraction(0)
     is_midnight = hour == 24 and minute == second == 0 and excess_seconds == 0
@@ -78,7 +78,10 @@ def read_iso_time(text: str) -> IsoTime | None:
 
 
 def _read_date(match: re.Match[str]) -> date:
-    """Return the day named by a match of the pattern, or raise a ValueError if there is no such day."""
+    """Return the day that a match of the pattern names.
+
+    Raises:
+        ValueError: There is no such day."""
     year = int(match["year"])
     if match["week"]:
         return date.fromisocalendar(year, int(match["week"]), int(match["weekday"]))

@@ -1,8 +1,9 @@
-"""Stored first reports: one for each subject and place, which is repeated at every later visit.
+"""A store of first reports: one for each subject and place, which is repeated at every later visit.
 
 They are stored in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. The file ``reports``
-has the reports, and ``key`` the key under which subjects and places are hashed, because an unkeyed hash of one of a
-thousand places would reveal the place. Nothing is shared between places, subjects or mechanisms.
+contains the reports, and the file ``key`` contains the key under which subjects and places are hashed. A key is needed
+because an unkeyed hash of one of a thousand places would reveal the place. No report is shared between places, subjects
+or mechanisms.
 """
 
 from __future__ import annotations
@@ -34,34 +35,36 @@ FORM: Final = Form(
         "CREATE TABLE ledger (beginning BLOB NOT NULL, seal BLOB NOT NULL)",
     ),
 )
-"""``place`` and ``subject`` are keyed hashes. ``entry`` and ``charge`` are number and hash of the ledger's entry that
-charged a report. ``seal`` is an HMAC of the row's other values."""
+"""The tables of the store.
+
+``place`` and ``subject`` are keyed hashes. ``entry`` and ``charge`` are the number and the hash of the ledger entry
+that charged a report. ``seal`` is an HMAC of the row's other values."""
 
 SEQUENCE: Final = (
     "the guarantee for all reports of a subject: which places they are about is protected, at epsilon times the sum "
     "of the distances between the places, each counted once; which of its visits were to the same place, and how many "
     "places there were, is not protected: equal reports, charges and refusals reveal it"
 )
-"""The guarantee of a sequence of kept reports."""
+"""The sentence that states the joint guarantee for a subject's kept reports."""
 
 WITHIN: Final = (
     "a place is a cell of a fixed public map, and its report is repeated near the cell's centre: epsilon protects the "
     "position among those of one cell that are near the same centres, and anyone who knows positions at which reports "
     "were or were not renewed learns the cell and which centres are near"
 )
-"""The part of that guarantee that still holds if a kept report is also repeated near its cell."""
+"""The addition to :data:`SEQUENCE` that says what is protected if a kept report is also repeated near its cell."""
 
 
 class KeptReports(LogFile):
-    """The store of the first reports of subjects at places, next to a ledger. The store is created if it is missing.
+    """The store of each subject's first report at each place, next to a ledger. A missing store is created.
 
     Args:
         ledger: The open ledger that charged the reports.
-        make: Whether the folder may be missing. If False, a missing folder is refused.
+        make: Whether a missing folder may be created. If False, it is refused.
 
     Attributes:
         ledger: The open ledger.
-        folder: The folder of the reports and their key, next to the ledger.
+        folder: The folder with the reports and their key, next to the ledger.
         _key: The key, 32 bytes.
 
     Raises:
@@ -97,7 +100,7 @@ class KeptReports(LogFile):
         connection.execute("INSERT INTO ledger VALUES (?, ?)", (beginning, self._make_seal(beginning)))
 
     def _check_ledger(self) -> None:
-        """Refuse a store that belongs to another ledger, because its reports are not charged in this one."""
+        """Refuse a store that belongs to another ledger, because its reports were not charged in this one."""
         with self.reading() as connection:
             rows = connection.execute("SELECT * FROM ledger").fetchall()
         if len(rows) != 1 or not self._is_sealed(rows[0]):
@@ -131,10 +134,10 @@ class KeptReports(LogFile):
     ) -> Iterator[Visits]:
         """Yield the visits with their stored reports, and store the reports that the block adds (:meth:`Visits.keep`).
 
-        No other process draws a report for a new place until the block ends.
+        No other process can draw a report for a new place until the block ends.
 
         Args:
-            mechanism: SHA-256 that identifies the release in charges. Each release has its own reports.
+            mechanism: The SHA-256 that identifies the release in charges. Each release has its own reports.
             visits: For each visit, the subject's name in the ledger, and the place. A place must be a fixed function of
                 the position.
             near: For each visit, further places whose stored report may be given. These too must be fixed functions of
@@ -143,7 +146,7 @@ class KeptReports(LogFile):
         digests: dict[tuple[str, str], bytes] = {}
 
         def digest_of(subject: str, place: str) -> bytes:
-            """Return the keyed hash of a subject at a place, under which its report is stored."""
+            """Return the keyed hash of a subject at a place, under which the subject's report is stored."""
             if (subject, place) not in digests:
                 digests[subject, place] = self._keyed_hash(mechanism, subject, place)
             return digests[subject, place]
@@ -159,7 +162,7 @@ class KeptReports(LogFile):
             stored: dict[bytes, tuple[int, Mark]] = {}
             for digest in digests.values():
                 row = connection.execute("SELECT * FROM reports WHERE place = ?", (digest,)).fetchone()
-                # A changed report would be repeated ever after, so every row is checked on use.
+                # A changed report would be repeated forever, so every row is checked when it is used.
                 if row is not None and not self._is_sealed(row):
                     raise DoesNotHoldError(f"{self.path}: changed: a kept report is not as it was written")
                 if row is not None:
@@ -181,20 +184,20 @@ class KeptReports(LogFile):
             )
 
     def forget(self, subject: str) -> int:
-        """Remove the stored reports of a subject, whose next visits are drawn, and charged, again.
+        """Remove a subject's stored reports, so that the subject's next visits are drawn and charged again.
 
         Returns:
             The number of removed reports.
 
         Raises:
-            StoppedError: The reports are removed, but another process reads the store, so that their bytes remain in
+            StoppedError: The reports are removed, but another process is reading the store, so their bytes remain in
                 its write-ahead log.
         """
         with self.writing() as connection:
             cursor = connection.execute(
                 "DELETE FROM reports WHERE subject = ?", (self._keyed_hash("subject", subject),)
             )
-        # The removed bytes would remain in the write-ahead log.
+        # Without this, the removed bytes would remain in the write-ahead log.
         with translated_errors(self.path):
             is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         # SQLite raises no error if it waited in vain for another process.
@@ -208,21 +211,21 @@ class KeptReports(LogFile):
 
 @define(kw_only=True, eq=False)
 class Visits:
-    """Visits, and the stored reports of their places.
+    """A sequence of visits, and the stored reports for their places.
 
-    If several places of a visit have reports, the earliest one is given: a report stored before these visits, or the
-    report of an earlier visit among them. An earlier visit counts whether or not its charge is granted, so that places
-    alone determine which visits are charged.
+    If several places that count for a visit have reports, the earliest report is given: a report stored before these
+    visits, or the report of an earlier visit among them. An earlier visit counts whether or not its charge is granted,
+    so that places alone determine which visits are charged.
 
     Attributes:
         keys: The key of each visit, equal for the same subject and place.
         nearby_keys: For each visit, the keys of further places whose stored report may be given.
-        stored: The stored report of each key, and the rank of its charge among those of all keys, the oldest first.
+        stored: The stored report for each key, and the rank of its charge among the charges for all keys, oldest first.
         uncharged: Stored reports whose charge is missing from the ledger, for example after a restored backup. Such a
             report is charged again before it is repeated.
-        new: The reports that were charged in this block, and their entries, by key.
-        first: The numbers of the visits to be charged, for which neither a stored report nor an earlier visit of the
-            same place or a place nearby exists.
+        new: The reports that were charged in this block, and the marks of their entries, by key.
+        first: The indices of the visits to be charged: those for which neither a stored report nor an earlier visit
+            exists, at the same place or at one nearby.
         _given: For each visit, the key of the place whose report is given.
     """
 
@@ -236,13 +239,14 @@ class Visits:
 
     def __attrs_post_init__(self) -> None:
         """Decide for each visit which place's report is given, and which visits must be charged."""
-        # The number of the visit by which a new place is charged, by the place's key.
+        # The index of the visit that is charged for a new place, by the place's key.
         first_visits: dict[bytes, int] = {}
         for number, (key, nearby_keys) in enumerate(zip(self.keys, self.nearby_keys, strict=True)):
             stored_keys = [candidate for candidate in (key, *nearby_keys) if candidate in self.stored]
-            # Earlier visits of this block count as well, so that a new place is charged and drawn once.
+            # Earlier visits in this block count as well, so that a new place is charged and drawn only once.
             requested_keys = [candidate for candidate in (key, *nearby_keys) if candidate in first_visits]
-            # The earliest report. Stored reports are older than all of this block; charges order them.
+            # The earliest report is given. Stored reports are older than all reports from this block, and are ordered
+            # by charge.
             if stored_keys:
                 self._given.append(min(stored_keys, key=lambda candidate: self.stored[candidate][1]))
             elif requested_keys:
@@ -253,12 +257,13 @@ class Visits:
         self.first = list(first_visits.values())
 
     def keep(self, number: int, report: int, mark: Mark) -> None:
-        """Store the report of visit ``number``, for which the entry ``mark`` was charged.
+        """Store the report for visit ``number``, which the ledger entry ``mark`` charged.
 
-        A stored report of the same place whose charge was lost is not replaced.
+        If the same place has a stored report whose charge was lost, that report is kept instead.
         """
         key = self.keys[number]
-        # A stored report whose charge was lost is repeated, and the newly drawn one dropped: a second one would leak.
+        # A stored report whose charge was lost is repeated, and the newly drawn one is dropped, because a second report
+        # about the place would reveal more.
         self.new[key] = self.uncharged.get(key, report), mark
 
     def report(self, number: int) -> int | None:

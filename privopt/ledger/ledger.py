@@ -1,4 +1,4 @@
-"""A ledger of the privacy budget that subjects have spent, charged before every draw (docs/guide/repeated.md)."""
+"""A ledger of the privacy budget that each subject has spent, charged before every draw (docs/guide/repeated.md)."""
 
 from __future__ import annotations
 
@@ -47,24 +47,25 @@ class Ledger(LogFile):
         ledger.charge("anna", Cost(epsilon="0.5", unit="per km", purpose="morning of May 1"))
         ledger.account("anna").left
 
-    Every entry contains the SHA-256 of the one before, the subject's exact total including this entry, and the time. A
-    charge is durable before :meth:`charge` returns, so draw only after the call. Several processes may charge at once,
-    each waiting up to a minute for the others. Charging and reading an account take O(log n) for n entries, and rely
-    only on entries whose hash they have recomputed. Each process (also after a fork) and thread must open its own.
+    Every entry contains the SHA-256 of the previous entry, the subject's exact total including this entry, and the
+    time. A charge is durable before :meth:`charge` returns, so draw only after the call. Several processes can charge
+    at once, each waiting up to a minute for the others. Charging and reading an account take O(log n) time for n
+    entries, and rely only on entries whose hash they have recomputed. Each process (also after a fork) and thread must
+    open its own ledger.
 
     Attributes:
-        path: The ledger's file. If it is missing, the first limit or charge creates it, accessible to its owner alone.
-        key: File of the key under which subjects' names are hashed (HMAC-SHA256). None if names are stored as they are.
+        path: The ledger's file. If it is missing, the first limit or charge creates it with access for its owner alone.
+        key: The file with the key that hashes subjects' names (HMAC-SHA256). None if names are stored as they are.
         make: Whether missing files may be created: the ledger and, before the first charge, the key.
         clock: Returns the nanoseconds since 1970, UTC.
         form: The kind of file and its tables.
-        checked_from: Number of the first entry that the last :meth:`check` recomputed, 1 if all; None before a check.
-        _label: How charges name subjects (:attr:`Names.label`), read when the ledger is opened; empty without charges.
+        checked_from: The number of the first entry that the last :meth:`check` recomputed; None before a check.
+        _label: How charges name subjects (:attr:`Names.label`), as read when the ledger was opened; empty if none do.
 
     Raises:
-        InputError: The file is not a ledger, or the key's file has no key.
+        InputError: The file is not a ledger, the key file does not contain a key, or the key is not this ledger's.
         DoesNotHoldError: The ledger was changed after it was written.
-        UsageError: The ledger is not writable, other users may read the key, or the key is not this ledger's.
+        UsageError: The ledger is not writable, or other users can read the key file.
         StoppedError: The disk failed, or another process kept writing for more than a minute.
     """
 
@@ -75,7 +76,7 @@ class Ledger(LogFile):
     _label: str = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        """Open the file, and check that its charges were made under the key."""
+        """Open the file, and check that its earlier charges were made under the same key."""
         super().__attrs_post_init__()
         try:
             with self._open_for_reading() as transaction:
@@ -89,19 +90,19 @@ class Ledger(LogFile):
         return f"Ledger({str(self.path)!r}{'' if self.key is None else f', key={str(self.key)!r}'})"
 
     def _check_key(self, transaction: LedgerTransaction) -> None:
-        """Refuse a key other than the one of the charges so far, and an existing key's file that is not valid."""
+        """Refuse a key other than the one used for the charges so far, and an existing key file that is not valid."""
         self._label = transaction.names
         if self.key is None:
             return
         if self._label == PLAIN:
             raise InputError([Fault(str(self.path), "subjects", "a key to hash them", "plain names, as charged")])
-        # Reading the key refuses an invalid file now, not at the first charge, which creates a key that may be missing.
+        # Reads the key, so that an invalid file is refused now. The first charge may still create a missing one.
         if self._label or self.key.exists() or not self.make:
             transaction.check_names(self._names.label)
 
     @cached_property
     def _names(self) -> Names:
-        """How subjects are named. Creates a missing key, if that is allowed and nothing was charged under another."""
+        """How subjects are named. A missing key is created if that is allowed and nothing was charged yet."""
         return Names(None if self.key is None else key_at(self.key, make=self.make and not self._label))
 
     def begin(self, connection: sqlite3.Connection) -> None:
@@ -116,7 +117,7 @@ class Ledger(LogFile):
 
     @contextmanager
     def _open_for_reading(self, *, make: bool = False) -> Iterator[LedgerTransaction]:
-        """Open a transaction that reads one state of the ledger. ``make`` creates a missing file."""
+        """Open a transaction that reads one state of the ledger. If ``make`` is set, a missing file is created."""
         with self.reading(make=make) as connection:
             yield LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
 
@@ -137,10 +138,10 @@ class Ledger(LogFile):
         Args:
             subject: The person whom the report is about. Spellings of a name that differ only in form are one subject
                 (:func:`privopt.declare.name_forms.fold_subject_name`).
-            cost: Cost of the report.
+            cost: The cost of the report.
             alone: Whether to refuse if the ledger has another subject. Set this for a default name that the user did
                 not choose.
-            period: Calendar period that is charged, as :class:`~privopt.ledger.periods.Calendar` names it. None for the
+            period: The calendar period to charge, as :class:`~privopt.ledger.periods.Calendar` names it. None for the
                 current one, if the limit is by the calendar.
 
         Raises:
@@ -164,7 +165,7 @@ class Ledger(LogFile):
         Args:
             subject: The subject, as the caller names it.
             cost: The cost that was refused.
-            period: The period of a calendar limit, such as ``2026-03``; None without one.
+            period: The period, such as ``2026-03``, of a limit by the calendar; None for the current one.
         """
         account = self.account(subject, period=period, unit=cost.account)
         request, within = f"{cost.account} {sum_text(cost.amount)}", f" in {account.period}" if account.period else ""
@@ -186,15 +187,15 @@ class Ledger(LogFile):
 
         Args:
             subjects: The subject of each report. The same subject may occur many times.
-            cost: Cost of one report.
-            periods: Calendar period that each report is charged to, as :class:`~privopt.ledger.periods.Calendar` names
-                it. None for the current one, if the limit is by the calendar.
+            cost: The cost of one report.
+            periods: The calendar period to which each report is charged, as :class:`~privopt.ledger.periods.Calendar`
+                names it. None for the current one, if the limit is by the calendar.
             times: The factor by which the cost of each report is multiplied, 1 by default. 0 charges nothing.
-            closed: For each account, the smallest of ``times`` that was refused before. Reports with that factor or a
-                larger one are refused, and new refusals are added here. None to decide each report by itself.
+            closed: For each account, the smallest factor in ``times`` that was refused before. Reports with that factor
+                or a larger one are refused, and new refusals are added here. None to decide each on its own.
 
         Returns:
-            For each report whether it was charged. The others would have exceeded the limit, and must not be drawn.
+            For each report, whether it was charged. The others would have exceeded the limit and must not be drawn.
 
         Raises:
             InputError: The unit of the cost, or the key, is not the ledger's. Nothing was charged.
@@ -206,11 +207,11 @@ class Ledger(LogFile):
 
         Args:
             subject: The subject of all reports.
-            times: Number of reports.
-            cost: Cost of each report.
+            times: The number of reports.
+            cost: The cost of each report.
 
         Returns:
-            The number of reports that were charged. No more than these may be drawn.
+            The number of reports that were charged. No more than that many may be drawn.
 
         Raises:
             InputError: The unit of the cost, or the key, is not the ledger's. Nothing was charged.
@@ -218,7 +219,7 @@ class Ledger(LogFile):
         # In one transaction, so that no other process can use up the limit between two of the reports.
         with self._open_for_charging(cost) as (transaction, terms, limit):
             key = transaction.key_of(self._names.of(subject), None, limit, cost.account)
-            # The number of charges before the first one that is refused.
+            # Counts the charges before the first refused one.
             return next((count for count in range(times) if not transaction.charge(key, terms, limit)), times)
 
     def charge_rows(
@@ -229,15 +230,15 @@ class Ledger(LogFile):
         times: Sequence[int] | None = None,
         closed: dict[AccountKey, int] | None = None,
     ) -> list[Mark | None]:
-        """Charge like :meth:`charge_each`, and return the mark (number and hash) of the entry of each report.
+        """Charge like :meth:`charge_each`, and return the mark (number and hash) of each report's entry.
 
-        The mark of a refused report is None. Rows with 0 ``times`` are not charged, whatever their subject and period,
-        and get the mark (0, :data:`BEGINNING`).
+        The mark of a refused report is None. Reports whose factor in ``times`` is 0 are not charged, whatever their
+        subject and period, and get the mark (0, :data:`BEGINNING`).
 
         Args:
             subjects, cost, periods, times, closed: See :meth:`charge_each`.
         """
-        # Terms, names and accounts are looked up once for each different value, since tables repeat them.
+        # Terms, names and accounts are looked up once for each distinct value, since tables repeat them.
         rows = list(zip(subjects, periods or [None] * len(subjects), strict=True))
         counts = times or [1] * len(rows)
         with self._open_for_charging(cost) as (transaction, _, limit):
@@ -253,7 +254,7 @@ class Ledger(LogFile):
                     marks.append((0, BEGINNING))
                     continue
                 key = keys[row]
-                # Factors from the smallest refused one on are refused without a lookup. If none was, it is count + 1.
+                # A factor of at least the smallest one refused so far is refused without a lookup.
                 refused_count = count + 1 if closed is None else closed.get(key, count + 1)
                 is_charged = count < refused_count and transaction.charge(key, terms_by_count[count], limit)
                 if closed is not None and not is_charged:
@@ -264,7 +265,7 @@ class Ledger(LogFile):
 
     @contextmanager
     def _open_for_charging(self, cost: Cost) -> Iterator[tuple[LedgerTransaction, Terms, Limit | None]]:
-        """Open a transaction for charges of a cost, after checking its relation, its unit and the names.
+        """Open a transaction that charges a cost, after checking its relation and unit and how subjects are named.
 
         Yields:
             The transaction, the terms of one charge, and the limit in force (None without one).
@@ -286,7 +287,7 @@ class Ledger(LogFile):
                 )
                 expectation += f'privopt budget {self.path} --set AMOUNT --unit "{cost.account}")'
                 raise InputError([Fault(str(self.path), "unit", f"a charge of {cost.account}", expectation)])
-            # The first charge fixes how subjects are named: named in two ways, a person would have two budgets.
+            # The first charge fixes how subjects are named: a person who is named in two ways would have two budgets.
             if not transaction.names:
                 transaction.add(Terms(kind="names", purpose=self._names.label))
             transaction.check_names(self._names.label)
@@ -301,7 +302,7 @@ class Ledger(LogFile):
             return transaction.relation
 
     def limit_of(self, unit: str) -> Limit | None:
-        """Return the limit of each subject; None without a limit.
+        """Return the limit in a unit, which applies to each subject; None without a limit.
 
         Args:
             unit: "epsilon", "rho" or "(epsilon, delta)".
@@ -311,7 +312,7 @@ class Ledger(LogFile):
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The units (epsilon, rho, or epsilon with delta) that have charges or limits; epsilon if there are none."""
+        """The units (epsilon, rho, or epsilon with delta) that have charges or limits; epsilon if none has."""
         with self._open_for_reading() as transaction:
             units = transaction.units("charge") | transaction.units("limit")
         return tuple(unit for unit in UNITS if unit in units) or (EPSILON,)
@@ -326,21 +327,22 @@ class Ledger(LogFile):
         zone: str = "UTC",
         unit: str | None = None,
     ) -> None:
-        """Set or change the limit. A limit is an entry like any other, so raising it leaves a trace.
+        """Set or change the limit. Every limit is an entry in the ledger, so raising it leaves a trace.
 
         Args:
             amount: The exact amount that each subject may spend, as text, integer or rational.
             delta: The delta that each subject may spend in addition, if the unit is epsilon with delta.
-            unit: One of :data:`privopt.interfaces.cost.UNITS`. None for the unit of the charges, if they have only one.
-            hours: Length of a sliding window: the amount may be spent in every window of that length. The total over
-                all windows is not limited. None if the limit is for all time, or by the calendar.
-            per: ``"day"``, ``"week"`` or ``"month"``: the amount may be spent in each such calendar period, in which
-                the reports' own times lie. None for no calendar.
-            zone: Time zone of the calendar, such as Europe/Rome.
+            unit: One of :data:`privopt.interfaces.cost.UNITS`. If None, epsilon with delta if a delta is given, and
+                otherwise the ledger's only unit.
+            hours: The length of a sliding window: the amount may be spent in every window of that length. The total
+                over all windows is not limited. None if the limit is for all time, or by the calendar.
+            per: ``"day"``, ``"week"`` or ``"month"``: the amount may be spent in each such calendar period, to which
+                reports belong by their own times. None for no calendar.
+            zone: The calendar's time zone, such as Europe/Rome.
 
         Raises:
-            UsageError: An amount is not valid, both a window and a calendar are given, or there are charges under
-                another calendar, which would have to be recounted.
+            UsageError: An amount is not valid, both a window and a calendar are given, the unit is ambiguous, or there
+                are charges under another calendar, which would have to be recounted.
         """
         if unit is None and delta is None and len(units := self.units) > 1:
             rule = "the unit of the limit must be given (--unit)"
@@ -376,9 +378,9 @@ class Ledger(LogFile):
 
         Args:
             subject: The subject, as the caller names it. A subject that was never charged has spent nothing.
-            hours: Length of the window, ending now, whose charges count as spent. None for all charges.
-            period: Calendar period to report on, if the limit is by the calendar. None for the current one.
-            unit: Unit of the account. None for the first of :attr:`units`.
+            hours: The length of the window, ending now, whose charges count as spent. None for all charges.
+            period: The calendar period to report on, if the limit is by the calendar. None for the current one.
+            unit: The account's unit. None for the first of :attr:`units`.
 
         Raises:
             UsageError: There is no such unit.
@@ -394,7 +396,7 @@ class Ledger(LogFile):
         """Return every subject's account in a unit, sorted by the ledger's names and by period; see :meth:`account`.
 
         Args:
-            hours: Length of the window, ending now, whose charges count as spent. None for all charges.
+            hours: The length of the window, ending now, whose charges count as spent. None for all charges.
             unit: "epsilon", "rho" or "(epsilon, delta)". None for the first of :attr:`units`.
         """
         unit = self._select_unit(unit)
@@ -403,12 +405,12 @@ class Ledger(LogFile):
             return [transaction.account(key, key.subject, micros, limit) for key in transaction.accounts(unit)]
 
     def periods(self, subject: str, unit: str) -> list[str]:
-        """Return the calendar periods in which a subject was charged in a unit, in order; none without a calendar."""
+        """Return, in order, the calendar periods in which a subject was charged in a unit; empty without a calendar."""
         with self._open_for_reading() as transaction:
             return transaction.periods(self._names.of(subject), unit)
 
     def charges(self, subject: str | None = None) -> list[Charge]:
-        """List the charges, oldest first.
+        """Return the charges to a subject, or to all subjects, oldest first.
 
         Args:
             subject: The subject whose charges to list, as the caller names it. None for all subjects.
@@ -417,17 +419,17 @@ class Ledger(LogFile):
             return transaction.charges(None if subject is None else self._names.of(subject))
 
     def purposes(self) -> list[str]:
-        """Return the distinct purposes of all charges (:attr:`Cost.purpose`), also of archived periods."""
+        """Return the distinct purposes of all charges (:attr:`Cost.purpose`), including those in archived periods."""
         with self._open_for_reading() as transaction:
             purposes: dict[str, None] = {}
-            # Lazily, because an archive is closed once the generator ends.
+            # Chained lazily, because the archives are closed once their generator ends.
             for period in chain([transaction], (archived for _, archived in predecessors(transaction, FORM))):
                 rows = period.connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind = 'charge'")
                 purposes |= dict.fromkeys(purpose for (purpose,) in rows)
             return list(purposes)
 
     def count_charges(self, mechanism: str) -> int:
-        """Return the number of charges for reports of a release. Charges of archived periods do not count.
+        """Return the number of charges for a release's reports. Charges in archived periods do not count.
 
         Args:
             mechanism: The SHA-256 of the release, as in :attr:`Cost.mechanism`.
@@ -443,7 +445,7 @@ class Ledger(LogFile):
         """Return the amounts (epsilon or rho) that were charged for a purpose, oldest first, by account.
 
         Raises:
-            DoesNotHoldError: One of these entries was changed: a batch relies on what was paid for it.
+            DoesNotHoldError: One of these entries, on which a batch relies, was changed.
         """
         with self._open_for_reading() as transaction:
             periods = [transaction.charges_for(purpose)]
@@ -455,7 +457,7 @@ class Ledger(LogFile):
         return self._names.of(subject)
 
     def column_key(self) -> bytes:
-        """Return the key under which columns of published tables are hashed, derived from the ledger's key.
+        """Return the key that hashes columns of published tables, which is derived from the ledger's key.
 
         Raises:
             UsageError: The ledger has no key.
@@ -465,23 +467,23 @@ class Ledger(LogFile):
         return derive_column_key(self._names.key)
 
     def label_of(self, subject: str) -> str:
-        """Return the name of a ``subject`` in messages: its name in the ledger, a hash if the ledger has a key."""
+        """Return a ``subject``'s name for messages: its name in the ledger, which is a hash if there is a key."""
         return cut(self.name_of(subject))
 
     def standing(self, marks: Iterable[Mark]) -> set[Mark]:
-        """Return the marks (number and hash of an entry) whose entries exist in this ledger.
+        """Return those marks (number and hash of an entry) whose entries exist in this ledger or its archived periods.
 
-        An entry can be missing because it belongs to another ledger, or was lost when a backup was restored.
+        An entry can be missing because it belongs to another ledger, or because it was lost when a backup was restored.
         """
         return set(self.order_marks(marks))
 
     def order_marks(self, marks: Iterable[Mark]) -> list[Mark]:
-        """Return the marks whose entries exist in this ledger or its archived periods, the oldest entry first.
+        """Return those marks whose entries exist in this ledger or its archived periods, oldest entry first.
 
-        Each period numbers its entries anew, so numbers alone do not say which of two charges came first.
+        Each period numbers its entries from 1, so numbers alone do not tell which of two charges came first.
         """
         with self._open_for_reading() as transaction:
-            # Number and hash, because another ledger has entries of the same numbers.
+            # Hashes are compared too, because another ledger has entries with the same numbers.
             missing = set(marks)
             ordered = sorted(mark for mark in missing if transaction.hash_of(mark[0]) == mark[1])
             missing -= {*ordered}
@@ -496,9 +498,9 @@ class Ledger(LogFile):
 
     @property
     def beginning(self) -> bytes:
-        """The hash of the first entry, which contains a random text, and so identifies the ledger.
+        """The hash of the first entry, which identifies the ledger because that entry contains a random text.
 
-        A ledger that continues archived ones has that of the oldest one's first entry.
+        For a ledger that continues archived ones, it is the hash of the first entry in the oldest of them.
         """
         with self._open_for_reading(make=True) as transaction:
             predecessor = predecessor_of(transaction)
@@ -513,9 +515,9 @@ class Ledger(LogFile):
 
     @property
     def head(self) -> str:
-        """Number and hash of the last entry, ``N:HASH``. A stored copy reveals later whether entries were cut off."""
+        """The last entry's number and hash, as ``N:HASH``. A stored copy later reveals whether entries were cut off."""
         with self._open_for_reading(make=True) as transaction:
-            assert transaction.head is not None  # every ledger has the entry that it began with
+            assert transaction.head is not None  # every ledger has the entry with which it began
             return f"{transaction.head.number}:{transaction.head.hash.hex()}"
 
     def check(self, *, head: str | None = None, full: bool = True, progress: Progress | None = None) -> Path | None:
@@ -523,30 +525,32 @@ class Ledger(LogFile):
 
         Args:
             head: An earlier :attr:`head`. Nothing else reveals that entries were cut off at the end.
-            full: False to check only the entries since the last check, if no head is given (:mod:`.checkpoints`).
-            progress: Called with the number of entries that are checked.
+            full: False to check only the entries since the last check, unless a head is given (:mod:`.checkpoints`).
+            progress: Called with the number of entries checked so far.
 
         Returns:
-            The file of the archived period that has the entry ``head``. None if the open one has it, or without a head.
+            The file of the archived period that contains the entry ``head``; None if the open one does, or without a
+            head.
 
         Raises:
-            DoesNotHoldError, UsageError: Something was changed, or ``head`` is not of the form ``N:HASH``.
+            DoesNotHoldError: The ledger or one of the archives was changed.
+            UsageError: ``head`` does not have the form ``N:HASH``.
         """
         with self._open_for_reading() as transaction:
             archive, self.checked_from = check_ledger(transaction, FORM, head=head, full=full, progress=progress)
         return archive
 
     def check_history(self, *, progress: Progress | None = None) -> int:
-        """Check all archived periods, and that the ledger after each carries over all that counts; :meth:`check` first.
+        """Check all archived periods, and that each successor carries over all that counts; call :meth:`check` first.
 
         Args:
-            progress: Called with the number of entries that are checked.
+            progress: Called with the number of entries checked so far.
 
         Returns:
             The number of archived periods.
 
         Raises:
-            DoesNotHoldError: An archive is missing or changed, or a ledger does not begin with what the archive left.
+            DoesNotHoldError: An archive is missing or changed, or a ledger does not begin with what its archive left.
         """
         with self._open_for_reading() as transaction:
             return check_history(transaction, FORM, progress=progress)
@@ -559,17 +563,17 @@ class Ledger(LogFile):
         See :mod:`privopt.ledger.rotation`. The ledger is checked first, as by :meth:`check`.
 
         Args:
-            progress: Called with the number of entries that are checked.
-            step: Called with the name of each step before it is taken, for tests of crashes.
+            progress: Called with the number of entries checked so far.
+            step: Called with the name of each step before the step is taken, for tests of crashes.
 
         Raises:
             DoesNotHoldError: The ledger was changed.
-            StoppedError: Other processes use the ledger, or the disk failed. The old ledger or the new one is there.
+            StoppedError: Other processes use the ledger, or the disk failed. The old ledger or the new one is in place.
             UsageError: The ledger has no charges, or is an archived one.
         """
         with self._open_for_reading() as transaction:
             transaction.check_open()
-        # The file is locked by a connection of its own, and this one would be in the way.
+        # The rotation locks the file through a separate connection, which this one would block.
         self.close()
         try:
             return rotate_file(self.path, self.form, self.clock, progress=progress, step=step)
@@ -580,13 +584,13 @@ class Ledger(LogFile):
 def _join_periods(
     periods: Sequence[Mapping[AccountKey, Sequence[tuple[int, Fraction]]]],
 ) -> dict[AccountKey, list[Fraction]]:
-    """Return the amounts that were charged, oldest first, by account, over periods of a ledger.
+    """Return the amounts that were charged over all given periods of a ledger, oldest first, by account.
 
-    Charges in a sliding window are in two periods, because a rotation copies them with their times. Such copies, which
+    Charges in a sliding window occur in two periods, because a rotation copies them with their times. The copies, which
     are no newer than the account's last charge in earlier periods, are left out.
 
     Args:
-        periods: Time (microseconds since 1970) and amount of each charge by account, for each period, newest first.
+        periods: For each period, newest first, the times (microseconds since 1970) and amounts of charges, by account.
     """
     joined: dict[AccountKey, list[Fraction]] = {}
     latest: dict[AccountKey, int] = {}

@@ -18,7 +18,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 MACHINE_ZONES: Final = frozenset({"localtime", "posixrules", "Factory"})
-"""Names of zones that mean different zones on different machines, or no zone."""
+"""Names that mean different time zones on different machines, or no time zone at all."""
 
 
 def _week_name(day: date) -> str:
@@ -32,21 +32,21 @@ PERIODS: Final[dict[str, Callable[[date], str]]] = {
     "week": _week_name,
     "month": lambda day: f"{day.year:04d}-{day.month:02d}",
 }
-"""For each kind of period, a function that names the one of a day: 2026-03-29, 2026-W13 (ISO 8601), 2026-03."""
+"""For each kind of period, a function that names the period containing a day, as 2026-03-29, 2026-W13 or 2026-03."""
 
 
 _FIRST_DAY: Final = {"day": "", "week": "-1", "month": "-01"}
-"""What is added to a period's name for the ISO 8601 date of its first day."""
+"""The suffix that turns a period's name into the ISO 8601 date of its first day."""
 
 
 def _check_period(instance: object, attribute: object, value: str) -> None:
-    """Refuse a kind of period other than those of :data:`PERIODS` (a validator of attrs)."""
+    """Refuse a kind of period that is not in :data:`PERIODS` (an attrs validator)."""
     if value not in PERIODS:
         raise UsageError(f"per must be one of {', '.join(PERIODS)}, got {cut(repr(value))}")
 
 
 def _check_zone(instance: object, attribute: object, value: str) -> None:
-    """Refuse a time zone that is unknown, or that differs between machines (a validator of attrs)."""
+    """Refuse a time zone that is unknown, or that differs between machines (an attrs validator)."""
     try:
         is_known = ZoneInfo(value).key not in MACHINE_ZONES
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError; a name may be a path, or none
@@ -57,14 +57,14 @@ def _check_zone(instance: object, attribute: object, value: str) -> None:
 
 @frozen
 class Calendar:
-    """The periods of the calendar in one time zone.
+    """The calendar's days, weeks or months in one time zone, as periods for a limit.
 
     >>> Calendar("week", "Europe/Rome").period_at(datetime(2026, 3, 29, 22, 30, tzinfo=UTC))
     '2026-W14'
 
     Attributes:
         per: ``"day"``, ``"week"`` (ISO 8601, from Monday) or ``"month"``.
-        zone: Name of the zone in the IANA database of time zones.
+        zone: The zone's name in the IANA time zone database.
 
     Raises:
         UsageError: The period or the zone is unknown.
@@ -75,7 +75,7 @@ class Calendar:
 
     @property
     def text(self) -> str:
-        """The calendar as text in the entry of a limit, such as ``day Europe/Rome``."""
+        """The calendar as an entry that sets a limit states it, such as ``day Europe/Rome``."""
         return f"{self.per} {self.zone}"
 
     @classmethod
@@ -87,7 +87,7 @@ class Calendar:
     def period_at(self, moment: date | datetime) -> str:
         """Return the name of the period that contains a moment.
 
-        A time with an offset is an instant. A date, or a time without an offset, is taken in the calendar's zone.
+        A time with an offset is an instant. A date, or a time without an offset, is interpreted in the calendar's zone.
         """
         if isinstance(moment, datetime):
             if moment.tzinfo is not None:
@@ -102,7 +102,7 @@ class Calendar:
             UsageError: The text does not name a period.
         """
         try:
-            # Only the canonical name of a period is accepted: another one would have an account of its own.
+            # Only a period's canonical name is accepted, because any other spelling would open a separate account.
             is_valid = PERIODS[self.per](date.fromisoformat(period + _FIRST_DAY[self.per])) == period
         except ValueError:
             is_valid = False
@@ -120,14 +120,15 @@ class Calendar:
 
 
 def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
-    """Return the name of the period of each row of a column of times; None for a row without a usable time.
+    """Return the name of each row's period for a column of times, or None for a row without a usable time.
 
     Args:
-        column: ISO 8601 texts, dates or timestamps. Values without an offset are taken in the calendar's zone.
+        column: ISO 8601 texts, dates or timestamps. Values without an offset are interpreted in the calendar's zone.
         calendar: The calendar that names the periods.
 
     Raises:
-        InputError: The column has numbers, whose unit and origin are unknown, or times outside the years 1 to 9999.
+        InputError: The column contains numbers, whose unit and origin are unknown, or times outside the years 1 to
+            9999.
     """
     if column.dtype.is_numeric() or column.dtype in (nw.Boolean, nw.Duration, nw.Time):
         expectation = "dates and times as ISO 8601 text (2026-05-01T09:00:00+02:00), dates or timestamps"
@@ -146,12 +147,12 @@ def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
         time_by_text = {text: read_iso_time(text) for text in dict.fromkeys(texts) if text is not None}
         iso_times = [None if text is None else time_by_text[text] for text in texts]
         moments = [None if iso_time is None else iso_time.second for iso_time in iso_times]
-    # Not cached by moment: in the hour that clocks repeat, two different instants compare equal.
+    # Not cached by moment, because two different instants compare equal in the hour that clocks repeat.
     return [None if moment is None else _period_or_none(calendar, moment) for moment in moments]
 
 
 def _period_or_none(calendar: Calendar, moment: date) -> str | None:
-    """Return the name of the period of a moment, or None if the moment cannot be converted to the calendar's zone."""
+    """Return the name of a moment's period, or None if the moment cannot be converted to the calendar's zone."""
     try:
         return calendar.period_at(moment)
     except (OverflowError, ValueError):  # within a day of the first or last year; pandas' missing time

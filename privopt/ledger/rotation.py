@@ -1,4 +1,4 @@
-"""Close a period of a ledger: the file is archived, and a new ledger begins from its head and its accounts.
+"""Closing a period of a ledger: its file is archived, and a new ledger begins from the old head and accounts.
 
 A ledger grows by an entry for each report, and a full check reads all entries. Rotation bounds their number: the new
 file begins with an entry that names the archived file and the hash of its last entry, which continues the chain of
@@ -6,9 +6,9 @@ hashes, and with the charges that still count. :func:`check_history` recomputes 
 
 What is carried over, so that nobody gets a budget back:
 
-- Without a calendar, the sum of each account and notion, as one charge at the time of the newest one. Charges in the
-  limit's sliding window are carried one by one, at their times.
-- By the calendar, accounts of periods from the one before the current one on. Earlier periods are closed: an entry says
+- Without a calendar, the sum for each account and notion, as one charge at the time of the newest one. Charges in the
+  limit's sliding window are carried over one by one, at their own times.
+- With a calendar, the accounts for the previous period and all later ones. Earlier periods are closed: an entry says
   so, and nothing can be charged to them any more.
 
 One rename switches from the old file to the new one, so a process that is killed at any step leaves either the old
@@ -57,19 +57,19 @@ _CONTINUES: Final = re.compile(
     r"privopt ledger 1 [0-9a-f]{32} continues (?P<first>[0-9a-f]{64}) after (?P<number>[0-9]{1,18}):"
     r"(?P<hash>[0-9a-f]{64}) at (?P<micros>[0-9]{1,18}) in (?P<name>[^/\x00]{1,255})"
 )
-"""The purpose of the first entry of a ledger that continues another one."""
+"""Matches the purpose in the first entry of a ledger that continues another one."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @frozen(kw_only=True)
 class Rotation:
-    """What a rotation did.
+    """The outcome of a rotation.
 
     Attributes:
         archive: The archived file.
-        head: Number and hash of the archived ledger's last entry, ``N:HASH``.
-        entries: Number of entries that were archived.
-        carried: Number of charges in the new ledger.
+        head: The number and hash of the archived ledger's last entry, as ``N:HASH``.
+        entries: The number of entries that were archived.
+        carried: The number of charges with which the new ledger begins.
         closed: The first period that can still be charged, by unit. Empty if limits are not by the calendar.
     """
 
@@ -82,12 +82,12 @@ class Rotation:
 
 @frozen(kw_only=True)
 class Predecessor:
-    """The ledger that another one continues, as the first entry of the latter names it.
+    """The archived ledger that another ledger continues, as that ledger's first entry names it.
 
     Attributes:
         path: The archived file.
-        number, digest: Number and hash, in hexadecimal digits, of its last entry.
-        first: The hash of the first entry of the first ledger of all, which identifies them together.
+        number, digest: The number of the archive's last entry, and its hash in hexadecimal digits.
+        first: The hash of the first entry in the oldest archive, which identifies all ledgers in the sequence.
         micros: The time of the rotation, in microseconds since 1970, UTC.
     """
 
@@ -99,15 +99,15 @@ class Predecessor:
 
     @property
     def head(self) -> tuple[int, str]:
-        """Number and hash of the last entry."""
+        """The number and hash of the archive's last entry."""
         return self.number, self.digest
 
 
 class _Carried(NamedTuple):
-    """A charge, or another entry, with which a new ledger begins.
+    """One of the entries with which a new ledger begins, such as a charge.
 
     Attributes:
-        time: Time of the entry, in microseconds since 1970, UTC.
+        time: The entry's time in microseconds since 1970, UTC.
         key: The charged account; None for an entry that charges nobody.
         terms: The terms of the entry.
     """
@@ -118,7 +118,7 @@ class _Carried(NamedTuple):
 
 
 def predecessor_of(transaction: LedgerTransaction) -> Predecessor | None:
-    """Return the ledger that this one continues, or None for a ledger that continues none."""
+    """Return the ledger that the given one continues, or None if it continues none."""
     first_terms = transaction.first_terms
     match = None if first_terms is None else _CONTINUES.fullmatch(first_terms.purpose)
     if match is None:
@@ -135,7 +135,7 @@ def predecessor_of(transaction: LedgerTransaction) -> Predecessor | None:
 def predecessors(transaction: LedgerTransaction, form: Form) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
     """Yield the archived ledgers that a ledger continues, the newest first, each open for reading.
 
-    A missing archive ends the list. The last entry of each archive is compared with the one that its successor names.
+    A missing archive ends the list. Each archive's last entry is compared with the one that its successor names.
 
     Raises:
         DoesNotHoldError: An archive is not the one that the next ledger continues.
@@ -143,7 +143,7 @@ def predecessors(transaction: LedgerTransaction, form: Form) -> Iterator[tuple[P
     predecessor = predecessor_of(transaction)
     with ExitStack() as archives:
         while predecessor is not None and predecessor.path.exists():
-            # All stay open until the end, because callers compare each archive with the next newer one.
+            # All archives stay open until the end, because callers compare each one with the next newer one.
             connection = archives.enter_context(open_archive(predecessor.path, form))
             archived = LedgerTransaction(connection=connection, path=predecessor.path, clock=transaction.clock)
             if archived.hash_of(predecessor.number).hex() != predecessor.digest:
@@ -155,8 +155,8 @@ def predecessors(transaction: LedgerTransaction, form: Form) -> Iterator[tuple[P
 def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool:
     """Return whether a ledger or one of its archives charged any subject other than the given one.
 
-    Return True as well if an archive is missing: it may have other subjects, because a rotation by the calendar leaves
-    the subjects of closed periods only in the archive. ``form`` is the form of a ledger's file.
+    The result is also True if an archive is missing, because it may have other subjects: a rotation by the calendar
+    leaves the subjects of closed periods only in the archive. ``form`` is the form of ledger files.
     """
     if transaction.has_others(subject):
         return True
@@ -171,20 +171,20 @@ def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool
 def find_closed_head(
     transaction: LedgerTransaction, head: tuple[int, str], form: Form, *, progress: Progress | None = None
 ) -> Path | None:
-    """Return the archived ledger that has an entry, or None if the open ledger has it, or none at all.
+    """Return the archived ledger that contains an entry, or None if the open ledger or no ledger contains it.
 
-    The archives from the newest one to that of the entry are checked, and also that each next ledger begins with what
-    the archive left: a forged open ledger can still name the true archive.
+    Every archive from the newest one to the one with the entry is checked, and so is that each archive's successor
+    begins with what the archive left. A forged open ledger could otherwise name the true archive and go unnoticed.
 
     Args:
         transaction: The open ledger.
-        head: Number and hash of the entry, in hexadecimal digits.
-        form: The form of a ledger's file.
-        progress: Called with the number of entries that are checked.
+        head: The entry's number, and its hash in hexadecimal digits.
+        form: The form of ledger files.
+        progress: Called with the number of entries checked so far.
 
     Raises:
-        DoesNotHoldError: One of these archives was changed, or the next ledger begins otherwise than it must; or the
-            open ledger does not have the entry, and an archive that may have it is missing.
+        DoesNotHoldError: One of these archives was changed, its successor does not begin as it must, or the entry was
+            not found and an archive that may contain it is missing.
     """
     number, digest = head
     if _has_hash(transaction, number, digest):
@@ -203,7 +203,7 @@ def find_closed_head(
 
 
 def _has_hash(transaction: LedgerTransaction, number: int, digest: str) -> bool:
-    """Return whether a ledger stores an entry with this number and hash; whether it is the right one is not checked."""
+    """Return whether a ledger stores an entry with this number and hash, without recomputing the hash."""
     row = transaction.connection.execute("SELECT hash FROM entries WHERE number = ?", (number,)).fetchone()
     return row is not None and isinstance(row[0], bytes) and row[0].hex() == digest
 
@@ -215,10 +215,10 @@ def _previous_period(limit: Limit, now: int) -> str:
         limit: A limit by the calendar.
         now: The current time in microseconds since 1970, UTC.
     """
-    assert limit.calendar is not None  # the caller asks for limits by the calendar
+    assert limit.calendar is not None  # the caller passes only limits by the calendar
     current = limit.calendar.period_now(now)
     moment = _EPOCH + timedelta(microseconds=now)
-    # Ends after at most 31 days, and skips no period, since none is shorter than about a day.
+    # This loop ends after at most 31 days. It skips no period, since none is shorter than about a day.
     while limit.calendar.period_at(moment) == current:
         moment -= timedelta(hours=1)
     return limit.calendar.period_at(moment)
@@ -227,20 +227,21 @@ def _previous_period(limit: Limit, now: int) -> str:
 def carried_entries(
     transaction: LedgerTransaction, limits: dict[str, Limit], now: int, last: int
 ) -> tuple[list[_Carried], dict[str, str]]:
-    """Return the entries with which a new ledger begins after its first one, and the first open period by unit.
+    """Return the entries that follow the first one in a new ledger, and the first open period by unit.
 
-    This depends only on the old ledger's entries and the time of the rotation, so anyone can recompute it.
+    The result depends only on the old ledger's entries and the time of the rotation, so anyone can recompute it.
 
     Args:
         transaction: The old ledger.
         limits: The limits in force, by unit.
         now: The time of the rotation, in microseconds since 1970, UTC.
-        last: Number of the last entry of the old ledger that counts.
+        last: The number of the last entry in the old ledger that counts.
 
     Returns:
         The entries, ordered by time, and for each unit with a limit by the calendar the first period that stays open.
     """
-    # A clock that was set back opens no period again: what was spent there is no longer in this ledger.
+    # Even if the clock was set back, no closed period is opened again, because what was spent there is no longer in
+    # this ledger.
     closed = {
         unit: max(transaction.closed_before(unit), _previous_period(limit, now))
         for unit, limit in limits.items()
@@ -254,7 +255,7 @@ def carried_entries(
         (last,),
     )
     recent: list[_Carried] = []
-    # By account and notion: the sum, the newest time and the number of charges.
+    # By account, notion and relation: the sum, the newest time and the number of charges.
     sums: dict[tuple[AccountKey, str, str], tuple[Sum, int, int]] = {}
     for time, subject, unit, period, *texts in rows:
         key, terms = AccountKey(subject, unit, period), Terms(*texts)
@@ -283,7 +284,7 @@ def carried_entries(
         )
         for (key, notion, group_relation), (total, time, count) in sums.items()
     ]
-    # Stable, so that equal times keep the order of the old ledger.
+    # Python's sort is stable, so entries with equal times keep the old ledger's order.
     charges = sorted([*carried, *recent], key=lambda entry: entry.time)
     start = charges[0].time if charges else now
     # If no charges are left, the relation comes from the entries that closed earlier periods.
@@ -296,12 +297,12 @@ def carried_entries(
 
 
 def _opening_entries(transaction: LedgerTransaction, now: int, last: int) -> tuple[list[_Carried], dict[str, str]]:
-    """Return the entries of a new ledger after its first one: limits, carried entries, and how subjects are named.
+    """Return a new ledger's entries after its first one: limits, carried entries, and how subjects are named.
 
     Args:
         transaction: The old ledger.
         now: The time of the rotation, in microseconds since 1970, UTC.
-        last: Number of the last entry of the old ledger that counts.
+        last: The number of the last entry in the old ledger that counts.
 
     Returns:
         The entries, and for each unit with a limit by the calendar the first period that stays open.
@@ -328,9 +329,9 @@ def rotate_file(
 
     Args:
         path: The ledger's file.
-        form: The form of a ledger's file.
+        form: The form of ledger files.
         clock: Returns the nanoseconds since 1970, UTC.
-        progress: Called with the number of entries that are checked.
+        progress: Called with the number of entries checked so far.
         step: Called with the name of each step before it is taken, for tests of crashes.
 
     Raises:
@@ -366,7 +367,7 @@ def rotate_file(
             step("write the new ledger")
             _write_ledger(work / "new", form, clock, entries)
             step("name the archive")
-            # From here on the old file has two names, and still is the ledger.
+            # From here on the old file has two names, but it still is the ledger.
             _link(path, archive)
             flush(path.parent)
             step("switch")
@@ -374,7 +375,8 @@ def rotate_file(
             step("flush the folder")
             flush(path.parent)
     step("close the archive")
-    # Only prevents charges to the archive under its own name, so it may be lost if the process is killed here.
+    # This only prevents charges to the archive under its own name, so it does not matter if the process is killed
+    # first.
     _close_archive(archive, clock)
     return Rotation(
         archive=archive,
@@ -387,26 +389,26 @@ def rotate_file(
 
 @contextmanager
 def _open_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a ledger that no other process uses, with all of its contents in one file, and lock it.
+    """Open a ledger that no other process uses, move all of its contents into one file, and lock it.
 
     If the block fails before another file has the ledger's name, the ledger gets its write-ahead log back.
 
     Raises:
-        StoppedError: Another process uses the ledger.
+        StoppedError: Another process is using the ledger.
     """
     address, file_number = f"{path.absolute().as_uri()}?mode=rw", path.stat().st_ino
     with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=10.0)) as connection:
         connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         connection.execute("PRAGMA synchronous = FULL")
         try:
-            # Without a write-ahead log, whose files would stay under the name that the new ledger gets.
-            # If another process is connected, SQLite refuses.
+            # The write-ahead log is removed, because its files would stay under the name that the new ledger gets. If
+            # another process is connected, SQLite refuses to do so.
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("BEGIN EXCLUSIVE")
             yield connection
         except BaseException:
-            # The mode cannot change within a transaction, nor while another process is connected; then it never did.
-            # After the switch, a log would get the name of the new ledger's.
+            # The mode cannot change within a transaction. Nor can it while another process is connected, but then it
+            # never did. After the switch, a log would get the name of the new ledger's log.
             with suppress(sqlite3.Error, OSError):
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -416,7 +418,7 @@ def _open_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _write_ledger(path: Path, form: Form, clock: Callable[[], int], entries: list[_Carried]) -> None:
-    """Write a new ledger's file of a given form, durably, with the given entries at their times."""
+    """Write a new ledger file durably in a given form, with the given entries at their own times."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
@@ -435,7 +437,7 @@ def _write_ledger(path: Path, form: Form, clock: Callable[[], int], entries: lis
 
 
 def _archive_path(path: Path, now: int) -> Path:
-    """Return a free name for the archived file of ``path``: its own, with the time ``now`` of the rotation (UTC)."""
+    """Return an unused path for archiving ``path``: its own name with the time ``now`` of the rotation (UTC)."""
     moment = (_EPOCH + timedelta(microseconds=now)).strftime("%Y%m%dT%H%M%SZ")
     candidate, number = path.with_name(f"{path.name}.until-{moment}"), 1
     while candidate.exists() and not candidate.samefile(path):
@@ -473,19 +475,19 @@ def _close_archive(archive: Path, clock: Callable[[], int]) -> None:
 
 
 def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progress | None = None) -> int:
-    """Check all archived ledgers that a ledger continues, and that each next one carries over what it must.
+    """Check all archived ledgers that a ledger continues, and that each one's successor carries over what it must.
 
     Args:
-        transaction: The open ledger, which was checked.
-        form: The form of a ledger's file.
-        progress: Called with the number of entries that are checked.
+        transaction: The open ledger, which must have been checked already.
+        form: The form of ledger files.
+        progress: Called with the number of entries checked so far.
 
     Returns:
         The number of archived ledgers.
 
     Raises:
-        DoesNotHoldError: An archive is missing or changed, the next ledger begins otherwise than it must, or an archive
-            was charged after its rotation.
+        DoesNotHoldError: An archive is missing or changed, its successor does not begin as it must, or an archive was
+            charged after its rotation.
     """
     count, oldest, missing = 0, transaction.path, predecessor_of(transaction)
     for _, archived in _checked_archives(transaction, form, progress):
@@ -498,10 +500,10 @@ def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progr
 def _checked_archives(
     transaction: LedgerTransaction, form: Form, progress: Progress | None
 ) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
-    """Yield the archives, the newest first, each after checking it and what it left to its successor.
+    """Yield the archives, newest first, after checking each of them and what it left to its successor.
 
-    A missing archive ends the list. For each archive the predecessor, as its successor names it, and the archive open
-    for reading are yielded. See :func:`check_history` for arguments and errors.
+    A missing archive ends the list. Each item is a pair: the archive as its successor names it, and the archive open
+    for reading. See :func:`check_history` for arguments and errors.
     """
     successor = transaction
     for predecessor, archived in predecessors(transaction, form):
@@ -509,7 +511,7 @@ def _checked_archives(
         check_chain(archived.connection, predecessor.path, head=predecessor.head, progress=progress)
         if predecessor.first != (archived.hash_of(1) if missing is None else missing.first):
             raise DoesNotHoldError(f"{successor.path}: entry 1: changed: {predecessor.path.name} began otherwise")
-        # A rotation appends one entry that ends the archive. A charge there would be in no ledger that is in use.
+        # A rotation appends one entry that ends the archive. No ledger in use would count a charge that comes later.
         if archived.count_entries() > predecessor.number + archived.is_archived:
             raise DoesNotHoldError(
                 f"{predecessor.path}: entry {predecessor.number + 1}: written after the rotation, so that "

@@ -1,4 +1,4 @@
-"""Names of subjects in a ledger: the normal form, or a keyed hash of it."""
+"""Subjects' names in a ledger: either the name's normal form or a keyed hash of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from privopt.files.new_folder import claim_folder
 from privopt.files.regular import Unreadable, open_private, read_bytes
 
 PLAIN: Final = "plain"
-"""The label of a ledger in which subjects are named as they are, not hashed."""
+"""The label that a ledger records if it stores subjects' names without hashing them."""
 
 _KEY_BYTES: Final = 32
 
@@ -35,7 +35,7 @@ def subject_name(subject: str) -> str:
     if name and fault is None:
         return name
     expectation = f"subject must be text of 1 to {MAX_TEXT_CHARACTERS:,} characters that can be seen"
-    # Only a blank name is quoted: with a key, messages must not show names.
+    # No name is quoted unless it is blank, because a ledger with a key must not show names in messages.
     actual = fault or (cut(repr(subject)) if isinstance(subject, str) else f"a value of type {type(subject).__name__}")
     raise UsageError(f"{expectation}, got {actual}. Rename the subject in its table, or in the call")
 
@@ -48,17 +48,17 @@ class Names:
     ('anna', 64)
 
     Attributes:
-        key: 32 bytes, under which names are hashed (HMAC-SHA256); None if names are not hashed.
+        key: The 32 bytes under which names are hashed (HMAC-SHA256); None if names are not hashed.
     """
 
     key: bytes | None = field(default=None, repr=False)
 
     @property
     def label(self) -> str:
-        """The text by which the ledger records this way of naming: a fingerprint of the key, never the key itself."""
+        """The text that the ledger records for this way of naming: a fingerprint of the key, never the key itself."""
         if self.key is None:
             return PLAIN
-        # The HMAC of a fixed text: equal keys have equal labels, and a label does not reveal its key.
+        # The HMAC of a fixed text, so equal keys have equal labels, and a label does not reveal its key.
         return f"hmac-sha256 {hmac.new(self.key, b'privopt ledger', hashlib.sha256).hexdigest()[:32]}"
 
     def of(self, subject: str) -> str:
@@ -68,9 +68,9 @@ class Names:
 
 
 def derive_column_key(key: bytes) -> bytes:
-    """Derive the key for names in published tables from the key of a file.
+    """Derive the key that hashes names in published tables from the key that a key file contains.
 
-    A ledger may hash its subjects under the same file's key. Because the derived key differs, a person's hash in a
+    A ledger can hash its subjects under the same file's key. Because the derived key differs, a person's hash in a
     published table is not the person's name in the ledger, and nobody without the key can link the two.
     """
     # No subject's name contains U+0000. Otherwise a subject of this name would have the derived key as its name in the
@@ -86,19 +86,19 @@ def hash_name(key: bytes, name: str) -> str:
     >>> hash_name(bytes(32), "007") == hash_name(bytes(32), "7"), len(hash_name(bytes(32), "7"))
     (True, 32)
     """
-    # 128 bits: two of 2**40 names have the same hash with a probability below 2**-48.
+    # With 128 bits, the probability that any two of 2**40 names share a hash is below 2**-48.
     return hmac.new(key, fold_subject_name(name).encode("utf-8"), hashlib.sha256).hexdigest()[:32]
 
 
 def key_at(path: Path, *, make: bool) -> bytes:
-    """Return the 32 bytes of a key from its file, which only the owner may read.
+    """Read a key of 32 bytes from its file, which only the file's owner may be able to read.
 
     Args:
         path: The key's file.
         make: Whether to draw a key from the operating system's entropy if the file is missing.
 
     Raises:
-        InputError: The file is missing, or has no key.
+        InputError: The file is missing or does not contain a key.
         UsageError: Other users may read the file, or its folder is missing.
         StoppedError: The file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Convert accounts in several units to one (epsilon, delta), by an upper bound that holds for every mechanism."""
+"""Conversion of accounts in several units to one (epsilon, delta), as an upper bound that holds for every mechanism."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privopt.numbers.gaussian import epsilon_of
 
 
 def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction | None = None) -> Fraction | None:
-    """Return an epsilon for which all of a subject's accounts together are (epsilon, delta)-differentially private.
+    """Return an epsilon for which everything charged to a subject is jointly (epsilon, delta)-differentially private.
 
     A mechanism that is pure DP with epsilon is also rho-zero-concentrated DP (zCDP) with rho = epsilon^2 / 2. Any
     rho-zCDP mechanism is converted to (epsilon, delta) by the bound of Canonne, Kamath and Steinke (2020, corollary
@@ -20,14 +20,14 @@ def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction
     conversion.
 
     Args:
-        sums: What was spent, or what the limits are, by unit.
+        sums: The sums that were spent, or the limits, by unit.
         delta: The delta of the total, above 0 and below 1.
-        squares: Sum of the squares of the epsilons of pure DP that were added up. By default the square of their sum,
-            which is an upper bound.
+        squares: The sum of the squares of those pure-DP epsilons that were added up. By default, the square of their
+            sum, which is an upper bound.
 
     Returns:
-        The total, exact or with a conversion that is rounded up at its sixth digit. None if more than ``delta`` was
-        spent, or if nothing of it is left to convert rho.
+        The total epsilon. It is exact unless a part was converted, which is rounded up at its sixth digit. None if more
+        than ``delta`` was spent, or if none of it is left for converting rho.
 
     Raises:
         UsageError: ``delta`` is not above 0 and below 1.
@@ -37,11 +37,11 @@ def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction
     pure, rho = (sums.get(unit, (Fraction(0),))[0] for unit in (EPSILON, RHO))
     approximate = sums.get(PAIR, (Fraction(0), Fraction(0)))
     remaining_delta = delta - approximate[1]
-    # Converting rho needs some delta of its own.
+    # Converting rho needs some of the delta.
     if remaining_delta < 0 or (remaining_delta == 0 and rho):
         return None
     totals = []
-    # Each total is a valid epsilon for the pure and the concentrated accounts, so the smallest may be taken.
+    # Each total is a valid epsilon for the pure and the concentrated accounts together, so the smallest is valid too.
     if rho == 0:
         totals.append(pure)
     if remaining_delta > 0:
