@@ -49,9 +49,8 @@ class Ledger(LogFile):
 
     Every entry contains the SHA-256 of the previous entry, the subject's exact total including this entry, and the
     time. A charge is durable before :meth:`charge` returns, so draw only after the call. Several processes can charge
-    at once, each waiting up to a minute for the others. Charging and reading an account take O(log n) time for n
-    entries, and rely only on entries whose hash they have recomputed. Each process (also after a fork) and thread must
-    open its own ledger.
+    at once, each waiting up to a minute for the others. Charging and reading an account take O(log n) for n entries,
+    and rely only on entries whose hash they recompute. Each process (also after a fork) and thread must open its own.
 
     Attributes:
         path: The ledger's file. If it is missing, the first limit or charge creates it with access for its owner alone.
@@ -191,8 +190,8 @@ class Ledger(LogFile):
             periods: The calendar period to which each report is charged, as :class:`~privopt.ledger.periods.Calendar`
                 names it. None for the current one, if the limit is by the calendar.
             times: The factor by which the cost of each report is multiplied, 1 by default. 0 charges nothing.
-            closed: For each account, the smallest factor in ``times`` that was refused before. Reports with that factor
-                or a larger one are refused, and new refusals are added here. None to decide each on its own.
+            closed: For each account, the smallest factor in ``times`` that was refused before. Reports with at least
+                that factor are refused, and new refusals are added. None to decide each separately.
 
         Returns:
             For each report, whether it was charged. The others would have exceeded the limit and must not be drawn.
@@ -232,8 +231,8 @@ class Ledger(LogFile):
     ) -> list[Mark | None]:
         """Charge like :meth:`charge_each`, and return the mark (number and hash) of each report's entry.
 
-        The mark of a refused report is None. Reports whose factor in ``times`` is 0 are not charged, whatever their
-        subject and period, and get the mark (0, :data:`BEGINNING`).
+        The mark of a refused report is None. Reports whose factor is 0 are not charged, whatever their subject and
+        period, and get the mark (0, :data:`BEGINNING`).
 
         Args:
             subjects, cost, periods, times, closed: See :meth:`charge_each`.
@@ -341,8 +340,8 @@ class Ledger(LogFile):
             zone: The calendar's time zone, such as Europe/Rome.
 
         Raises:
-            UsageError: An amount is not valid, both a window and a calendar are given, the unit is ambiguous, or there
-                are charges under another calendar, which would have to be recounted.
+            UsageError: An amount is not valid, both a window and a calendar are given, the unit is ambiguous, or the
+                charges so far are under another calendar.
         """
         if unit is None and delta is None and len(units := self.units) > 1:
             rule = "the unit of the limit must be given (--unit)"
@@ -500,7 +499,7 @@ class Ledger(LogFile):
     def beginning(self) -> bytes:
         """The hash of the first entry, which identifies the ledger because that entry contains a random text.
 
-        For a ledger that continues archived ones, it is the hash of the first entry in the oldest of them.
+        If the ledger continues archived ones, it is that of the oldest one's first entry.
         """
         with self._open_for_reading(make=True) as transaction:
             predecessor = predecessor_of(transaction)
@@ -529,8 +528,7 @@ class Ledger(LogFile):
             progress: Called with the number of entries checked so far.
 
         Returns:
-            The file of the archived period that contains the entry ``head``; None if the open one does, or without a
-            head.
+            The archived period's file that contains the entry ``head``; None if the open one does, or without a head.
 
         Raises:
             DoesNotHoldError: The ledger or one of the archives was changed.
@@ -564,7 +562,7 @@ class Ledger(LogFile):
 
         Args:
             progress: Called with the number of entries checked so far.
-            step: Called with the name of each step before the step is taken, for tests of crashes.
+            step: Called with each step's name before the step is taken, for tests of crashes.
 
         Raises:
             DoesNotHoldError: The ledger was changed.
@@ -586,7 +584,7 @@ def _join_periods(
 ) -> dict[AccountKey, list[Fraction]]:
     """Return the amounts that were charged over all given periods of a ledger, oldest first, by account.
 
-    Charges in a sliding window occur in two periods, because a rotation copies them with their times. The copies, which
+    Charges in a sliding window are in two periods, because a rotation copies them with their times. The copies, which
     are no newer than the account's last charge in earlier periods, are left out.
 
     Args:

@@ -1,4 +1,4 @@
-"""Building blocks of reports: the frame of the page, sections and figures."""
+"""Building blocks for reports: the page's frame, sections and figures."""
 
 from privopt.interfaces.reporting import Section
 from privopt.report.page import drawing, figure_section, page, pair_section, table, table_section

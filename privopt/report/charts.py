@@ -1,6 +1,7 @@
-"""The drawings of all reports: bars with names, maps of places and of values, and logarithmic axes.
+"""The drawings in all reports: bars with names, maps that show places and values, and logarithmic axes.
 
-Only this module and :mod:`privopt.report.theme` import matplotlib. Mechanisms draw with the functions of both.
+Only this module and :mod:`privopt.report.theme` import matplotlib. Mechanisms draw with the functions in these two
+modules.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ else:
 LONGEST_NAME: Final = 60
 """Largest number of characters of a name in a figure. Longer ones would leave no room for what it shows."""
 LABELLED_DECADES: Final = 3.0
-"""On an axis with more decades than this, only powers of ten are labelled."""
+"""The largest number of decades on an axis for which more than the powers of ten are labelled."""
 
 
 MAX_LABEL_DIGITS: Final = 6
@@ -54,10 +55,10 @@ def rows_of(names: Sequence[str], label: str, *, width: float = 7.6, row: float 
     """Return a figure with a row for each name (the first on top), its axes, and the rows' positions on the y axis.
 
     Args:
-        names: Names of the rows.
-        label: Name and unit of the values.
-        width: Width of the figure in inches.
-        row: Height of a row in inches.
+        names: The rows' names.
+        label: The name and unit of the values, for the x axis.
+        width: The figure's width in inches.
+        row: The height of each row in inches.
     """
     # 1.1 inches are for the axis of values and its label.
     figure, axes = axes_of(width, 1.1 + row * len(names))
@@ -77,14 +78,14 @@ def set_up_map(
     latitude: float | None = None,
     margin: float = 0.08,
 ) -> None:
-    """Turn axes into a map, with equal scales in both directions and lines below all that is drawn later.
+    """Turn axes into a map with equal scales in both directions, and draw lines below everything that is drawn later.
 
     Args:
         axes: The axes.
-        labels: Names and units of the axes; empty texts if directions have no meaning.
-        lines: Streets or connections, each as the two positions of its ends.
-        latitude: Mean latitude in degrees, if positions are degrees; None if they are lengths.
-        margin: Space around the places, as a fraction of the map, so that dots at the edge are drawn whole.
+        labels: The names and units of the x and y axes; empty texts if directions have no meaning.
+        lines: Streets or connections, each as the positions of its two ends.
+        latitude: The mean latitude in degrees, if positions are in degrees; None if they are lengths.
+        margin: The space around the places, as a fraction of the map, which keeps dots at the edge whole.
     """
     from matplotlib.collections import LineCollection
 
@@ -100,15 +101,15 @@ def set_up_map(
 
 
 def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, str], float | None]:
-    """Return positions as a map shows them, and the labels of its axes.
+    """Return positions in the order in which a map shows them, and labels for the map's axes.
 
     Args:
-        coordinates: (N, 2) positions as (x, y), or as (latitude, longitude) in degrees.
+        coordinates: The positions, (N, 2), as (x, y), or as (latitude, longitude) in degrees.
         unit: The unit of x and y; empty for degrees.
 
     Returns:
-        (N, 2) positions as (x, y) or (longitude, latitude), the labels of both axes, and the mean latitude in degrees,
-        None for positions that are lengths.
+        The positions, (N, 2), as (x, y) or (longitude, latitude); the labels for both axes; and the mean latitude in
+        degrees, or None if the positions are lengths.
     """
     if unit:
         return coordinates, (f"x ({unit})", f"y ({unit})"), None
@@ -116,10 +117,10 @@ def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, 
 
 
 def fit_height(figure: Figure, axes: Axes) -> None:
-    """Make a figure as high as its only map needs to fill the width, at least a third of it and at most 0.8 times."""
+    """Make a figure as tall as its only map needs to fill the width, but within 1/3 and 0.8 of the width."""
     aspect, (width, height) = axes.get_aspect(), axes.dataLim.size
-    assert not isinstance(aspect, str)  # that of a map is a number
-    # An inch is for the labels and the legend.
+    assert not isinstance(aspect, str)  # a map's aspect is a number
+    # One inch is for the labels and the legend.
     proportion = min(0.8, max(1 / 3, aspect * height / max(width, 1e-300)))
     figure.set_figheight(1.0 + proportion * figure.get_figwidth())
 
@@ -136,18 +137,18 @@ def draw_maps(
     latitude: float | None = None,
     size: tuple[float, float] = (5.6, 4.9),
 ) -> Figure:
-    """Draw maps side by side, on which dots show values, with one colour scale or one for each map.
+    """Draw maps side by side, on which dots show values, with a common colour scale or one scale for each map.
 
     Args:
-        values_by_title: For each map, by its title, the values (N,) of the places; NaN for a place without a colour.
-        places: (N, 2) positions as (x, y) or (longitude, latitude).
-        labels: Names and units of both axes; empty texts if directions have no meaning.
-        label: Name and unit of the values, below the colour bar.
-        upper: Upper end of the common colour scale, which begins at 0; by default the largest value. "each" for maps
-            of different quantities, each with a colour scale up to its own largest value.
-        streets: (E, 2) pairs of places that a street joins; None without streets.
-        latitude: Mean latitude in degrees, if positions are degrees; None if they are lengths.
-        size: Width and height of the figure in inches.
+        values_by_title: For each map's title, the values at the places, (N,); NaN for a place without a colour.
+        places: The positions, (N, 2), as (x, y) or (longitude, latitude).
+        labels: The names and units of both axes; empty texts if directions have no meaning.
+        label: The name and unit of the values, shown below the colour bar.
+        upper: The upper end of the common colour scale, which begins at 0; by default the largest value. "each" gives
+            every map its own colour scale, up to its own largest value, for maps that show different quantities.
+        streets: The indices of the two places that each street joins, (E, 2); None without streets.
+        latitude: The mean latitude in degrees, if positions are in degrees; None if they are lengths.
+        size: The figure's width and height in inches.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -159,7 +160,7 @@ def draw_maps(
     common_end = None if upper == "each" else highest if upper is None else upper
     is_bitmap = len(places) > MAX_VECTOR_MARKS  # without antialiasing a bitmap takes a third of the bytes
     style: dict[str, Any] = {"cmap": "viridis", "vmin": 0.0, "antialiased": not is_bitmap, **RIM}
-    # The axes take about 0.61 of the width of a panel, and labels take the rest.
+    # The axes take about 0.61 of a panel's width, and labels take the rest.
     area = dot_size(places, 0.61 * size[0] / len(panels))
     for axes, (title, values) in zip(panels, values_by_title.items(), strict=True):
         set_up_map(axes, labels, () if streets is None else places[streets], latitude=latitude)
@@ -170,14 +171,14 @@ def draw_maps(
         dots = axes.scatter(x, y, c=values[order], s=area, vmax=end, rasterized=is_bitmap, clip_on=False, **style)
         axes.set_title(title)
         if common_end is None:
-            # Few labels, pruned at the ends, so that those of neighbouring maps do not touch.
+            # Few labels, pruned at the ends, so that labels on neighbouring maps do not touch.
             axes.xaxis.set_major_locator(MaxNLocator(9 // len(panels), prune="both"))
             own_label = f"{title} ({label})"
             figure.colorbar(dots, ax=axes, label=own_label, location="bottom", aspect=25, ticks=MaxNLocator(3))
         if axes is not panels[0]:
             axes.set_ylabel("")
     if common_end is not None:
-        # Values beyond the scale have its last colour, which the arrow of the colour bar shows.
+        # Values beyond the scale have its last colour, which the arrow at the end of the colour bar indicates.
         extend = "max" if highest > common_end else "neither"
         figure.colorbar(dots, ax=figure.axes, label=label, location="bottom", aspect=40, extend=extend)
     if not np.ptp(places[:, 1]):  # places in one row, whose second axis would have a single value
@@ -198,8 +199,8 @@ def use_logarithmic_scales(axes: Axes) -> None:
         if not 0 < lower < upper:
             continue
         decades = math.log10(upper / lower)
-        # The more decades there are, the fewer labels fit in each. A row has the largest number of decades for which
-        # these multiples of powers of ten are labelled.
+        # The more decades there are, the fewer labels fit in each. Each pair has the largest number of decades for
+        # which the given multiples of powers of ten are labelled.
         ranges = ((0.5, range(1, 10)), (1, (1, 2, 3, 5, 7)), (LABELLED_DECADES, (1, 2, 5)), (math.inf, (1,)))
         axis.set_major_locator(LogLocator(subs=next(digits for most, digits in ranges if decades <= most)))
         # Plain numbers, because matplotlib's own formatter writes markup, which the theme would show as it is.
@@ -210,17 +211,17 @@ def use_logarithmic_scales(axes: Axes) -> None:
 
 @use_theme
 def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | None) -> Figure:
-    """Draw the losses of mechanisms as bars, with the proved bound as a line.
+    """Draw mechanisms' losses as bars, with the proved bound as a line.
 
     Args:
-        rows: Name and loss of each mechanism, that of the release first.
+        rows: Each mechanism's name and loss, beginning with the release's mechanism.
         unit: The unit of the losses.
         bound: The proved lower bound on the loss; None if there is none.
     """
     figure, axes = axes_of(7.6, 0.9 + 0.56 * len(rows))
     values = [value for _, value in rows]
     positions = range(len(rows))
-    # Only the first bar, the mechanism of the report, has the accent colour; the others are for comparison.
+    # Only the first bar, for the release's mechanism, has the accent colour; the others are for comparison.
     colours = [MARK] + [SOFT] * (len(rows) - 1)
     bars = axes.barh(positions, values, color=colours, height=0.46)
     axes.bar_label(bars, labels=_distinct_texts(values), padding=4, color=INK)
@@ -234,7 +235,7 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
     axes.margins(x=0.18)
     axes.set_xlabel(unit)
     if bound is not None and np.isfinite(bound):
-        # A piece across each bar, so that no line runs through the names between them.
+        # The bound is drawn as a piece across each bar, so that no line runs through the names between the bars.
         tops, ends = [row - 0.29 for row in positions], [row + 0.29 for row in positions]
         style: dict[str, Any] = {"color": BAD, "linewidth": 2, "linestyle": (0, (2, 1))}
         axes.vlines([bound] * len(rows), tops, ends, label="proved bound", **style)
@@ -259,10 +260,10 @@ def _distinct_texts(values: Sequence[float]) -> list[str]:
 
 
 def dot_size(places: Floats, width: float) -> float:
-    """Return the area of a dot, in square points, at which the dots of a map hardly overlap.
+    """Return the dot area, in square points, at which the dots on a map hardly overlap.
 
     Args:
-        places: (N, 2) The positions of the dots, in any unit.
+        places: The dots' positions, (N, 2), in any unit.
         width: The width of the axes in inches.
     """
     from scipy.spatial import cKDTree
@@ -270,9 +271,10 @@ def dot_size(places: Floats, width: float) -> float:
     span = typical_distance = max(float(np.ptp(places, axis=0).max()), 1e-300)
     distinct_places = np.unique(places, axis=0)
     if len(distinct_places) > 1:
-        # Some 300 places suffice for a median. The nearest place to each is itself, and the second another one.
+        # Some 300 places suffice for a median. The place nearest to each is that place itself, so the second nearest is
+        # used.
         sampled_places = places[:: max(1, len(places) // 300)]
         typical_distance = float(np.median(cKDTree(distinct_places).query(sampled_places, k=2)[0][:, 1]))
-    # An inch has 72 points, and the factor 0.85 leaves a gap between dots. The area is limited to 8 to 420 square
-    # points for very dense and very sparse maps.
+    # An inch has 72 points, and the factor 0.85 leaves a gap between dots. For very dense and very sparse maps, the
+    # area is limited to between 8 and 420 square points.
     return float(np.clip((0.85 * min(typical_distance, span) / span * width * 72) ** 2, 8, 420))

@@ -1,8 +1,8 @@
-"""Export map results as GeoJSON for geographic information systems.
+"""Export of map layers as GeoJSON for geographic information systems.
 
 Geographic coordinates are degrees on WGS 84, as the format assumes. Planar coordinates have no place on Earth, and no
-program must mistake kilometres for degrees. Therefore a file with planar coordinates names an engineering coordinate
-system as its ``crs``, which GDAL (and so QGIS) reads. With ``null``, GDAL would assume degrees.
+program must mistake kilometres for degrees. Therefore the ``crs`` of a file with planar coordinates is an engineering
+coordinate system, which GDAL (and so QGIS) can read. If it were ``null``, GDAL would assume degrees.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from privopt.errors import UsageError
 from privopt.interfaces.reporting import Feature, Layer
 
 ENDINGS: Final = (".geojson", ".json")
-"""The extensions of GeoJSON files, in lower case."""
+"""The extensions that GeoJSON files can have, in lower case."""
 
 
 def point_features(
     ids: Sequence[str], coordinates: Floats, columns: Mapping[str, Any], *, geographic: bool
 ) -> list[Feature]:
-    """Return a map feature for each id: a point with the id and further properties.
+    """Return a map feature for each id: a point that has the id and further properties.
 
     Args:
-        ids: (N,) ids.
-        coordinates: (N, 2) coordinates, latitude and longitude in degrees, or x and y.
-        columns: (N,) properties by name.
+        ids: The N ids.
+        coordinates: The points' coordinates, (N, 2): latitude and longitude in degrees, or x and y.
+        columns: The points' further properties by name, each with N values.
         geographic: Whether the coordinates are degrees.
     """
     # GeoJSON has longitude first (RFC 7946, section 3.1.1), whereas privopt has latitude first everywhere else.
@@ -49,7 +49,7 @@ def write_layer(layer: Layer, path: Path) -> None:
     """Write a map layer to a file as GeoJSON.
 
     Raises:
-        UsageError: The file's extension is that of another format.
+        UsageError: The file's extension is not one of :data:`ENDINGS`.
     """
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(f"--geo {path}: the ending must be {' or '.join(ENDINGS)}, got {path.suffix!r}")
@@ -57,17 +57,17 @@ def write_layer(layer: Layer, path: Path) -> None:
     if layer.kind == "planar":
         head["crs"] = {"type": "name", "properties": {"name": _plane(layer.unit)}}
         head["coordinates"] = f"planar, {layer.unit}: no place on Earth"
-    # _feature replaces properties that are not finite, which JSON cannot express. allow_nan=False refuses such
-    # coordinates.
+    # JSON cannot express numbers that are not finite: _feature replaces them in properties, and allow_nan=False refuses
+    # them as coordinates.
     head["features"] = [_feature(feature) for feature in layer.features]
     path.write_text(json.dumps(head, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n", "utf-8")
 
 
 def _plane(unit: str) -> str:
-    """Return a planar coordinate system without a place on Earth, as well-known text (WKT 2).
+    """Return a planar coordinate system that has no place on Earth, as well-known text (WKT 2).
 
     Args:
-        unit: The unit of length. Kilometres are named; any other unit is written as "unknown".
+        unit: The unit of length. "km" is written as kilometres, and any other unit as "unknown".
     """
     length = 'LENGTHUNIT["kilometre",1000]' if unit == "km" else 'LENGTHUNIT["unknown",1]'
     axes = 'CS[Cartesian,2],AXIS["x",east],AXIS["y",north]'
@@ -77,7 +77,7 @@ def _plane(unit: str) -> str:
 def _feature(feature: Feature) -> dict[str, Any]:
     """Return a point or line as a GeoJSON object.
 
-    Numbers that are not finite become null, because JSON cannot express them.
+    Properties that are not finite numbers become null, because JSON cannot express them.
     """
     line = [list(position) for position in feature.path]
     return {

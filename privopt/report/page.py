@@ -1,7 +1,7 @@
-"""The frame of every report, and its parts: figures, tables and the sections that show them.
+"""The frame of every report, and the figures, tables and sections in it.
 
 A page is one HTML file without external resources, so it works offline and no server learns who reads it. The markup is
-in the templates beside this module, which escape all texts.
+in templates beside this module. They escape all texts.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ __all__ = ["drawing", "figure_section", "page", "pair_section", "table", "table_
 
 
 MAX_WHOLE_TABLE: Final = 100
-"""Tables with at most this many rows are shown whole."""
+"""The largest number of rows for which a table is shown whole."""
 
 MAX_EPSILON_CHARACTERS: Final = 8
-"""The largest length of an epsilon that is shown as it was stated."""
+"""The largest number of characters in an epsilon that is shown as it was stated."""
 
 FIRST_ROWS: Final = 50
-"""Number of rows that are shown of a longer table."""
+"""The number of rows that are shown if a table is longer."""
 
 UNPROTECTED: Final = "Treat it like the secret data itself."
-"""What a page says of a release that is not private, in place of whom to trust."""
+"""What a page says about a release that is not private, instead of saying whom to trust."""
 
 RATIONAL: Final = re.compile(r"-?\d+/0*[1-9]\d*", re.ASCII)
 """Matches a quotient in a certificate's notes, but not one with a denominator of 0."""
 
 WHOLE_NUMBER: Final = re.compile(r"(?<![\w.,])\d{4,15}(?![\w,]|\.\d)", re.ASCII)
-"""Matches a whole number of four digits or more that stands alone, not in a decimal or a name."""
+"""Matches a whole number of 4 to 15 digits that stands alone rather than in a decimal or a name."""
 
 
 def figure_section(
     title: str, figure: Figure, lead: str = "", *, narrow: Figure | None = None, for_experts: bool = False
 ) -> Section:
-    """Return a section with a title, a sentence (``lead``) and one figure; ``narrow`` is its form for telephones."""
+    """Return a section with a title, a sentence (``lead``) and a figure, whose form for telephones is ``narrow``."""
     return Section(title=title, lead=lead, html=drawing(title, figure, narrow=narrow), for_experts=for_experts)
 
 
@@ -65,7 +65,7 @@ def drawing(title: str, figure: Figure, caption: str = "", *, narrow: Figure | N
 
     Args:
         title: The name of the figure for screen readers.
-        figure: The figure, which :func:`make_narrow` changes unless ``narrow`` is given.
+        figure: The figure. Unless ``narrow`` is given, :func:`make_narrow` changes this object.
         caption: A sentence below the figure.
         narrow: The figure for telephones, if it cannot be derived from ``figure``.
     """
@@ -75,7 +75,7 @@ def drawing(title: str, figure: Figure, caption: str = "", *, narrow: Figure | N
 
 
 def pair_section(title: str, drawings: Sequence[Markup], lead: str = "") -> Section:
-    """Return a section that shows figures, the results of :func:`drawing`, side by side on a wide screen."""
+    """Return a section that shows figures (results of :func:`drawing`) side by side on a wide screen."""
     return Section(title=title, lead=lead, html=render("privopt.report/pair.html", parts=drawings))
 
 
@@ -89,7 +89,17 @@ def table_section(
     file: str = "",
     for_experts: bool = False,
 ) -> Section:
-    """Return a section with a title, a sentence (``lead``) and one table, which :func:`table` makes."""
+    """Return a section with a title, a sentence and one table.
+
+    Args:
+        title: The section's title, which is also the table's name for screen readers.
+        header: The column names.
+        rows: The rows.
+        lead: The sentence above the table.
+        total: The total number of rows, if ``rows`` contains only the first ones.
+        file: The name of the file in the release folder that contains all rows; empty if there is none.
+        for_experts: Whether the section belongs to the page's part for experts.
+    """
     html = table(title, header, rows, total=total, file=file)
     return Section(title=title, lead=lead, html=html, for_experts=for_experts)
 
@@ -97,18 +107,18 @@ def table_section(
 def table(
     title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], *, total: int | None = None, file: str = ""
 ) -> Markup:
-    """Return the markup of one table, with all rows up to a hundred, otherwise the first fifty.
+    """Return the markup for one table, which shows all of up to 100 rows, and only the first 50 of more.
 
-    A table that does not show all rows says so, with a link to the rows as CSV, which the page contains, and a box that
-    searches all rows. On narrow screens the rows of a wide table become lists. Numbers that are not whole have three
-    significant digits, or no decimals from 1,000 on.
+    A table that does not show all rows says so. It has a link to the rows as CSV, which the page contains, and a box
+    that searches all of them. On narrow screens the rows of a wide table become lists. Numbers that are not whole have
+    three significant digits, or no decimals from 1,000 on.
 
     Args:
-        title: The name of the table for screen readers.
-        header: Names of the columns.
+        title: The table's name for screen readers.
+        header: The column names.
         rows: The rows.
-        total: The total number of rows, if ``rows`` are only the first; by default the length of ``rows``.
-        file: Name of the file in the release folder that has all rows; empty if there is no such file.
+        total: The total number of rows, if ``rows`` contains only the first ones; by default the length of ``rows``.
+        file: The name of the file in the release folder that contains all rows; empty if there is no such file.
     """
     cell_rows = [tuple(row) for row in rows]
     is_long = len(cell_rows) > MAX_WHOLE_TABLE
@@ -123,7 +133,7 @@ def table(
         title=title,
         header=header,
         rows=shown_rows,
-        # All cells of a column are aligned alike, also texts such as "none" among its numbers.
+        # All cells in a column are aligned in the same way, even a text such as "none" among numbers.
         numeric=[any(_is_number(row[column]) for row in cell_rows) for column in range(len(header))],
         width_class=_width_class(header, shown_rows),
         is_whole=not is_long and total == len(cell_rows),
@@ -136,31 +146,31 @@ def table(
 
 
 def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the CSS class by which report.css turns rows into lists where the table would be wider than the screen."""
-    # A column is at least as wide as its longest word, and a gap of two characters follows it.
+    """Return the CSS class that makes report.css show rows as lists where the table is wider than the screen."""
+    # A column is at least as wide as its longest word, and is followed by a gap of two characters.
     widths = [
         2 + max(len(word) for text in (name, *(row[column] for row in rows)) for word in (*_words(text), ""))
         for column, name in enumerate(header)
     ]
-    # A screen of 390 pixels has room for some 44 characters, and one of 768 pixels for 80.
+    # A screen that is 390 pixels wide has room for some 44 characters, and one of 768 pixels for 80.
     return "lists many" if sum(widths) > 80 else "lists" if sum(widths) > 44 else ""
 
 
 def _words(text: str) -> list[str]:
-    """Return the parts of a text between which a line may break, of at most 24 characters each."""
-    # A position such as (x 0.3 km, y 0 km) counts as one word. Longer words than 24 characters, as in paths, break
+    """Return the parts of a text between which a line can break, each cut to at most 24 characters."""
+    # A position such as (x 0.3 km, y 0 km) counts as one word. Words of more than 24 characters, as in paths, break
     # anywhere.
     return [word[:24] for word in re.findall(r"\([^()]*\d[^()]*\)|\S+", text)]
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is a number, which tables align to the right."""
+    """Return whether a value is a number, so that tables align it to the right."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)  # True is an int in Python
 
 
 def _judge(result: Result) -> tuple[str, str]:
-    """Return the words and the CSS class of the badge: proved, checked except for declared noise, or not private."""
-    # The mark comes first, because noise from a seed is not private, whatever was proved.
+    """Return the badge's text and CSS class, which say whether the guarantee is proved, partly declared or absent."""
+    # The mark has precedence, because noise from a seed is not private, whatever was proved.
     if result.mark:
         return result.mark, "bad"
     if result.certificate.evidence == "declared":
@@ -171,9 +181,9 @@ def _judge(result: Result) -> tuple[str, str]:
 
 
 def _add_decimals(value: object) -> object:
-    """Return a value in which each rational is followed by an approximate decimal, such as ``"1/3 (0.333333)"``.
+    """Return a value with an approximate decimal after each rational, such as ``"1/3 (0.333333)"``.
 
-    Thousands of whole numbers in texts are separated. Lists are searched recursively; other values are returned
+    Whole numbers in texts get thousands separators. Lists are searched recursively; other values are returned
     unchanged.
     """
     if isinstance(value, (list, tuple)):
@@ -188,9 +198,9 @@ def _add_decimals(value: object) -> object:
 
 
 def _format_certificate(result: Result) -> dict[str, Any]:
-    """Return the certificate's figures as texts, by name.
+    """Return the guarantee and the certificate's figures as texts, by the name that the page shows.
 
-    The figures themselves may have any type, because the folder may have been tampered with.
+    The figures themselves can have any type, because the folder may have been tampered with.
     """
     certificate, guarantee = result.certificate, result.guarantee
     epsilon = guarantee.epsilon
@@ -221,7 +231,7 @@ def _describe_mechanism(result: Result) -> str:
 
 
 def _is_fit(result: Result) -> bool:
-    """Return whether the loss is a fit to noisy values, a sum of squares, which readers cannot picture as an error."""
+    """Return whether the loss is a sum of squares that measures the fit to noisy values rather than an error."""
     return result.objective.unit.endswith(SQUARED)
 
 
@@ -231,7 +241,7 @@ def _format_epsilon(epsilon: Fraction) -> str:
     >>> _format_epsilon(Fraction("0.1666")), _format_epsilon(Fraction(1, 3))
     ('0.1666', '0.334')
     """
-    # A reader multiplies epsilon by the number of releases, so it must be the stated one or not below it.
+    # A reader multiplies epsilon by the number of releases, so the shown value must not be below the stated one.
     text = exact_text(epsilon)
     if len(text) <= MAX_EPSILON_CHARACTERS and "/" not in text:
         return text
@@ -240,17 +250,17 @@ def _format_epsilon(epsilon: Fraction) -> str:
 
 
 def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> list[tuple[str, ...]]:
-    """Return the report's main figures, each as a tuple: its label, its number, its unit, and perhaps a note.
+    """Return the report's main figures, each as a tuple (label, number, unit) or (label, number, unit, note).
 
     Args:
-        result: The content of result.json.
-        in_readers_unit: Formats a loss in the unit that the problem names for its readers, such as minutes, which then
-            comes first; returns an empty text without one.
+        result: The parsed result.json.
+        in_readers_unit: Formats a loss in the unit that the problem names for its readers, such as minutes. That text
+            then comes first. Without such a unit it returns an empty text.
     """
     objective, guarantee = result.objective, result.guarantee
 
     def format_loss(value: float) -> tuple[str, str]:
-        """Return a loss and its unit, or the loss in the readers' unit and what it is in the objective's own."""
+        """Return a loss and its unit, or the loss in the readers' unit and its value in the objective's unit."""
         unit = objective.unit_after(value)
         text, reader_text = format_digits(value), in_readers_unit(value)
         return (reader_text, f"= {text} {unit}") if reader_text else (text, unit)
@@ -268,7 +278,7 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
 
 
 def _solver_figures(result: Result) -> list[tuple[str, ...]]:
-    """Return the figures of the solver (loss, bound, gap, time), with more digits, in tuples as in `_main_figures`."""
+    """Return the solver's figures (loss, bound, gap, time) with more digits, in tuples as in `_main_figures`."""
     objective = result.objective
     value, bound = objective.value, objective.lower_bound
 
@@ -289,9 +299,12 @@ def _solver_figures(result: Result) -> list[tuple[str, ...]]:
 
 
 def _format_commands(result: Result) -> str:
-    """Return the commands that repeat the solve, with all options that can change its result, and that check it."""
+    """Return the two commands, to run in the release folder, that repeat the solve and check the release.
+
+    The solve command has all options that can change its result."""
     applied = result.asked
-    # Details under ``told`` are not verified, so a tampered folder can have any JSON value here.
+    # The values in ``asked`` were validated when result.json was read. Those in ``told`` were not, so in a tampered
+    # folder this can be any JSON value.
     jobs = result.details.told.get("jobs")
     options = [
         ("jobs", jobs if type(jobs) is int and jobs > 0 else None),
@@ -300,7 +313,7 @@ def _format_commands(result: Result) -> str:
         ("seed", result.seed),
     ]
     option_text = "".join(f" --{name} {value!r}" for name, value in options if value is not None)
-    # The command must run as printed, and a method without a guarantee is refused without --allow-unsafe.
+    # The command must run as printed, and solve refuses a method without a guarantee unless --allow-unsafe is given.
     entry = registry().get(result.mechanism)
     unsafe = " --allow-unsafe" if entry.spec.asks(entry.method(result.method)) else ""
     return (
@@ -311,8 +324,8 @@ def _format_commands(result: Result) -> str:
 
 
 def _describe_origin(result: Result) -> dict[str, Any]:
-    """Return how the release was made, by name: versions, method, solver, problem file, seed and times."""
-    # ``solver`` is not verified, so in a tampered folder its members may have any type.
+    """Return facts on how the release was made, by name: versions, method, solver, problem file, seed and times."""
+    # ``solver`` is not verified, so in a tampered folder its members can have any type.
     versions = result.solver.get("versions")
     solver = {key: value for key, value in result.solver.items() if not isinstance(value, (dict, list, type(None)))}
     seconds = ", ".join(f"{name} {format_digits(value)}" for name, value in attrs.asdict(result.time).items())
@@ -346,17 +359,19 @@ def page(
     """Return the whole report as one HTML document.
 
     Args:
-        result: The content of result.json.
+        result: The parsed result.json.
         body: The mechanism's sections.
-        headline: A sentence on what was published, its error and an attacker's gain; by default the guarantee.
-        heading: Title and purpose of the problem. Without a title the mechanism's name is the heading.
-        truth: Whether sections compare the release with the secrets. The page then says that it must stay private.
-        absent: Names of the secret files, which are only in ``private/``.
+        headline: Sentences on what was published, its error and an attacker's gain. If empty, the page begins with the
+            guarantee.
+        heading: The problem's title and purpose. Without a title, the names of the mechanism and the problem file are
+            the heading.
+        truth: Whether some sections compare the release with the secrets. The page then says that it must stay private.
+        absent: The names of those secret files that the release folder lacks.
         warnings: Sentences that every user of the release should know.
-        in_readers_unit: Formats a loss in the unit that the problem names for its readers; returns an empty text
-            without one.
+        in_readers_unit: Formats a loss in the unit that the problem names for its readers. Without such a unit it
+            returns an empty text.
     """
-    # Mechanism and file are the heading of a problem without a title. Otherwise they are shown below its title.
+    # The mechanism and the file are the heading if the problem has no title. Otherwise they are shown below the title.
     made_by = f"{result.mechanism}: {result.problem.file}"
     verdict, badge = _judge(result)
     for_everyone = [section for section in body if not section.for_experts]

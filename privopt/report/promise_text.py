@@ -1,4 +1,4 @@
-"""The guarantee of a release in plain words: the claim, what was checked, and what was not."""
+"""A release's guarantee in plain words: the claim, what was checked, and what was not."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from privopt.specs import NOTHING
 
 
 def claim(result: Result) -> str:
-    """Return the guarantee of a release as one sentence, in the words of its notion of privacy.
+    """Return a release's guarantee as one sentence, in the words of its privacy notion.
 
-    For a release whose noise came from a seed the sentence says that it is not private.
+    If the release's noise came from a seed, the sentence says that the release is not private.
     """
     guarantee = result.guarantee
-    # A notion's promise assumes fresh noise. It would be false for noise that anybody can draw again from the seed.
+    # A notion's promise assumes fresh noise, so it would be false for noise that anyone with the seed can draw again.
     if guarantee.seeded and guarantee.kind != NOTHING:
         return "This result is not private: its noise came from --seed, so anyone who knows the seed can remove it."
     sentence: str = registry().kind("notion", guarantee.kind).load().promise(result)
@@ -21,7 +21,7 @@ def claim(result: Result) -> str:
 
 
 def trust(result: Result) -> str:
-    """Return a sentence on who has to be trusted; empty if the notion does not say."""
+    """Return a sentence on who has to be trusted; empty if the release's notion does not say."""
     sentence: str = registry().kind("notion", result.guarantee.kind).load().trust(result)
     return sentence
 
@@ -33,6 +33,6 @@ def exposed_to(result: Result) -> str:
 
 
 def limits(result: Result) -> tuple[list[str], list[str]]:
-    """Return the parts of the claim that were checked, and the parts that were not, one line each."""
+    """Return two lists: the parts of the claim that were checked, and those that were not, one line for each part."""
     lines: tuple[list[str], list[str]] = registry().kind("notion", result.guarantee.kind).load().limits(result)
     return lines

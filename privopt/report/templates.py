@@ -1,7 +1,8 @@
-"""Markup from templates, in which every text is escaped unless a template made it.
+"""Markup made from templates, in which every text is escaped unless it came from a template.
 
-A template is a file of a package, named ``package/file``: ``render("privopt.report/table.html", ...)``. Plugins keep
-theirs beside their code. jinja2 is imported when the first page is made, because solving does not need it.
+A template is a file in a package and is named ``package/file``, as in ``render("privopt.report/table.html", ...)``.
+Plugins keep their templates beside their code. jinja2 is imported when the first page is made, because solving does not
+need it.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ __all__ = ["Markup", "render", "script_json"]
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Return the markup of a template that is filled with values.
+    """Return the markup that results from filling a template with values.
 
     Args:
-        template: Name of the package, a slash, and the name of the file in it.
-        values: The values that the template names. Texts are escaped, except those that :func:`render` returned.
+        template: The package's name, a slash, and the name of a file in the package.
+        values: A value for each name in the template. Texts are escaped unless :func:`render` returned them.
 
     Raises:
-        jinja2.UndefinedError: The template uses a name that ``values`` do not have.
+        jinja2.UndefinedError: The template uses a name that ``values`` does not contain.
     """
     from markupsafe import Markup
 
@@ -40,7 +41,7 @@ def render(template: str, **values: Any) -> Markup:
 
 @cache
 def _environment() -> Environment:
-    """Return jinja2's environment for all templates, in which values are escaped and unknown names are errors."""
+    """Return the jinja2 environment for all templates, which escapes values and treats unknown names as errors."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -62,18 +63,18 @@ def _environment() -> Environment:
 
 
 def _read_file(name: str) -> str:
-    """Return the text of the file ``package/file``."""
+    """Return the text in the template file ``package/file``."""
     package, _, file = name.partition("/")
     return files(package).joinpath(file).read_text("utf-8")
 
 
 def script_json(value: object) -> str:
-    """Return JSON for a ``<script>``, with ``<``, ``>``, ``&`` and line separators escaped.
+    """Return a value as JSON for a ``<script>``, with ``<``, ``>``, ``&`` and line separators escaped.
 
     With these escapes no value can end the script or begin a comment in it.
 
     Raises:
-        ValueError: A number is not finite.
+        ValueError: The value contains a number that is not finite.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return re.sub("[<>&\u2028\u2029]", lambda sign: f"\\u{ord(sign.group()):04x}", text)

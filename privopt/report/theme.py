@@ -1,6 +1,6 @@
-"""The style of figures (colours for matplotlib and the page), and their output as inline SVG, .svg and .png.
+"""The style of figures, which has colours for matplotlib and the page, and their output as inline SVG, .svg and .png.
 
-Inline SVG refers to the page's CSS variables by :data:`NAMES`, so one figure works on both light and dark pages.
+Inline SVG refers to colours by the page's CSS variables (:data:`NAMES`), so one figure suits both light and dark pages.
 matplotlib is imported only when a figure is drawn, because it takes long to load.
 """
 
@@ -46,7 +46,7 @@ PALE: Final = "#dbe7f3"
 NAMES: Final = {INK: "ink", SOFT: "soft", LINE: "line", MARK: "mark", GOOD: "good", BAD: "bad", WARM: "warm"} | {
     PALE: "pale"
 }
-"""The names of the colours that change with the page, light or dark. report.css defines variables of these names."""
+"""The names of colours that differ between light and dark pages. report.css defines variables with these names."""
 
 RULES: Final = {
     "text.color": INK,
@@ -72,28 +72,32 @@ RULES: Final = {
 
 
 RIM: Final[dict[str, Any]] = {"edgecolors": SOFT, "linewidths": 0.5}
-"""The outline of dots whose colour shows a value. Without it, some would vanish on a dark page, others on a light one.
+"""The outline of dots whose colour shows a value.
+
+Without it, some dots would vanish on a dark page, others on a light one.
 """
 
 NARROW_WIDTH: Final = 3.5
-"""Width in inches of the drawing for telephones. It equals 336 pixels, which fit on a page of 390 with a scroll bar."""
+"""The width of drawings for telephones, in inches: 336 pixels, which fit on a page of 390 pixels with a scroll bar."""
 
 NARROW_LABEL: Final = 16
-"""Largest number of characters in a line of a name beside a bar on a narrow drawing."""
+"""The largest number of characters in each line of a name that stands beside a bar on a narrow drawing."""
 
 POINTS_PER_CHARACTER: Final = 5.4
-"""Average width, in points, of a character in a font of 10 points, to estimate where a label must be broken."""
+"""The average width, in points, of a character in a 10-point font, used to estimate where a label must be broken."""
 
 SERIES: Final = (MARK, "#c05600", INK, "#8a8f98")
-"""Colours of the lines of one figure, in order. Readers who cannot distinguish red from green can tell them apart."""
+"""The colours for the lines in one figure, in order. They differ even for readers who cannot tell red from green."""
 
 MOST_TICKS: Final = 8
 """The largest number of intervals between the ticks of an axis."""
 MIN_LABEL_GAP: Final = 0.25
-"""The smallest gap between two labels, relative to a label's width: a browser's font may be wider than matplotlib's."""
+"""The smallest gap between two labels, as a fraction of a label's width. A browser's font may be the wider one."""
 
 MAX_VECTOR_MARKS: Final = 1_000
-"""If a figure has more marks, they are stored as a bitmap. As vectors, maps of 2,032 places took 1 of a page's 1.5 MB.
+"""The largest number of marks that a figure stores as vectors rather than as a bitmap.
+
+As vectors, maps of 2,032 places took 1 of a page's 1.5 MB.
 """
 
 
@@ -102,7 +106,7 @@ def use_theme(draw: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(draw)
     def draw_with_theme(*args: P.args, **kwargs: P.kwargs) -> T:
-        # Imported here, because matplotlib takes long to load. cycler holds the colours of successive lines.
+        # Imported here, because matplotlib takes long to load. The cycler holds the colours for successive lines.
         import matplotlib as mpl
         from cycler import cycler
 
@@ -126,7 +130,7 @@ def panels_of(width: float, height: float, count: int, *, share_y: bool = False)
     """
     from matplotlib.figure import Figure
 
-    # pyplot is not used, because it would keep every figure in memory and may open a window.
+    # pyplot is not used, because it would keep every figure in memory and might open a window.
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(1, count, squeeze=False, sharey=share_y)[0].tolist()
 
@@ -136,19 +140,20 @@ def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str
 
     Args:
         figure: The figure.
-        handles: The drawn objects that the entries show; by default all labelled ones in the axes, each label once.
+        handles: The drawn objects for which there are entries; by default all labelled ones in the axes, each label
+            once.
         labels: The texts of the handles.
 
     Returns:
-        The number of lines of the legend.
+        The number of lines in the legend.
     """
     if not handles:
         entries: dict[str, Any] = {}
         for axes in figure.axes:
-            # matplotlib returns (handles, labels), which are reversed, so that the labels are the keys.
+            # matplotlib returns (handles, labels). They are reversed so that the labels become the keys.
             entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         labels, handles = list(entries), list(entries.values())
-    # An inch has 72 points. The sign before a label and the gap after it take the room of 8 characters.
+    # An inch has 72 points. The sign before a label and the gap after it take as much room as 8 characters.
     characters = int(figure.get_figwidth() * 72 / POINTS_PER_CHARACTER)
     broken_labels = [fill(label, characters - 8) for label in labels]
     widest = 8 + max((len(line) for label in broken_labels for line in label.split("\n")), default=0)
@@ -159,9 +164,9 @@ def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str
 
 @use_theme
 def make_narrow(figure: Figure) -> Figure:
-    """Rearrange a figure for a telephone: narrow, with axes below one another, and long texts wrapped.
+    """Rearrange a figure for a telephone: make it narrow, stack its axes, and wrap long texts.
 
-    The figure itself is changed, because copying a figure fails if a formatter is a function.
+    The figure itself is changed rather than a copy, because copying a figure fails if a formatter is a function.
     """
     from matplotlib.collections import PathCollection
     from matplotlib.gridspec import GridSpec
@@ -170,7 +175,7 @@ def make_narrow(figure: Figure) -> Figure:
     height = figure.get_figheight()
     charts = [axes for axes in figure.axes if axes.get_subplotspec() is not None]
     _lay_out(figure)
-    # Width and height in inches, on the wide drawing.
+    # The width and height of each chart on the wide drawing, in inches.
     sizes = [(axes.bbox.width / figure.dpi, axes.bbox.height / figure.dpi) for axes in charts]
     if len(charts) > 1:
         rows, x_label, y_label = GridSpec(len(charts), 1, figure=figure), charts[0].get_xlabel(), charts[0].get_ylabel()
@@ -181,12 +186,12 @@ def make_narrow(figure: Figure) -> Figure:
             axes.set_xlabel(x_label if row == len(charts) - 1 else "")
     is_map = any(axes.get_aspect() != "auto" for axes in charts)
     if is_map:
-        # A map keeps its proportions and fills the width; labels take 0.8 inches beside and below it, a colour bar 0.7,
-        # and a legend 0.3. Maps that are much higher than wide are narrower than the page.
+        # A map keeps its proportions and fills the width. Labels take 0.8 inches beside and below it, a colour bar
+        # takes 0.7 inches, and a legend 0.3. Maps that are much taller than wide are narrower than the page.
         map_width = NARROW_WIDTH - 0.8
         height = 0.8 * len(charts) + 0.7 * (len(figure.axes) - len(charts)) + 0.3 * len(figure.legends)
         for axes, (width, map_height) in zip(charts, sizes, strict=True):
-            # With free limits, a map is as high as it may be.
+            # If its limits are free, a map has a fixed height, as a fraction of its width.
             height += map_width * (0.8 if axes.get_adjustable() == "datalim" else min(1.4, map_height / width))
             for dots in axes.collections:
                 if isinstance(dots, PathCollection):
@@ -202,15 +207,16 @@ def make_narrow(figure: Figure) -> Figure:
         title_width = 38
         axes.set_xlabel(fill(axes.get_xlabel(), 36))
         axes.set_ylabel(fill(axes.get_ylabel(), max(16, int(8 * height / max(1, len(charts))))))
-        # Names beside rows; matplotlib formats fixed labels by a function, so that only the locator tells them.
+        # Wraps the names beside rows. Only the locator tells that the labels are names, because matplotlib formats
+        # fixed labels by a function.
         if isinstance(axes.yaxis.get_major_locator(), FixedLocator):
             names = [fill(label.get_text(), NARROW_LABEL) for label in axes.get_yticklabels()]
             axes.set_yticks(axes.get_yticks(), names)
             line_count = max([line_count, *(1 + name.count("\n") for name in names)])
-            # Titles are centred on the axes, which are narrower if there are names beside them.
+            # Titles are centred over the axes, which are narrower if names stand beside them.
             title_width -= max((len(line) for name in names for line in name.split("\n")), default=0)
         axes.set_title(fill(axes.get_title(), title_width))
-    # Rows become higher with the number of lines of their names. The axis and the legend take one inch.
+    # Rows become taller with the number of lines in their names. The axis and the legend take one inch.
     figure.set_size_inches(NARROW_WIDTH, height if line_count == 1 else 1 + (height - 1) * (1 + 0.6 * (line_count - 1)))
     for legend in list(figure.legends):
         handles, labels = legend.legend_handles, [" ".join(text.get_text().split()) for text in legend.get_texts()]
@@ -229,12 +235,12 @@ def use_whole_ticks(axis: Axis) -> None:
 
 
 def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
-    """Return a figure as inline SVG with a name for screen readers, in the colours of the page.
+    """Return a figure as inline SVG in the page's colours, with a name for screen readers.
 
     Args:
         figure: The figure.
-        title: The name of the figure for screen readers.
-        name: Class of the element, by which report.css shows one of several drawings of a figure.
+        title: The figure's name for screen readers.
+        name: The element's CSS class, by which report.css chooses one of several drawings of a figure.
     """
     import matplotlib as mpl
     from markupsafe import Markup, escape
@@ -249,24 +255,25 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
     text = stream.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", _well_formed(text), flags=re.DOTALL)
-    # All figures share one page, but matplotlib numbers ids anew in each figure, so ids get the figure's name.
+    # All figures share one page, but matplotlib numbers the ids in each figure from the start, so ids get the figure's
+    # name.
     unique = re.sub(r"\W+", "-", f"{title} {name}".lower())
     text = re.sub(r'(id="|url\(#|xlink:href="#)', lambda match: match.group(1) + unique + "-", text)
     text = re.sub(r"#[0-9a-f]{6}", lambda match: _colour_variable(match.group(0)), text)
-    # All other texts of the markup were escaped by matplotlib.
+    # matplotlib has escaped all other texts in the markup.
     return Markup(text.replace("<svg", f'<svg class="{name}" role="img" aria-label="{escape(title)}"', 1))
 
 
 def _use_plain_numbers(figure: Figure) -> None:
-    """Set the formatters of axes so that numbers are plain text such as 0.1 or 20,000.
+    """Set the axes' formatters so that numbers are plain text such as 0.1 or 20,000.
 
-    On logarithmic axes, matplotlib would write them as math markup. :data:`RULES` turns that off, so dollar signs would
-    appear.
+    On logarithmic axes, matplotlib would write numbers as math markup. :data:`RULES` turns off its rendering, so dollar
+    signs would appear.
     """
     from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter, ScalarFormatter
 
     class ThousandsFormatter(ScalarFormatter):
-        """matplotlib's formatter of linear axes, with separated thousands instead of exponents."""
+        """matplotlib's formatter for linear axes, with thousands separators instead of exponents."""
 
         def __init__(self) -> None:
             super().__init__(useOffset=False)
@@ -282,14 +289,14 @@ def _use_plain_numbers(figure: Figure) -> None:
                 axis.set_major_formatter(ThousandsFormatter())
             elif isinstance(axis.get_major_formatter(), LogFormatter):
                 axis.set_major_formatter(number)
-                # Within one decade there may be no major tick at all, so that minor ticks need labels.
+                # Within one decade there may be no major tick at all, so minor ticks need labels.
                 axis.set_minor_formatter(number if 0 < low < high <= 10 * low else NullFormatter())
 
 
 def _thin_ticks(figure: Figure) -> None:
-    """Place the axes of a figure, and thin out the ticks of horizontal axes whose labels overlap.
+    """Place a figure's axes, and thin out the ticks on horizontal axes whose labels overlap.
 
-    If labels still overlap with three intervals between ticks, there are two, and the labels are rotated.
+    If labels still overlap at three intervals between ticks, there are two intervals, and the labels are rotated.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -299,7 +306,7 @@ def _thin_ticks(figure: Figure) -> None:
         locator = axis.get_major_locator()
         if not isinstance(locator, MaxNLocator):
             continue
-        # Fewer and fewer intervals between ticks, until no label reaches into the gap before the next one.
+        # The number of intervals between ticks is lowered until no label reaches into the gap before the next one.
         for bins in range(MOST_TICKS, 1, -1):
             axis.get_majorticklabels()  # updates ticks and labels, which are computed lazily
             lower, upper = sorted(axis.get_view_interval())
@@ -316,20 +323,20 @@ def _thin_ticks(figure: Figure) -> None:
             axis.set_tick_params(rotation=90)
     if changed:
         _lay_out(figure)
-    figure.set_layout_engine("none")  # the axes are not placed again, which takes longer than drawing
+    figure.set_layout_engine("none")  # placing the axes again would take longer than drawing
 
 
 def _lay_out(figure: Figure) -> None:
-    """Place the axes of a figure so that nothing overlaps, without drawing the figure, which takes much longer."""
+    """Place a figure's axes so that nothing overlaps, without drawing the figure, which would take much longer."""
     layout = figure.get_layout_engine()
     if layout is not None:
         layout.execute(figure)
     for axes in figure.axes:
-        axes.apply_aspect()  # with equal scales a map may be narrower than its cell, and has room for fewer labels
+        axes.apply_aspect()  # with equal scales a map can be narrower than its cell, so it has room for fewer labels
 
 
 def _colour_variable(colour: str) -> str:
-    """Return the CSS variable of a colour, with the colour as fallback if the SVG is used outside of a page."""
+    """Return the CSS variable for a colour, with the colour itself as fallback if the SVG is used outside a page."""
     return f"var(--{NAMES[colour]},{colour})" if colour in NAMES else colour
 
 
@@ -342,16 +349,16 @@ def _any_character() -> Iterator[None]:
 
 
 def _well_formed(markup: str) -> str:
-    """Return SVG with control characters escaped, which ids may contain but XML does not permit."""
+    """Return SVG with escaped control characters, which ids can contain but which XML does not permit."""
     return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", lambda sign: printable(sign.group()), markup)
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure to a file in the format of the file's extension, .svg or .png, on a white background."""
+    """Write a figure on a white background to a file, whose extension (.svg or .png) decides the format."""
     _use_plain_numbers(figure)
     with _any_character():
         _thin_ticks(figure)
-        # White, because an image file has no page whose colours it could follow.
+        # White, because an image file is on no page whose colours it could follow.
         if path.suffix != ".svg":
             figure.savefig(path, facecolor="white", dpi=144)
             return

@@ -1,4 +1,4 @@
-"""The words of reports that a reader may not know, each explained in one sentence."""
+"""Those words in reports that a reader may not know, each explained in one sentence."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ MEANINGS: Final = {
     "report": "A random or noisy answer that is sent instead of the true one.",
     "rho": "Like epsilon, for noise that follows a bell curve: the smaller, the more private.",
 }
-"""The explained words, in alphabetical order; docs/reference/glossary.md has those of all pages."""
+"""The explained words in alphabetical order. docs/reference/glossary.md explains the words on all pages."""
 
 _NO_TEXT: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 """Matches markup that readers do not see as text: scripts, style sheets and tags."""
 
 
 def explain_words(texts: Iterable[str], sections: Iterable[Section]) -> dict[str, str]:
-    """Return the meanings of the words in texts and sections of a page, by word, in alphabetical order.
+    """Return the meanings of those words that occur in a page's texts and sections, by word, in alphabetical order.
 
     >>> list(explain_words(["Reports add up."], []))
     ['report']
 
     Args:
         texts: Plain texts.
-        sections: Sections, whose markup is searched without scripts.
+        sections: The sections. Scripts and style sheets in their markup are not searched.
     """
     parts = list(texts)
     for section in sections:

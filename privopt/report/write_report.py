@@ -1,4 +1,4 @@
-"""``privopt report``: one page from a release folder DIR, and the page's figures as files."""
+"""The ``privopt report`` command, which makes one page from a release folder DIR, and writes its figures as files."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
     Args:
         folder: The release folder DIR, which is verified first.
         truth: Whether to compare the release with the secrets.
-        progress: Called during long work, or None.
+        progress: Called with the current step; None to report no progress.
 
     Returns:
         The path of the page.
 
     Raises:
-        DoesNotHoldError: A claim of DIR does not hold.
+        DoesNotHoldError: A claim in DIR does not hold.
         InputError: DIR cannot be read.
-        UsageError: There is no ``private/`` for ``truth``, the mechanism has nothing to compare, or DIR cannot be
-            written.
+        UsageError: ``truth`` is set but there is no ``private/`` or the mechanism has nothing to compare, or DIR cannot
+            be written.
     """
     opened = open_verified(folder, progress=progress)
     if progress is not None:
@@ -63,8 +63,8 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
         *_budget_of(opened),
         *([] if check is None else [check]),
     ]
-    # Secret files that the folder lacks. Those with a public version, such as noisy counts, are not needed to solve
-    # again.
+    # Lists the secret files that the folder lacks. Files with a public version, such as noisy counts, are left out,
+    # because they are not needed to solve again.
     absent = sorted({file.name for file in files_of(opened.declared) if file.secret and file.absent})
     headline, faults = _make_headline(reporting, opened)
     # The warnings are computed again, because result.json does not contain them.
@@ -79,29 +79,29 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
         warnings=warnings,
         in_readers_unit=partial(reporting.in_readers_unit, problem, result),
     )
-    # SHA256SUMS does not cover the page, so the folder verifies with or without it.
+    # SHA256SUMS does not cover the page, so the folder can be verified with or without it.
     replace_in_release(target, text.encode("utf-8"), folder.absolute())
     return target
 
 
 def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tuple[str, list[str]]:
-    """Return the first sentences of a report, and a warning if the plugin's code for them fails.
+    """Return a report's first sentences, and a list with a warning if the plugin's code for them fails.
 
-    The sentences are empty for a release with a mark, such as "seeded, not private": its report begins with the
+    There are no such sentences for a release with a mark, such as "seeded, not private". Its report begins with the
     guarantee, which says that noise from a seed protects nobody.
     """
     if opened.result.mark:
         return "", []
     try:
         return reporting.headline(opened.problem, opened.release, opened.result), []
-    except Exception as error:  # a plugin's code may raise anything, and the guarantee can begin the report as well
-        # The page may be published, so it names the type of the error but not its message.
+    except Exception as error:  # a plugin's code can raise anything, and the guarantee can begin the report instead
+        # The page may be published, so it names the error's type but not its message.
         fault = f"{type(error).__name__} in {type(reporting).__name__}.headline"
         return "", [f"the first sentences of this page could not be made ({fault}); it begins with the guarantee"]
 
 
 def _budget_of(opened: OpenedFolder) -> list[Section]:
-    """Return a list with a section on the privacy budget that a release spends, if it is itself a draw of noise.
+    """Return a list with a section on the privacy budget that a release spends if it is itself drawn with noise.
 
     The list is empty if reports are drawn from the release later, or if a ledger cannot count its guarantee.
     """
@@ -120,15 +120,15 @@ def _budget_of(opened: OpenedFolder) -> list[Section]:
 
 
 def write_figures(folder: Path, target: Path, *, progress: Progress | None = None) -> list[Path]:
-    """Write all of the report's figures as SVG and PNG into the folder ``target``, or none if an error occurs.
+    """Write all of a report's figures as SVG and PNG into the folder ``target``, or none of them if an error occurs.
 
     Args:
         folder: The release folder DIR, which is verified first.
         target: The folder for the files, created if it is missing.
-        progress: Called during long work, or None.
+        progress: Called with the current step; None to report no progress.
 
     Raises:
-        DoesNotHoldError: A claim of DIR does not hold.
+        DoesNotHoldError: A claim in DIR does not hold.
         InputError: DIR cannot be read.
         UsageError: The mechanism draws no figures, or ``target`` cannot be written.
         StoppedError: Writing failed, or the user interrupted it.
@@ -149,13 +149,13 @@ def write_figures(folder: Path, target: Path, *, progress: Progress | None = Non
 
 
 def write_geo(folder: Path, target: Path, *, progress: Progress | None = None) -> Path:
-    """Write the release's map layer as GeoJSON.
+    """Write a release's map layer as GeoJSON.
 
     Raises:
-        DoesNotHoldError: A claim of DIR does not hold.
+        DoesNotHoldError: A claim in DIR does not hold.
         InputError: DIR cannot be read.
-        UsageError: The release has no places, the file's extension is of another format, or ``target`` is not a valid
-            path.
+        UsageError: The release has no map layer, the extension of ``target`` is not a GeoJSON one, or ``target`` is not
+            a valid path.
         StoppedError: Writing failed, or the user interrupted it.
     """
     opened = open_verified(folder, progress=progress)

@@ -1,1 +1,1 @@
-"""Disclosures of a release to registries and regulators, in which each sentence is marked with its evidence."""
+"""Disclosures about a release for registries and regulators, in which each sentence is marked with its evidence."""

@@ -1,4 +1,4 @@
-"""The English texts of a disclosure, read from catalogue.toml, which translators edit."""
+"""The English texts for disclosures, read from catalogue.toml, which translators edit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 _READ: Final = tomllib.loads(files(__package__).joinpath("catalogue.toml").read_text("utf-8"))
 
 CLAIMS: Final[Mapping[str, str]] = _READ["claims"]
-"""The meaning of each mark, such as "proved", that states the evidence for a sentence at its end."""
+"""The meaning of each mark. A mark, such as "proved", stands after a sentence and states the evidence for it."""
 
 TEXTS: Final[Mapping[str, str]] = _READ["texts"]
-"""Sentences by key, with names in braces for values."""
+"""The sentences by key, with names in braces where values are filled in."""
 
 QUESTIONS: Final[Mapping[str, str]] = _READ["questions"]
-"""Questions that only the owner can answer, by their key in the file of facts."""
+"""The questions that only the owner of a release can answer, by their key in the file of facts."""
 
 TITLES: Final[Mapping[str, str]] = _READ["titles"]
-"""Headings by name."""
+"""The headings by name."""

@@ -1,4 +1,4 @@
-"""Write a disclosure as Markdown (NIST, DPIA, card): the layout of each document and its text."""
+"""Disclosures as Markdown (NIST, DPIA, card): each document's layout and text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privopt.report.disclose.catalogue import CLAIMS, TITLES
 from privopt.report.disclose.statements import Statement
 
 FORMATS: Final = ("registry", "nist", "dpia", "card")
-"""The forms of a disclosure; :mod:`privopt.report.disclose.entry` writes the first one."""
+"""The forms that a disclosure can take. :mod:`privopt.report.disclose.entry` writes the first one."""
 
 PROPERTIES: Final = (
     "release.verdict",
@@ -25,10 +25,10 @@ PROPERTIES: Final = (
     "owner.published",
     "owner.curator",
 )
-"""The statements that the card repeats as JSON-LD. Unanswered ones are omitted."""
+"""The keys of those statements that the card repeats as JSON-LD. Unanswered questions are omitted."""
 
 PROMISE: Final = ("release.promise", "release.verdict", "attack.warning")
-"""The statements with which the summary of each document begins."""
+"""The keys of the statements with which each document's summary begins."""
 
 LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "nist": {
@@ -90,17 +90,17 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "limits": ("ledger", "limit", "release.after"),
     },
 }
-"""For each document, its sections in order, each with the first parts of the keys of the statements that it contains.
+"""For each document, its sections in order, each with prefixes that select statements by their keys (:func:`select`).
 
-``attack.warning`` is in the summary only."""
+``attack.warning`` occurs in the summary only."""
 
 
 def select(statements: Sequence[Statement], starts: Iterable[str]) -> Iterator[Statement]:
-    """Yield the statements whose key equals one of the starts, or begins with it and a dot, in the order of the starts.
+    """Yield the statements whose key equals one of some prefixes, or begins with it and a dot, in the prefixes' order.
 
     Args:
-        statements: Statements about a release.
-        starts: First parts of keys, such as ``"limit"`` or ``"release.kind"``.
+        statements: The statements about a release.
+        starts: The prefixes of keys, such as ``"limit"`` or ``"release.kind"``.
     """
     for start in starts:
         yield from (
@@ -109,13 +109,13 @@ def select(statements: Sequence[Statement], starts: Iterable[str]) -> Iterator[S
 
 
 def _make_field(statement: Statement) -> dict[str, Any]:
-    """Return the value and evidence of a statement for JSON-LD. The owner's answers are written without questions."""
+    """Return a statement's value and evidence for JSON-LD. The owner's answers are written without the questions."""
     value = statement.values["answer"] if statement.key.startswith("owner.") else statement.text
     return {"value": value, "claim": statement.claim}
 
 
 def document(name: str, statements: Sequence[Statement]) -> str:
-    """Return the document called ``name`` as Markdown.
+    """Return the document with a given name as Markdown.
 
     Args:
         name: A key of :data:`LAYOUTS`.
@@ -148,15 +148,15 @@ def escape_markdown(text: str) -> str:
     >>> escape_markdown("a [proved] b")
     'a \\\\[proved\\\\] b'
     """
-    # A split by a group keeps the separators, so the odd pieces are names of commands, which remain code.
+    # Splitting by a group keeps the separators, so the pieces at odd indices are command names, which remain code.
     pieces = re.split(r"(`privopt [a-z]+`)", " ".join(text.split()))
     return "".join(piece if n % 2 else re.sub(r"([\\`*\[\]<>|&])", r"\\\1", piece) for n, piece in enumerate(pieces))
 
 
 def _json_ld(statements: Sequence[Statement]) -> str:
-    """Return the machine-readable card as JSON-LD, in schema.org's terms.
+    """Return the machine-readable part of the card as JSON-LD in schema.org's vocabulary.
 
-    The description of each property is the evidence for it. Questions without an answer are omitted.
+    Each property's description states the evidence for it. Questions without an answer are omitted.
     """
     properties = [
         {"@type": "PropertyValue", "name": item.key.partition(".")[2], **_make_field(item)}

@@ -1,6 +1,6 @@
-"""An entry for the registry of deployments, valid under the registry's own schema.
+"""An entry for the registry of differential-privacy deployments, in the form of the registry's own schema.
 
-Each sentence ends in a mark, such as [proved], which states the evidence for it (:attr:`Statement.claim`).
+Each sentence ends with a mark, such as [proved], which states the evidence for it (:attr:`Statement.claim`).
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ TEXTS_OF: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "additional_information": ("owner.incidents", "owner.links"),
     },
 }
-"""The fields that are text, by group, each with the keys of the sentences that fill it.
+"""The entry's text fields, by group, each with prefixes for the keys of the sentences that fill it.
 
-Groups, fields, lists and types are those of the schema of opendp/deployments-registry-data, 2026 (Nanayakkara, Ghazi,
+Groups, fields, lists and types are those in the schema of opendp/deployments-registry-data, 2026 (Nanayakkara, Ghazi,
 Vadhan: Practitioners' Perspectives on a Differential Privacy Deployment Registry, arXiv 2509.13509)."""
 
 ANSWERS: Final[Mapping[str, str]] = {
@@ -63,7 +63,7 @@ ANSWERS: Final[Mapping[str, str]] = {
     "data_product_sector": "owner.sector",
     "publication_date": "owner.published",
 }
-"""The fields of ``basic`` that consist of one answer of the owner."""
+"""The fields in the ``basic`` group that consist of one of the owner's answers, with the statements' keys."""
 
 LISTS: Final[Mapping[str, tuple[str, ...]]] = {
     "product": (
@@ -73,7 +73,7 @@ LISTS: Final[Mapping[str, tuple[str, ...]]] = {
     "sector": ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance"),
     "curator_type": ("Government", "Industry", "Nonprofit"),
 }
-"""The permitted answers, by question, if the schema has a list of them."""
+"""The permitted answers, by question, for questions to which the schema lists the answers."""
 
 VARIANTS: Final[Mapping[str, str]] = {
     "pure-dp": "Pure DP",
@@ -81,24 +81,24 @@ VARIANTS: Final[Mapping[str, str]] = {
     "approx-dp": "Approximate DP",
     "zcdp": "Zero-concentrated DP",
 }
-"""The schema's names of notions of privacy; all others are "Custom"."""
+"""The schema's names for privacy notions; all other notions are "Custom"."""
 
 MODELS: Final[Mapping[str, str]] = {"limit.trust.local": "Local", "limit.trust.central": "Central"}
-"""The schema's names of trust models, by the statement that shows the model. Without these statements it is unknown."""
+"""The schema's names for trust models, by the key of the statement that implies the model."""
 
 Field: TypeAlias = tuple[str, str, Any, str]
-"""Group, field, value and claim of a field that is not a text with marks."""
+"""The group, name, value and claim of a field that is not a text with marks."""
 
 
 def check_answers(answers: Mapping[str, str], file: str) -> None:
-    """Raise an InputError if the registry's schema would refuse an answer of the owner.
+    """Raise an InputError if the registry's schema would refuse one of the owner's answers.
 
     Args:
-        answers: The answers, by the key of the question.
-        file: The name of the file with the answers, for messages.
+        answers: The answers, by the question's key.
+        file: The name of the file that contains the answers, for messages.
 
     Raises:
-        InputError: An answer is not in the schema's list, or is not a date.
+        InputError: An answer is not in the schema's list, or the publication date is not a date.
     """
     faults = [
         Fault(file, name, cut(repr(answers[name])), f"one of {', '.join(choices)}")
@@ -122,13 +122,13 @@ def _is_date(text: str) -> bool:
 
 
 def entry(statements: Sequence[Statement]) -> str:
-    """Return an entry of the registry as JSON, which is also YAML.
+    """Return an entry for the registry as JSON, which is also YAML.
 
     Unanswered questions are omitted, so that validation against the schema names the required fields that are missing.
     Numbers, dates and choices from a list cannot carry a mark, so ``additional_information`` lists their marks.
 
     Args:
-        statements: All statements about the release, with answers that :func:`check_answers` accepts.
+        statements: All statements about the release. Their answers must be ones that :func:`check_answers` accepts.
     """
     answered = [statement for statement in statements if statement.claim != "open"]
     # The fields of TEXTS_OF for which there is a sentence. Fields without one are omitted.
@@ -151,7 +151,7 @@ def entry(statements: Sequence[Statement]) -> str:
 
 
 def _format_sentences(group: str, sentences: Iterator[Statement]) -> str:
-    """Return the sentences of a field, one per line, each with its mark.
+    """Return a field's sentences, one per line, each with its mark.
 
     In the group ``basic`` the field's name is the question, so only the owner's answer is written.
     """
@@ -162,16 +162,16 @@ def _format_sentences(group: str, sentences: Iterator[Statement]) -> str:
 
 
 def _list_typed_fields(answered: Sequence[Statement]) -> Iterator[Field]:
-    """Yield the fields that contain a number, a date, a name or a choice from a list, as the schema requires them.
+    """Yield those fields that the schema requires to be a number, a date, a name or a choice from a list.
 
     Args:
-        answered: The statements about the release, without open questions.
+        answered: The statements about the release, without the open questions.
     """
     by_key = {statement.key: statement for statement in answered}
     for name, key in ANSWERS.items():
         if key in by_key:
             yield "basic", name, escape_markdown(by_key[key].values["answer"]), by_key[key].claim
-    # An item of the schema's list of curators has a name and a type.
+    # Each item in the schema's list of curators has a name and a type.
     if "owner.curator" in by_key and "owner.curator_type" in by_key:
         curator, kind = (by_key[key].values["answer"] for key in ("owner.curator", "owner.curator_type"))
         value = [{"data_curator_name": escape_markdown(curator), "data_curator_type": kind}]
@@ -189,13 +189,13 @@ def _list_typed_fields(answered: Sequence[Statement]) -> Iterator[Field]:
 
 
 def _list_parameters(answered: Sequence[Statement]) -> Iterator[tuple[str, float | str]]:
-    """Yield the name and value of each parameter of the guarantee: epsilon, rho and delta.
+    """Yield the name and value of each of the guarantee's parameters: epsilon, rho and delta.
 
     Values are doubles, rounded up, since an entry must not claim more privacy than there is. If a value would need an
     exponent, a delta is written as text, and any other parameter is omitted.
 
     Args:
-        answered: The statements about the release, without open questions.
+        answered: The statements about the release, without the open questions.
     """
     for statement in answered:
         if statement.key in ("release.epsilon", "release.parameter"):
@@ -210,13 +210,13 @@ def _list_parameters(answered: Sequence[Statement]) -> Iterator[tuple[str, float
 
 
 def _explain_marks(statements: Sequence[Statement], typed: Sequence[Field]) -> str:
-    """Return a text, in Markdown, that explains the marks of an entry. A mark states the evidence for a sentence.
+    """Return Markdown that explains an entry's marks, which state the evidence for its sentences.
 
-    It lists the marks of fields that cannot carry one, the open questions, and the meaning of the marks.
+    The text lists the marks for fields that cannot carry one, the open questions, and the meanings of the marks.
 
     Args:
         statements: All statements about the release.
-        typed: The fields that cannot carry a mark (:func:`_list_typed_fields`).
+        typed: Those fields that cannot carry a mark (:func:`_list_typed_fields`).
     """
     parts = []
     # Fields by their mark, so that each mark has one line.
@@ -241,7 +241,7 @@ def _explain_marks(statements: Sequence[Statement], typed: Sequence[Field]) -> s
 def _make_slug(answered: Sequence[Statement]) -> str:
     """Return the last part of the entry's URL: the deployment's name in lower case with underscores.
 
-    If the owner gave no name, the slug is the start of the folder's checksum.
+    If the owner gave no name, the slug consists of "release" and the first digits of the folder's checksum.
     """
     values = {statement.key: statement.values for statement in answered}
     name = re.sub(r"[^a-z0-9]+", "_", values.get("owner.name", {}).get("answer", "").lower()).strip("_")

@@ -1,4 +1,4 @@
-"""Read the TOML file with facts that only the owner of a release knows, one key for each question."""
+"""The TOML file with facts that only the owner of a release knows, which has a key for each question."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from privopt.errors import Fault, InputError, cut, reason_of
 from privopt.report.disclose.catalogue import QUESTIONS
 
 MAX_CHARACTERS: Final = 4_000
-"""The largest number of characters of an answer, which fills a field of a form."""
+"""The largest number of characters in an answer, which fills one field of a form."""
 
 
 def read_facts(path: Path) -> dict[str, str]:
-    """Return the owner's answers from a TOML file, by key, each joined to one line. Empty answers are omitted.
+    """Read the owner's answers from a TOML file, by key. Each is joined into one line; empty answers are omitted.
 
     Raises:
-        InputError: The file is not TOML, a key is unknown, or an answer is not a text or too long.
+        InputError: The file is not TOML, a key is unknown, or an answer is not text, is too long or has invisible
+            characters.
     """
     expectation = "TOML with keys of the questions (privopt disclose --ask FILE writes them)"
     try:
         answers_by_key = tomllib.loads(File.read(path, str(path), expectation=expectation).contents.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError([Fault(str(path), "", f"text that is not TOML ({reason_of(error)})", expectation)]) from None
-    # The first alternative is an unknown key, the second an invalid answer to a known one.
+    # The first alternative reports an unknown key, the second an invalid answer to a known question.
     faults = [
         Fault(str(path), name, "an unknown key", f"one of {', '.join(QUESTIONS)}")
         if name not in QUESTIONS
@@ -45,7 +46,7 @@ def read_facts(path: Path) -> dict[str, str]:
 
 
 def _is_visible(answer: str) -> bool:
-    """Return whether an answer has only visible characters, blanks and line ends.
+    """Return whether an answer contains only visible characters, blanks and line ends.
 
     Invisible direction marks, for example, could reverse the text after the answer.
     """
@@ -53,7 +54,7 @@ def _is_visible(answer: str) -> bool:
 
 
 def questions_text(answers: Mapping[str, str]) -> str:
-    """Return the text of a TOML file with all questions as comments, each followed by its answer, if any."""
+    """Return the text of a TOML file that has each question as a comment, followed by its answer or an empty text."""
     head = "# What only the owner knows. An empty answer stays open in what is filed.\n"
     return head + "".join(
         f"\n# {question}\n{name} = {_quote_toml(answers.get(name, ''))}\n" for name, question in QUESTIONS.items()
@@ -61,6 +62,6 @@ def questions_text(answers: Mapping[str, str]) -> str:
 
 
 def _quote_toml(text: str) -> str:
-    """Return a text as a basic string of TOML."""
-    # JSON strings are basic strings of TOML, except that TOML requires DEL to be escaped.
+    """Return a text as a TOML basic string."""
+    # JSON strings are TOML basic strings, except that TOML requires DEL to be escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -1,7 +1,7 @@
 """Sentences about a verified release, each with its evidence.
 
-The texts are in catalogue.toml. This module chooses those that apply and fills in values. The evidence follows from the
-first part of a text's key (:func:`claim_of`), so no sentence can state more than was checked.
+The texts are in catalogue.toml. This module chooses the texts that apply and fills in values. The evidence follows from
+the first part of a text's key (:func:`claim_of`), so no sentence can claim more than was checked.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from privopt.run.build_result import collect_warnings
 from privopt.run.verify import OpenedFolder
 
 LOCAL: Final = "local-dp"
-"""The kind of guarantee that holds against the server by definition (Kasiviswanathan et al. 2011)."""
+"""The kind of guarantee that by definition holds against the server (Kasiviswanathan et al. 2011)."""
 
 BUDGETS: Final = ("rho", "delta")
-"""The parameters of a guarantee in addition to epsilon."""
+"""The parameters that a guarantee can have in addition to epsilon."""
 
 
 @frozen(kw_only=True)
 class Statement:
-    """One sentence with its evidence.
+    """A sentence about a release, with the evidence for it.
 
     Attributes:
-        key: The key of the sentence in the catalogue; for the owner's answers, ``owner.`` and the question's name.
+        key: The sentence's key in the catalogue; for the owner's answers, ``owner.`` followed by the question's name.
         text: The sentence, as plain text.
         claim: The evidence, one of :data:`privopt.report.disclose.catalogue.CLAIMS`.
-        values: The values in the sentence, by name.
+        values: The values that were filled into the sentence, by name.
     """
 
     key: str
@@ -52,7 +52,7 @@ class Statement:
     values: Mapping[str, str]
 
     def __attrs_post_init__(self) -> None:
-        """Check that the catalogue explains the evidence."""
+        """Check that the catalogue explains the claim."""
         if self.claim not in CLAIMS:
             raise ModelError(f"claim must be one of {', '.join(CLAIMS)}, got {self.claim!r}")
 
@@ -64,8 +64,8 @@ def claim_of(key: str, verdict: str) -> str:
     ('declared', 'not checked')
 
     Args:
-        key: The key of the sentence's text.
-        verdict: The verdict of ``verify`` on the folder.
+        key: The sentence's key in the catalogue.
+        verdict: The verdict that ``verify`` reached on the folder.
     """
     kind = key.partition(".")[0]
     return {
@@ -84,7 +84,7 @@ def statements(
 
     Args:
         opened: The folder, opened by :func:`privopt.run.verify.open_verified`.
-        audit: The figures of ``audit``.
+        audit: The figures from ``privopt audit --json``.
         facts: The owner's answers, by key.
         ledger: The checked ledger that counts the release's reports; None if no ledger was read.
 
@@ -106,21 +106,21 @@ def statements(
         )
         for key, values in keyed_values
     ]
-    # A ledger with a limit answers the question how much may be spent on one person.
+    # A ledger with a limit answers the question of how much may be spent on one person.
     answered = {"budget"} if any(key == "ledger.limit" for key, _ in recorded) else set[str]()
     return [*made_statements, *_state_answers(facts, answered)]
 
 
 KeyedValues: TypeAlias = tuple[str, Mapping[str, object]]
-"""The key of a text in the catalogue, and the values that are filled in."""
+"""The key of a text in the catalogue, and the values to fill in."""
 
 
 def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
-    """Yield the claims and figures that ``verify`` checked, and the files that they are about.
+    """Yield statements on the claims and figures that ``verify`` checked, and on the files that they are about.
 
     Args:
         opened: The verified folder.
-        verdict: The verdict of ``verify``; "none" for a release without privacy.
+        verdict: The verdict that ``verify`` reached; "none" for a release without privacy.
     """
     result, private = opened.result, verdict != "none"
     guarantee, certificate = result.guarantee, result.certificate
@@ -134,7 +134,7 @@ def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
                 "checked": f"{certificate.checked:,}",
                 "worst": _format_up(certificate.worst, certificate.allowed),
                 "allowed": _format_number(certificate.allowed),
-                # The largest value is in epsilon's unit only if it is one of epsilon per distance.
+                # The worst value is in epsilon's unit only if it is an epsilon per distance.
                 "unit": f" {opened.relation}" if private and opened.relation != guarantee.unit else "",
                 "rests_on": certificate.rests_on,
             },
@@ -153,19 +153,19 @@ def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
     yield from _state_loss(result)
     maker = {"mechanism": result.mechanism, "method": result.method, "privopt": result.privopt}
     yield "maker.made", maker | {"plugin": result.plugin.name, "version": result.plugin.version}
-    file = json.dumps(result.problem.file, ensure_ascii=False)  # quoted: any words may be in it
+    file = json.dumps(result.problem.file, ensure_ascii=False)  # quoted, because the name can contain any words
     yield "maker.domain", {"file": file}
     yield "release.files", {"sums": sha256(opened.folder / SUMS)}
 
 
 def _state_strength(opened: OpenedFolder, trust_key: str, *, private: bool) -> Iterator[KeyedValues]:
-    """Yield statements on the kind of guarantee, epsilon, its unit and the neighbouring inputs.
+    """Yield statements on the guarantee's kind, its epsilon, the unit and the neighbouring inputs.
 
     A release without privacy (``private`` False) gets different sentences, which claim nothing.
 
     Args:
         opened: The verified folder.
-        trust_key: The result of `_find_trust_key`; "none" for a release without privacy.
+        trust_key: The result from `_find_trust_key`; "none" for a release without privacy.
         private: Whether the release has evidence of privacy.
     """
     guarantee = opened.result.guarantee
@@ -198,7 +198,7 @@ def _state_strength(opened: OpenedFolder, trust_key: str, *, private: bool) -> I
 
 
 def _find_trust_key(opened: OpenedFolder) -> str:
-    """Return the last part of the key of the sentence that says who must be trusted with the secrets.
+    """Return the last part of the key for the sentence that says who must be trusted with the secrets.
 
     In the local model, only the sender must be trusted ("local"). If the release is a channel, whoever draws reports
     from it must be trusted ("drawn"). If the notion bounds odds, the maker of the release must be trusted ("central").
@@ -218,7 +218,7 @@ def _bounds_odds(result: Result) -> bool:
 
 
 def _state_loss(result: Result) -> Iterator[KeyedValues]:
-    """Yield statements on the loss of the release and, if it has evidence of privacy, on the proved bound."""
+    """Yield statements on a release's loss and, if there is evidence of its privacy, on the proved bound."""
     objective = result.objective
     quantity = objective.measured_quantity
     yield (
@@ -236,19 +236,19 @@ def _state_loss(result: Result) -> Iterator[KeyedValues]:
 
 
 def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[KeyedValues]:
-    """Yield statements on attacks: the meaning of the guarantee, warnings, and the figures of ``audit`` that apply.
+    """Yield statements on attacks: what the guarantee means, warnings, and those figures from ``audit`` that apply.
 
     Args:
         opened: The verified folder.
-        audit: The keys and values of ``privopt audit --json``.
+        audit: The keys and values from ``privopt audit --json``.
     """
     for line in meaning_of(opened.mechanism, opened.problem, opened.release, opened.result):
         yield "attack.meaning", {"line": line}
     for line in collect_warnings(opened.mechanism, opened.problem, opened.release, opened.result):
         yield "attack.warning", {"line": f"{line.rstrip('.')}."}
     for name, value in audit.items():
-        # Figures that do not apply are None, and an epsilon that was not measured has None as ``achieved``. "gv" is the
-        # share of violated inequalities, and "statistical" an attack on samples.
+        # Figures that do not apply are None, and an epsilon that was not measured has None as ``achieved``. "gv"
+        # contains the share of violated inequalities, and "statistical" an attack on samples.
         if value is None or (isinstance(value, Mapping) and value.get("achieved", 0) is None):
             continue
         if name == "over_time" and isinstance(value, Mapping) and "likelihood" in value:
@@ -262,10 +262,11 @@ def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[K
             yield "attack.gv", {part: _format_number(figure) for part, figure in value.items()}
         elif name == "statistical":
             figures = {part: _format_number(figure) for part, figure in value.items()}
-            # A lower bound, like the error of a guess below, is rounded down: no attack is said to show more.
+            # A lower bound is rounded down, as is the error of a guess below, so that no attack is said to show more
+            # than it does.
             yield "attack.statistical", figures | {"epsilon_lower": _format_down(value["epsilon_lower"])}
         elif name == "expected_loss" and isinstance(value, (int, float)):
-            # If it is the loss of the release, release.loss states it, which verify checks.
+            # If it equals the release's loss, release.loss already states it, and verify checks that one.
             if not math.isclose(value, opened.result.objective.value, rel_tol=1e-9):
                 unit = opened.result.objective.unit_after(value)
                 yield "attack.expected_loss", {"value": _format_number(value), "unit": unit}
@@ -278,7 +279,7 @@ def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[K
 
 
 def _state_limits(opened: OpenedFolder) -> Iterator[KeyedValues]:
-    """Yield statements on what the guarantee does not cover: the limits of its notion and of all releases."""
+    """Yield statements on what the guarantee does not cover, because of its notion or for every release."""
     for line in limits(opened.result)[1]:
         yield "limit.unchecked", {"line": line}
     # Sentences on trust and on private/ are chosen for each release; the others apply to all releases.
@@ -306,7 +307,8 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]
         if accounts:
             # Sums are compared by their first number (epsilon or rho), and then by delta.
             most = max(account.spent_sum for account in accounts)
-            # Only a calendar limit has an account for each period. Otherwise an account counts all charges.
+            # Only under a limit by the calendar is there an account for each period. Otherwise an account counts all
+            # charges.
             within = "" if limit is None or limit.calendar is None else " in one period"
             yield (
                 "ledger.spent",
@@ -319,8 +321,8 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]
                     "unit": f" {relation}" if relation else "",
                 },
             )
-    # Reports are charged under the checksum of the release. The noise of a release is charged before the release
-    # exists, so under the checksum of its problem.
+    # Reports are charged under the release's checksum. A release's noise is charged before the release exists, and
+    # therefore under its problem's checksum.
     counts = {
         "ledger.release": ledger.count_charges(sha256(opened.folder / SUMS)),
         "ledger.solved": ledger.count_charges(opened.result.problem.sha256),
@@ -335,9 +337,9 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]
 
 
 def _state_reports(attack: Mapping[str, Any]) -> Iterator[KeyedValues]:
-    """Yield statements on attacks on one and on many reports of a place, as ``audit --over-time`` measures them.
+    """Yield statements on attacks that use one or many reports about a place, as ``audit --over-time`` measures them.
 
-    Reports are drawn anew each time ("fresh") or, if that was attacked too, the first one is repeated ("sticky").
+    Each report is drawn anew ("fresh") or, if this was attacked too, the first report is repeated ("sticky").
     """
     unit, counts = attack["unit"], [f"{count:,}" for count in attack["reports"]]
     medians = {name: [f"{median:.3g}" for median in errors["median"]] for name, errors in attack["likelihood"].items()}
@@ -368,7 +370,7 @@ def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> I
 
     Args:
         facts: The owner's answers, by key.
-        answered: Questions that other statements answer, so that they are not open even if the owner gave no answer.
+        answered: The questions that other statements answer. They are not open even if the owner gave no answer.
     """
     for name, question in QUESTIONS.items():
         answer = facts.get(name)
@@ -384,7 +386,7 @@ def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> I
 
 
 def _format_up(value: float | None, limit: float | None) -> str:
-    """Return a figure with four digits, rounded up, but not above the limit that it keeps; None in words.
+    """Return a figure with four digits, rounded up but not above a limit that it satisfies; None in words.
 
     >>> _format_up(1.53348, 2.0), _format_up(0.0999977, 0.1), _format_up(None, 1.0)
     ('1.534', '0.1', 'unknown')
@@ -418,7 +420,7 @@ def _format_number(value: object) -> str:
 
 
 def _format_figures(value: object) -> str:
-    """Return nested figures of ``audit`` as a clause: names and numbers of an object, numbers of a list."""
+    """Return nested figures from ``audit`` as a clause: an object as names and numbers, a list as numbers."""
     if isinstance(value, Mapping):
         return ", ".join(f"{str(name).replace('_', ' ')} {_format_figures(inner)}" for name, inner in value.items())
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""``privopt disclose``: check a folder, attack it, and write one document about it."""
+"""The ``privopt disclose`` command, which verifies and attacks a release, and writes a document about it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from privopt.run.audit import audit
 from privopt.run.verify import open_verified
 
 ATTACKED_REPORTS: Final = 50
-"""The largest number of reports of one place in the attacks that a disclosure states (after 1 and 10 reports)."""
+"""The largest number of reports about one place in the attacks that a disclosure states. The others use 1 and 10."""
 
 
 def write_disclosure(
@@ -31,26 +31,27 @@ def write_disclosure(
     force: bool = False,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Write a disclosure document about a release.
+    """Write a disclosure about a release.
 
     Args:
         folder: The release folder DIR.
         form: One of :data:`privopt.report.disclose.documents.FORMATS`.
         out: The file to write.
         facts: The TOML file with the owner's answers, or None.
-        ask: The file to write the questions to, with the answers so far, or None.
+        ask: The file to which the questions are written, with the answers so far, or None.
         ledger: The ledger that counts the release's reports, or None. The document names none of its subjects.
         force: Whether to replace existing files.
-        progress: Called during long work, or None.
+        progress: Called with the current step; None to report no progress.
 
     Returns:
-        The keys of the questions without an answer.
+        The keys of those questions that have no answer.
 
     Raises:
-        DoesNotHoldError: A claim of DIR does not hold, or an entry of the ledger was changed; nothing is written.
+        DoesNotHoldError: A claim in DIR does not hold, or an entry in the ledger was changed. Nothing is written then.
         InputError: DIR, the ledger or the facts cannot be read, or an answer does not fit the schema of the registry of
             deployments.
-        UsageError: A file to write exists and ``force`` is false, is read too, or lies in the release folder.
+        UsageError: A file to be written exists although ``force`` is false, is also read, or lies in the release
+            folder.
     """
     # Paths and answers are checked first, because verifying and attacking a large release takes minutes.
     read = [path for path in (facts, ledger) if path is not None]
@@ -73,5 +74,5 @@ def write_disclosure(
     if ask is not None:
         with new_file(ask, force=force, option="--ask") as file:
             file.write_text(questions_text(answers), "utf-8")
-    # A question without an answer is a statement whose claim is "open".
+    # An unanswered question is a statement whose claim is "open".
     return [statement.values["name"] for statement in release_statements if statement.claim == "open"]
