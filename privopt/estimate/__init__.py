@@ -1,1 +1,1 @@
-"""Estimates of the true distribution, with intervals, from the reports of a certified mechanism."""
+"""Estimates of the true distribution, with intervals, from reports drawn by a certified mechanism."""

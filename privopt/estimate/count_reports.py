@@ -1,4 +1,4 @@
-"""Count reports in tables, from files or in memory, and read groups and noisy counts for an estimate."""
+"""Functions that count reports in tables, from files or in memory, and read groups and noisy counts for an estimate."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from privopt.interfaces import Channel, NoisyCounts
 
 @define
 class Counter:
-    """Counts the reports of one release, batch by batch.
+    """Counts the reports from one release, batch by batch.
 
     Attributes:
         channel: The channel whose outputs are counted.
-        table: Name of the table, for faults.
-        column: Column of the reports.
-        subject: Column that names the sender of each report. Only the first report of each sender counts, because
-            several reports of one sender are not independent. In traces this is the earliest report, because whether a
-            later one is drawn anew depends on the reports before it.
-        counted_subjects: Subjects who already have a counted report. The counters of several releases share this set,
-            because one person's reports to two releases are not independent either.
+        table: The table's name, for faults.
+        column: The column of reports.
+        subject: The column that names each report's sender. Only a sender's first report counts, because several
+            reports from one sender are not independent. In traces this is the earliest report, because whether a later
+            one is drawn anew depends on the reports before it.
+        counted_subjects: The subjects who already have a counted report. The counters for several releases share this
+            set, because one person's reports to two releases are not independent either.
         report_counts: The counts so far.
-        _rows: Number of rows read so far, for the row numbers in faults.
-        _first_column: Column that marks the first report of each trace; None if the reports are not from traces.
+        _rows: The number of rows read so far, for the row numbers in faults.
+        _first_column: The column that marks each trace's first report; None if the reports are not from traces.
     """
 
     channel: Channel
@@ -57,16 +57,17 @@ class Counter:
         )
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Refuse a table that lacks a column, or that has repeated reports but no column of subjects.
+        """Refuse a table that lacks a column, or that has repeated reports but no subject column.
 
         Next to the reports, ``apply`` adds columns that mark reports repeated for a place (sticky), reports repeated in
-        a trace (kept), and the first report of each trace. These columns are recognised by name.
+        a trace (kept), and each trace's first report. These columns are recognised by name.
 
         Args:
-            names: Names of the table's columns.
+            names: The names of the table's columns.
 
         Raises:
-            InputError: A column is missing or marks repeated reports; the error has a fault for each column.
+            InputError: A required column is missing, or a column marks repeated reports. There is a fault for each such
+                column.
         """
         required = [name for name in (self.column, self.subject) if name is not None]
         faults = [
@@ -74,9 +75,9 @@ class Counter:
             for name in required
             if name not in names
         ]
-        # The mark columns have the prefix of the report column, such as start_ of start_report.
+        # The mark columns share the report column's prefix, such as start_ in start_report.
         prefix = self.column.removesuffix(REPORT) if self.column.endswith(f"_{REPORT}") else ""
-        # A renamed report column has no prefix in common with its marks: then the marks next to it are taken.
+        # A renamed report column shares no prefix with its mark columns, so the ones without a prefix are used.
         if REPORT not in names and not any(f"{prefix}{mark}" in names for mark in (STICKY, KEPT, FIRST)):
             prefix = ""
         sticky_column, kept_column, first_column = (f"{prefix}{mark}" for mark in (STICKY, KEPT, FIRST))
@@ -95,11 +96,10 @@ class Counter:
         self._first_column = first_column if kept_column in names else None
 
     def count_rows(self, frame: pl.DataFrame) -> None:
-        """Count the reports of a batch of rows.
+        """Count the reports in a batch of rows.
 
         Raises:
-            InputError: A report is not an output of the release, or has no subject although there is a column of
-                subjects.
+            InputError: A report is not an output of the release, or has no subject although there is a subject column.
         """
         numbers = self.number_reports(frame)
         has_report = numbers >= 0
@@ -114,61 +114,61 @@ class Counter:
         )
 
     def number_reports(self, frame: pl.DataFrame) -> pl.Series:
-        """Return the number of each row's report among the outputs, -1 for a row without a report.
+        """Return the index of each row's report among the outputs, with -1 for rows without a report.
 
         Raises:
             InputError: A report is not an output of the release.
         """
         output_numbers = {name: k for k, name in enumerate(self.channel.outputs)}
         report = self._read_texts(frame, self.column)
-        # Unknown outputs get the number -1, and so do rows without a report.
+        # Unknown outputs get the index -1, and so do rows without a report.
         numbers = pl.Series(number_ids(report, output_numbers))
         self._refuse_rows(
             report.is_not_null() & (numbers < 0),
             self.column,
-            # The message does not quote the value: what is no output was not drawn by the release, so it may be the
-            # secret, from a column taken by mistake.
+            # The message does not quote the value: the release did not draw a value that is no output, so it may be a
+            # secret, from a column that was named by mistake.
             lambda row: "an output that the release does not have",
             f"one of the release's {len(output_numbers):,} outputs, or nothing",
         )
         return numbers
 
     def pass_rows(self, frame: pl.DataFrame) -> None:
-        """Count the rows of a finished batch as read, so that faults give the row numbers of later batches."""
+        """Count the rows in a finished batch as read, so that faults in later batches give the right row numbers."""
         self._rows += len(frame)
 
     def _read_texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
-        """Return a column as texts, and name the table in errors."""
+        """Return a column as texts, with errors that name the table."""
         with naming(self.table):
             return texts_of(nw.from_native(frame[column], series_only=True))
 
     def _refuse_rows(self, is_wrong: pl.Series, column: str, describe: Callable[[int], str], expectation: str) -> None:
-        """Raise an InputError about the first wrong row of a batch, if any row is wrong.
+        """Raise an InputError about the first wrong row in a batch, if any row is wrong.
 
         Args:
-            is_wrong: Whether each row of the batch is wrong.
+            is_wrong: For each row in the batch, whether it is wrong.
             column: The column at fault.
-            describe: Describes the content of the row with the given number in the batch.
+            describe: A function that describes what the row at a given index in the batch contains.
             expectation: The values that the column must have, in words.
         """
         rows = is_wrong.arg_true()
         if len(rows):
-            # Rows count from 1, and the header is the first.
+            # Rows are counted from 1, and the header is row 1.
             where = f"row {self._rows + int(rows[0]) + 2:,}, column {column}"
             raise InputError(
                 [Fault(self.table, where, f"{describe(int(rows[0]))} ({len(rows):,} such rows)", expectation)]
             )
 
     def mark_counted_rows(self, frame: pl.DataFrame, has_report: pl.Series) -> pl.Series:
-        """Return whether each row's report counts, as its subject's first in the table or, for traces, in time.
+        """Return whether each row's report counts as its subject's first, in the table or, for traces, in time.
 
         Args:
             frame: A batch of rows.
-            has_report: Whether each row has a report.
+            has_report: For each row, whether it has a report.
 
         Raises:
-            InputError: A report has no subject although there is a column of subjects, or a mark of a trace's first
-                report is neither true nor false.
+            InputError: A report has no subject although there is a subject column, or a trace's first-report mark is
+                neither true nor false.
         """
         if self.subject is None:
             return has_report
@@ -178,13 +178,13 @@ class Counter:
         self._refuse_rows(
             has_no_subject, self.subject, lambda row: "no subject with a report", "the subject of each report"
         )
-        # Of a trace only the row marked as its first can count, also if that row comes later in the table.
+        # In a trace only the row that is marked as the first can count, even if it comes later in the table.
         if self._first_column is not None:
             marks = frame[self._first_column].cast(pl.String, strict=False).str.to_lowercase().fill_null("")
             is_invalid = ~marks.is_in(["true", "false"])
             self._refuse_rows(is_invalid, self._first_column, lambda row: "neither", "true or false")
             has_report = has_report & (marks == "true")
-        # A loop, since each subject that counts changes what counts in later rows, batches and releases.
+        # This is a loop, since a subject that is counted changes what counts in later rows, batches and releases.
         is_first = []
         for name, counts in zip(names.to_list(), has_report.to_list(), strict=True):
             is_first.append(counts and name not in self.counted_subjects)
@@ -196,13 +196,13 @@ class Counter:
 def count_tables(
     tables: Sequence[tuple[Channel, TableSource]], *, column: str, subject: str | None
 ) -> list[ReportCounts]:
-    """Count the reports of several releases, and return the counts of each.
+    """Count the reports from several releases, and return the counts for each release.
 
     Args:
-        tables: The channel of each release, and a table of its reports.
-        column: Column of the reports.
-        subject: Column that names the sender of each report; only the first report of each sender counts. None if there
-            is no such column.
+        tables: Each release's channel, and a table of reports drawn from it.
+        column: The column of reports.
+        subject: The column that names each report's sender, of whom only the first report counts; None if there is
+            none.
 
     Raises:
         InputError: A column is missing, reports repeat others, or a row has an unknown output or no subject.
@@ -221,7 +221,7 @@ def count_tables(
 
 
 def to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
-    """Convert a table to polars. If a column has mixed types, all become text: Arrow's error would quote a value."""
+    """Convert a table to polars. If a column has mixed types, all become text, as Arrow's error would quote a value."""
     try:
         return frame.to_polars()
     except (ValueError, TypeError, OverflowError, NotImplementedError):
@@ -231,12 +231,12 @@ def to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
 def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
     """Read the noisy counts (N,), in the order of the inputs, from a table with columns id and ``column``.
 
-    Rows with an unknown id and an empty count are omitted; these are sites where nobody is counted.
+    Rows with both an unknown id and an empty count are omitted, because they are for sites where nobody is counted.
 
     Args:
-        channel: The release's inputs.
+        channel: The release's channel, which names the inputs.
         path: The table.
-        column: Column of the counts.
+        column: The column of counts.
 
     Raises:
         InputError: An id is unknown, missing or repeated, or its count is not a finite number.
@@ -244,21 +244,22 @@ def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
     file, column = File(name=path.name, path=path), normal_column(column)
     count_column = Column(name="count", label=column, unit="people", blank=math.nan)
     table = read_table(file, [Column(name="id", kind="id"), count_column])
-    # A row is omitted only if both its count is empty and its id unknown; an empty count of an input is a fault.
+    # A row is omitted only if its count is empty and its id unknown. An empty count for an input is a fault.
     is_kept = ~(np.isnan(table["count"]) & ~np.isin(table["id"], channel.inputs))
     faults, missing_rows = Faults(), np.flatnonzero(is_kept & np.isnan(table["count"])).tolist()
     faults.add_rows(file.name, column, missing_rows, lambda row: "nothing", "a finite number (people)")
     faults.check()
-    # each_once gives the number of each id among the inputs, and requires each of them once.
+    # each_once returns each id's index among the inputs, and requires every input to occur exactly once.
     counts = np.zeros(len(channel.inputs))
     counts[each_once(file, table["id"][is_kept], channel.inputs)] = table["count"][is_kept]
     return counts
 
 
 def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
-    """Read the records of each group from a table with columns id and group, in order of the groups' first appearance.
+    """Read each group's records from a table with columns id and group, in the order in which groups first appear.
 
-    ``ids`` are the ids of the release's records. The result has their positions in ``ids``, by group name.
+    ``ids`` are the ids of the release's records. The result contains the indices of each group's records in ``ids``, by
+    the group's name.
     """
     file = File(name=path.name, path=path)
     table = read_table(file, [Column(name="id", kind="id"), Column(name="group", kind="id")])
@@ -266,7 +267,7 @@ def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
 
 
 def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
-    """Return the record numbers of each group by its name; ``group`` maps each record number to its group's name."""
+    """Return the indices of each group's records by its name; ``group`` maps a record's index to its group's name."""
     members_by_group: dict[str, list[int]] = {}
     for number, name in group.items():
         members_by_group.setdefault(name, []).append(number)

@@ -1,4 +1,4 @@
-"""Count trips: rows with two reports of one release, drawn independently of each other for a trip's start and end."""
+"""Functions that count trips: rows with two independent reports from one release, for a trip's start and end."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class TripColumns:
     """The columns of a table of trips.
 
     Attributes:
-        start, end: Columns of the reports for the start and the end of each trip.
-        subject: Column that names the subject of each trip; only the first trip of each subject with both reports
-            counts. None if there is no such column.
+        start, end: The columns with the reports for each trip's start and end.
+        subject: The column that names each trip's subject, of whom only the first trip with both reports counts. None
+            if there is no such column.
     """
 
     start: str
@@ -35,13 +35,13 @@ class TripColumns:
 
 @frozen(kw_only=True, eq=False)
 class TripCounts:
-    """The counted trips of one release.
+    """The counted trips with reports from one release.
 
     Attributes:
-        channel: The channel of the release.
-        counts: (K, K) how often each pair of outputs was reported, starts in rows.
-        skipped: Number of rows that lack a report.
-        repeated: Number of trips that were omitted because their subject already had a counted trip.
+        channel: The release's channel.
+        counts: How often each pair of outputs was reported, (K, K), with the outputs for starts in rows.
+        skipped: The number of rows that lack a report.
+        repeated: The number of trips that were omitted because their subject already had a counted trip.
     """
 
     channel: Channel
@@ -55,7 +55,7 @@ class TripCounts:
         return int(self.counts.sum())
 
     def margin(self, end: int) -> Ints:
-        """Return how often each output was reported (K,) for the starts of trips (0) or their ends (1)."""
+        """Return how often each output was reported, (K,), for trips' starts (``end`` 0) or ends (1)."""
         counts: Ints = np.asarray(self.counts.sum(axis=1 - end)).ravel()
         return counts
 
@@ -66,10 +66,10 @@ class _TripCounter:
 
     Attributes:
         start, end: Counters that read the two columns.
-        pair_counts: The counts of pairs of outputs so far. A pair's key is the number of the start's output, times the
-            number of outputs, plus the number of the end's output.
-        skipped: Number of rows that lack a report so far.
-        repeated: Number of trips of subjects who had one already, so far.
+        pair_counts: How often each pair of outputs was counted so far. A pair's key is the index of the start's output,
+            times the number of outputs, plus the index of the end's output.
+        skipped: The number of rows that lack a report so far.
+        repeated: The number of trips omitted so far because their subject already had a counted trip.
     """
 
     start: Counter
@@ -79,11 +79,11 @@ class _TripCounter:
     repeated: int = 0
 
     def count_rows(self, frame: pl.DataFrame) -> None:
-        """Count the trips of a batch of rows.
+        """Count the trips in a batch of rows.
 
         Raises:
-            InputError: A report is not an output of the release, or a trip has no subject although there is a column
-                of subjects.
+            InputError: A report is not an output of the release, or a trip has no subject although there is a subject
+                column.
         """
         starts, ends = self.start.number_reports(frame), self.end.number_reports(frame)
         has_both = (starts >= 0) & (ends >= 0)
@@ -99,12 +99,12 @@ class _TripCounter:
 
 
 def count_trips(channel: Channel, source: TableSource, columns: TripColumns) -> TripCounts:
-    """Count the trips of a table by the pair of their reports.
+    """Count the trips in a table for each pair of reported outputs.
 
     Args:
-        channel: The channel of the release that both reports were drawn from.
+        channel: The channel of the release from which both reports were drawn.
         source: The table.
-        columns: The names of its columns of reports and of subjects.
+        columns: The names of the table's report and subject columns.
 
     Raises:
         InputError: A column is missing, reports were not drawn independently, or a row has an unknown output or no
@@ -126,18 +126,19 @@ def count_trips(channel: Channel, source: TableSource, columns: TripColumns) -> 
 
 
 def check_trip_columns(table: str, names: tuple[str, ...], columns: TripColumns) -> None:
-    """Refuse a table that lacks a column, or in which the two reports of a trip may not be independent.
+    """Refuse a table that lacks a column, or in which a trip's two reports may not be independent.
 
-    Reports that are kept for a place (``--sticky``) or in a trace are repeated, so a trip that ends where it began has
-    the same report twice.
+    Reports that are kept for a place (``--sticky``) or in a trace are repeated, so a trip that ends where it began
+    would have the same report twice.
 
     Args:
-        table: Name of the table, for faults.
+        table: The table's name, for faults.
         names: Names of the table's columns.
         columns: The columns to read.
 
     Raises:
-        InputError: The table cannot be used; the error has a fault for each column.
+        InputError: A column is missing, is given twice, or marks repeated reports. There is a fault for each such
+            column.
     """
     start_name, end_name = normal_column(columns.start), normal_column(columns.end)
     roles = {"--from": start_name, "--to": end_name}
@@ -150,7 +151,7 @@ def check_trip_columns(table: str, names: tuple[str, ...], columns: TripColumns)
     ]
     if start_name == end_name:
         faults.append(Fault(table, f"column {start_name}", "the same column for --from and --to", "two columns"))
-    # Marks without a prefix belong to a column "report", or to renamed columns if there is none of this name.
+    # Marks without a prefix belong to a column "report" or, if there is no such column, to renamed columns.
     prefixes = {name.removesuffix(REPORT) if name.endswith(f"_{REPORT}") else "" for name in (start_name, end_name)}
     for prefix in sorted(prefixes | (set() if REPORT in names else {""})):
         faults += [

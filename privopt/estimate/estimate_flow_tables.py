@@ -1,4 +1,4 @@
-"""Estimate flows between groups from tables of trips, in files (``privopt estimate --from --to``) or in memory."""
+"""Estimates of flows between groups from tables of trips, in files (``privopt estimate --from --to``) or in memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from privopt.run.verify import OpenedFolder, open_verified
 
 
 def _trip_channel(opened: OpenedFolder) -> Channel:
-    """Return the channel of a release that draws reports.
+    """Return the channel of a release from which reports are drawn.
 
     Raises:
         UsageError: The release publishes noisy counts, or has no public channel.
@@ -38,13 +38,13 @@ def _trip_channel(opened: OpenedFolder) -> Channel:
 
 
 def describe_pair_cost(opened: OpenedFolder) -> str:
-    """Return a sentence on what both reports of a trip cost together.
+    """Return a sentence on what a trip's two reports cost together.
 
-    The two reports are drawn independently, so their epsilons add up (sequential composition): a start moved by d1 and
-    an end moved by d2 change the probability of both reports by a factor of at most exp(epsilon d1 + epsilon d2).
+    The two reports are drawn independently, so their epsilons add up (sequential composition): if the start moves by d1
+    and the end by d2, the probability of both reports changes by a factor of at most exp(epsilon d1 + epsilon d2).
 
     Args:
-        opened: The release that both reports were drawn from.
+        opened: The release from which both reports were drawn.
     """
     cost = cost_of_draw(opened.result.guarantee, opened.relation, "", "", mark=opened.result.mark)
     if isinstance(cost, str):
@@ -64,16 +64,16 @@ def _estimate_opened(
     options: EstimateOptions,
     progress: Progress | None,
 ) -> Flows:
-    """Estimate flows from a table of trips, and add what both reports of a trip cost.
+    """Estimate flows from a table of trips, and add a sentence on what a trip's two reports cost.
 
     Args:
         opened: The release.
-        channel: Its channel.
-        source: The table.
-        groups: The record numbers of each group.
-        columns: The columns of the table.
-        options: Options of the estimate.
-        progress: Called with the step that is being done.
+        channel: The release's channel.
+        source: The table of trips.
+        groups: The indices of each group's records, by the group's name.
+        columns: The names of the table's columns.
+        options: The options for the estimate.
+        progress: Called with the current step.
     """
     if progress is not None:
         progress("counting trips", 0, None, None)
@@ -99,26 +99,27 @@ def write_flows(
     Args:
         folder: The release's folder, which is verified before use.
         reports: The table of trips.
-        groups: CSV file with columns ``id`` and ``group``.
-        columns: The table's columns.
-        options: Options of the estimate.
-        targets: The files to write, by option: the CSV file ``--out``, and the HTML file ``--report`` or None.
-        force: Whether to replace existing files.
-        progress: Called with the step that is being done.
+        groups: The CSV file with columns ``id`` and ``group``.
+        columns: The names of the table's columns.
+        options: The options for the estimate.
+        targets: The files to write, by option: the CSV file for ``--out``, and the HTML file, or None, for
+            ``--report``.
+        force: Whether existing files may be replaced.
+        progress: Called with the current step.
 
     Raises:
-        UsageError: A file already exists, or the release draws no reports.
+        UsageError: A file to be written already exists, or no reports are drawn from the release.
         InputError: A table cannot be used.
         DoesNotHoldError: The release fails verification.
     """
-    # Before the work, so that a run of minutes does not end at a file that exists.
+    # Checked first, so that a run of several minutes does not fail because a file already exists.
     check_files(targets, force=force, read=[reports, groups], folders=[folder])
     opened = open_verified(folder)
     channel = _trip_channel(opened)
     members_by_group = read_groups(groups, channel.inputs)
     source = TableSource.of_file(reports)
     flows = _estimate_opened(opened, channel, source, members_by_group, columns, options, progress)
-    # Files get their names when the block ends, after all of them were written.
+    # The files get their names when the block ends, after all of them were written.
     with ExitStack() as stack:
         if (page := targets["--report"]) is not None:
             path = stack.enter_context(new_file(page, force=force))
@@ -131,14 +132,14 @@ def write_flows(
 def flows_of(
     opened: OpenedFolder, reports: object, by: Mapping[str, str], columns: TripColumns, options: EstimateOptions
 ) -> Flows:
-    """Estimate flows from a table in memory: the implementation of :meth:`privopt.OpenRelease.estimate_flows`.
+    """Estimate flows from a table in memory, on behalf of :meth:`privopt.OpenRelease.estimate_flows`.
 
     Args:
         opened: The release.
         reports: A data frame with both columns of reports.
-        by: The group of each record, by the record's id.
-        columns: The table's columns.
-        options: Options of the estimate.
+        by: The name of each record's group, by the record's id.
+        columns: The names of the table's columns.
+        options: The options for the estimate.
     """
     channel = _trip_channel(opened)
     source = TableSource.of_frame(frame_of(reports, "reports"), "reports")

@@ -1,7 +1,7 @@
-"""Estimate the shares of the true values from tables of reports, in files (``privopt estimate``) or in memory.
+"""Estimates of the true values' shares from tables of reports, in files (``privopt estimate``) or in memory.
 
 Both ways count the reports (:mod:`.count_reports`) and estimate from the counts (:mod:`.shares`). If a release
-publishes noisy counts instead of reports, the estimate is based on these.
+publishes noisy counts instead of reports, the estimate is based on those counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from privopt.run.verify import OpenedFolder, open_verified
 
 
 def channel_of(opened: OpenedFolder) -> Channel | NoisyCounts:
-    """Return the public channel of a release: the probabilities of its outputs, or the noise of its counts.
+    """Return a release's public channel: the probabilities of its outputs, or the noise in its counts.
 
     Raises:
         UsageError: The release has no public channel.
@@ -54,23 +54,23 @@ def _estimate_opened(
     subject: str | None,
     also: Iterable[tuple[OpenedFolder, TableSource]],
 ) -> Estimate:
-    """Estimate shares from the reports of one or several releases, or from noisy counts.
+    """Estimate shares from the reports from one or several releases, or from noisy counts.
 
     Args:
-        opened: The release, verified.
-        reports: The table of the release's reports; not read if the release publishes noisy counts.
-        read_noisy_counts: Returns the noisy counts (N,), in the order of the channel's inputs.
-        options: Options of the estimate.
-        groups: The record numbers of each group, to estimate shares of groups; None for shares of records.
-        progress: Called with the step that is being done.
-        column: Column of the reports, or of the noisy counts.
-        subject: Column that names the sender of each report; only the first report of each sender counts. None if there
-            is no such column.
-        also: Further releases of the same records, each with the table of its reports.
+        opened: The release, which must have been verified.
+        reports: The table of the release's reports. It is not read if the release publishes noisy counts.
+        read_noisy_counts: A function that returns the noisy counts, (N,), in the order of the channel's inputs.
+        options: The options for the estimate.
+        groups: The indices of each group's records, to estimate the groups' shares; None to estimate records' shares.
+        progress: Called with the current step.
+        column: The column of reports or of noisy counts.
+        subject: The column that names each report's sender, of whom only the first report counts; None if there is
+            none.
+        also: Further releases about the same records, each with the table of its reports.
     """
     channel = channel_of(opened)
     if isinstance(channel, NoisyCounts):
-        # Noisy counts have no rows of people, which could have subjects or be joined.
+        # Noisy counts have no rows for people, so there are no subjects and nothing to combine with further releases.
         if subject or next(iter(also), None) is not None:
             raise UsageError(f"{opened.folder}: noisy counts must be one table, without also or subject")
         return estimate_of_counts(channel, read_noisy_counts(channel), options, groups=groups)
@@ -87,7 +87,7 @@ def _estimate_opened(
     result = estimate(
         report_counts, options, groups=groups, rows=channel.distances, unit=channel.unit, progress=progress
     )
-    # Without subjects nothing tells whether one person sent reports to two releases.
+    # Without subjects, nothing shows whether one person sent reports to two releases.
     has_several_releases = (
         subject is None and sum(bool(release_counts.counts.any()) for release_counts in report_counts) > 1
     )
@@ -104,10 +104,9 @@ def _list_notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chos
     Args:
         opened: The release.
         estimate: The estimate.
-        repeated: Number of reports that were omitted because their subject already had a counted report.
-        chosen: Whether the resolution was chosen automatically and not by the user.
-        several: Whether the reports of several releases may come from the same people, without a column that names
-            them.
+        repeated: The number of reports that were omitted because their subject already had a counted report.
+        chosen: Whether the resolution was chosen automatically rather than by the user.
+        several: Whether reports to several releases may come from the same people, without a column that names them.
     """
     lines = []
     if repeated:
@@ -147,32 +146,32 @@ def write_estimate(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Estimate:
-    """Estimate from the reports in a file, and write the table and, if requested, the page and the map.
+    """Estimate shares from the reports in a file, and write the table and, if requested, the page and the map.
 
     Args:
         folder: The release's folder, which is verified before use.
         reports: The table of reports.
         out: The CSV file to write.
-        options: Options of the estimate.
-        column: Column of the reports, or of the noisy counts.
-        subject: Column that names the sender of each report; only the first report of each sender counts. None if there
-            is no such column.
-        also: Further releases of the same records, each with its reports.
-        groups: CSV file with columns ``id`` and ``group``, or None.
+        options: The options for the estimate.
+        column: The column of reports or of noisy counts.
+        subject: The column that names each report's sender, of whom only the first report counts; None if there is
+            none.
+        also: Further releases about the same records, each with its reports.
+        groups: The CSV file with columns ``id`` and ``group``, or None.
         page: The HTML file to write, or None.
-        geo: The GeoJSON file to write, or None. It has a point for each record, with the share of the record or of its
-            group.
-        force: Whether to replace existing files.
-        progress: Called with the step that is being done.
+        geo: The GeoJSON file to write, or None. It contains a point for each record, with the share of the record or of
+            its group.
+        force: Whether existing files may be replaced.
+        progress: Called with the current step.
 
     Raises:
-        UsageError: A file already exists, or options contradict one another.
+        UsageError: A file to be written already exists, or options contradict one another.
         InputError: A table cannot be used.
         DoesNotHoldError: A release fails verification.
     """
     input_files = [path for path in (reports, *(path for _, path in also), groups) if path is not None]
     folders = [folder, *(further for further, _ in also)]
-    # Before the work, so that a run of minutes does not end at a file that exists.
+    # Checked first, so that a run of several minutes does not fail because a file already exists.
     check_files({"--out": out, "--report": page, "--geo": geo}, force=force, read=input_files, folders=folders)
     opened = open_verified(folder)
     channel = channel_of(opened)
@@ -188,10 +187,10 @@ def write_estimate(
         progress,
         column=column,
         subject=subject,
-        # A generator: each further release is verified when its turn comes.
+        # A generator, so that each further release is verified only when its turn comes.
         also=((open_verified(further), TableSource.of_file(path)) for further, path in also),
     )
-    # Files get their names when the block ends, after all of them were written.
+    # The files get their names when the block ends, after all of them were written.
     with ExitStack() as stack:
         if page is not None:
             path = stack.enter_context(new_file(page, force=force))
@@ -219,22 +218,23 @@ def estimate_of(
     intervals: Intervals,
     resolution: float | None,
 ) -> Estimate:
-    """Estimate from tables in memory: the implementation of :meth:`privopt.api.released.OpenRelease.estimate`.
+    """Estimate shares from tables in memory, on behalf of :meth:`privopt.api.released.OpenRelease.estimate`.
 
     Args:
         opened: The release.
-        reports: A data frame with the column of reports, or a sequence of reports. Noisy counts if the release
-            publishes noisy counts.
-        column: Column of the reports, or of the noisy counts.
-        subject: Column that names the sender of each report; only the first report of each sender counts. None if there
-            is no such column.
-        by: The group of each record, by the record's id, to estimate shares of groups; None for shares of records.
-        also: Further releases of the same records, each with its reports.
-        confidence: Confidence of the intervals, in (0, 1).
-        gap: Distance of the log-likelihood from its maximum, per report, at which the fit ends.
+        reports: A data frame with the column of reports, or a sequence of reports. If the release publishes noisy
+            counts, these counts.
+        column: The column of reports or of noisy counts.
+        subject: The column that names each report's sender, of whom only the first report counts; None if there is
+            none.
+        by: Each record's group, by the record's id, to estimate the groups' shares; None to estimate records' shares.
+        also: Further releases about the same records, each with its reports.
+        confidence: The intervals' confidence, in (0, 1).
+        gap: The distance between the log-likelihood and its maximum, per report, at which the fit ends.
         intervals: "finite-sample" (valid for every number of reports), "asymptotic" (valid for many reports) or
             "smooth" (valid for many reports if shares are smooth over the map).
-        resolution: Resolution of smooth shares in the unit of distance; 0 for none, None to choose it.
+        resolution: The resolution of smooth shares, in the unit of distance; 0 for shares that are not smooth, None to
+            choose the resolution.
     """
     ids = list(channel_of(opened).inputs)
     return _estimate_opened(
@@ -254,7 +254,7 @@ def estimate_of(
 
 
 def _table_source(reports: object, column: str, name: str) -> TableSource:
-    """Wrap reports in memory, a data frame or a sequence of values for ``column``, as a table called ``name``."""
+    """Wrap reports in memory, as a data frame or a sequence of values for ``column``, in a table with a given name."""
     reports = values_of(reports)
     if isinstance(reports, (list, tuple, np.ndarray)):
         reports = {column: np.asarray(reports, dtype=object).ravel().tolist()}
@@ -262,11 +262,11 @@ def _table_source(reports: object, column: str, name: str) -> TableSource:
 
 
 def _noisy_counts(reports: object, ids: Sequence[str]) -> Floats:
-    """Return noisy counts in memory as an array (N,), or raise a UsageError.
+    """Return noisy counts in memory as an array, (N,), or raise a UsageError.
 
     Args:
         reports: The counts, one finite number for each id, in any form that NumPy takes.
-        ids: Ids of the release's inputs.
+        ids: The ids of the release's inputs.
     """
     counts = np.asarray(reports, dtype=np.float64)
     if counts.shape != (len(ids),) or not np.isfinite(counts).all():
@@ -275,11 +275,11 @@ def _noisy_counts(reports: object, ids: Sequence[str]) -> Floats:
 
 
 def check_groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:
-    """Return the record numbers of each group.
+    """Return the indices of each group's records, by the group's name.
 
     Args:
-        by: The group name of each record, by the record's id.
-        ids: Ids of the release's records, each of which must have a group.
+        by: The name of each record's group, by the record's id.
+        ids: The ids of the release's records, each of which must have a group.
 
     Raises:
         UsageError: A record has no group, a group's name is not a text, or a key is not the id of a record.
@@ -287,7 +287,7 @@ def check_groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:
     if not isinstance(by, Mapping):
         raise UsageError(f"by must be a mapping from each record's id to its group, got {type(by).__name__}")
     group_by_id = {str(name): group for name, group in by.items()}
-    # Records without a group, and groups of unknown records.
+    # Records without a group, and unknown records that have one.
     mismatched_ids = sorted(set(group_by_id) ^ set(ids))
     if mismatched_ids or not all(isinstance(group, str) for group in group_by_id.values()):
         example = (

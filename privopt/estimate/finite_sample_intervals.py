@@ -1,16 +1,16 @@
-"""Intervals that hold for every number of reports, by Clopper-Pearson bounds on outputs and linear programs.
+"""Intervals that hold for every number of reports, from Clopper-Pearson bounds on outputs and linear programs.
 
-With probability 1 - alpha, the probability of every output lies between its bounds [L_k, U_k] (Clopper-Pearson, each at
-confidence 1 - alpha / m, where m is the number of bounds). The true shares then satisfy pi >= 0, sum pi = 1 and L_k <=
-(pi Z)_k <= U_k, and the smallest and largest pi_i among all such shares bound all shares simultaneously. The programs
-are written in the modelling language. Let h have a 1 for each record of a group, so that h . pi is the group's share.
-For every y, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. If y are the program's
-multipliers, this bound equals the program's optimal value. It is valid for any y, so the solver's tolerance does not
-matter.
+With probability 1 - alpha, every output's probability lies between its bounds [L_k, U_k]. These are Clopper-Pearson
+bounds, each at confidence 1 - alpha / m, where m is the number of bounds. The true shares then satisfy pi >= 0, sum pi
+= 1 and L_k <= (pi Z)_k <= U_k, and the smallest and largest pi_i among all such shares bound all shares simultaneously.
+The programs are written in the modelling language. Let h have a 1 for each of a group's records, so that h . pi is the
+group's share. For every y, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. If y are
+the program's multipliers, this bound equals the program's optimal value. It is valid for any y, so the solver's
+tolerance does not matter.
 
 :mod:`privopt.estimate.linear_intervals` computes intervals faster, for groups of records and for more records than the
 programs can handle. The intervals here are narrower for a group that the reports hardly distinguish from others,
-because they exclude shares that the other outputs rule out.
+because they exclude shares that other outputs rule out.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from privopt.interfaces import Progress
 MOST_WORK: Final = 20_000_000
 """The largest product of a program's matrix entries and the number of intervals for which programs are solved."""
 MIN_SHARE: Final = 1e-8
-"""Entries of the channel below this fraction of the largest entry of their column are left out of a program, because
-the solver would drop them itself."""
+"""The fraction of a channel column's largest entry below which entries are left out of a program.
+
+The solver would drop such small entries itself."""
 
 
 def is_affordable(records: int, outputs: int, intervals: int) -> bool:
     """Return whether there are few enough intervals to solve two linear programs for each.
 
     Args:
-        records, outputs: Numbers of rows and columns of the channel.
-        intervals: Number of intervals.
+        records, outputs: The channel's numbers of rows and columns.
+        intervals: The number of intervals.
     """
     return records * outputs * intervals <= MOST_WORK
 
@@ -44,23 +45,23 @@ def is_affordable(records: int, outputs: int, intervals: int) -> bool:
 def finite_sample(
     columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None = None
 ) -> tuple[Floats, Floats] | None:
-    """Return the smallest and largest h . pi for each functional h, or None if no shares pi satisfy all bounds.
+    """Return bounds on the smallest and largest h . pi for each functional h; None if no shares pi satisfy all bounds.
 
     Args:
-        columns: (N, K) probability of each output given each record.
-        low, high: (K,) bounds of the outputs' probabilities.
-        functionals: (G, N) entries in [0, 1], sparse. A row with ones at the records of a group stands for the group's
-            share.
-        progress: Called with how many are done.
+        columns: The probability of each output given each record, (N, K).
+        low, high: The bounds on the outputs' probabilities, (K,) each.
+        functionals: A sparse matrix with entries in [0, 1], (G, N). A row h that has a 1 at each of a group's records
+            gives the group's share.
+        progress: Called with the number of the current program.
 
     Returns:
-        Lower and upper bounds, (G,) each, in [0, 1].
+        Lower and upper bounds in [0, 1], (G,) each.
     """
     program_bounds = _solve_programs(columns, low, high, functionals, progress)
     if program_bounds is None:
         return None
     # A record's share times its probability of an output is at most the output's probability, which is at most high.
-    # This is the bound that the multipliers y of a single output prove.
+    # The multipliers y of a single output prove this bound.
     with np.errstate(divide="ignore"):
         single_output_bounds = functionals @ np.where(columns > 0, high / columns, np.inf).min(axis=1).clip(0.0, 1.0)
     lower, upper = (
@@ -76,13 +77,13 @@ def _solve_programs(
     """Solve two linear programs for each interval, each started from the basis of the previous program.
 
     Args:
-        columns: (N, K) probability of each output given each record.
-        low, high: (K,) bounds of the outputs' probabilities.
-        functionals: (G, N) entries in [0, 1], sparse. An interval of h . pi is computed for each row h.
-        progress: Called with how many are done.
+        columns: The probability of each output given each record, (N, K).
+        low, high: The bounds on the outputs' probabilities, (K,) each.
+        functionals: A sparse matrix with entries in [0, 1], (G, N). For each row h, an interval for h . pi is computed.
+        progress: Called with the number of the current program.
 
     Returns:
-        Lower and upper bounds (G,) that the multipliers prove; None if the programs are infeasible.
+        The lower and upper bounds that the multipliers prove, (G,) each; None if the programs are infeasible.
 
     Raises:
         SolverError: A program ended without multipliers.
@@ -96,18 +97,18 @@ def _solve_programs(
     X, Y = IndexSet("X", count), IndexSet("Y", outputs)
     i, k = Index("i", X), Index("k", Y)
     pi = m.variable("pi", X, lower=0)
-    # Small entries are left out of the program only; the bounds below are evaluated with all entries.
+    # Small entries are left out of the program only. The bounds below are evaluated with all entries.
     z = m.param("z", np.where(columns < MIN_SHARE * columns.max(axis=0), 0.0, columns))
     m.minimize(total(m.param("h", functionals[[0]].toarray()[0])[i] * pi[i], over=i))
     m.require("mass", Eq(total(pi[i], over=i), 1))
-    # q is the probability of each output. Bounds on q instead of two rows for each output halve the basis; they are
-    # widened by what the omitted entries may add.
+    # q is the probability of each output. Bounds on q, instead of two rows for each output, halve the basis. They are
+    # widened by as much as the omitted entries can add.
     q = m.variable("q", Y, lower=low - MIN_SHARE, upper=high + MIN_SHARE)
     m.require("reported", Eq(total(z[i, k] * pi[i], over=i), q[k]), forall=k)
     session = get("highs").session(m.compile())
     bounds = np.zeros((2, functionals.shape[0]))
     all_records = np.arange(count)
-    # The session stays warm: only the objective changes from one program to the next.
+    # Each program starts from the previous basis, because only the objective changes.
     for bound_number, sign in enumerate((1.0, -1.0)):
         for row in range(functionals.shape[0]):
             h = functionals[[row]].toarray()[0]
@@ -117,7 +118,8 @@ def _solve_programs(
                 return None
             if answer.duals is None:
                 raise SolverError(f"an interval's program ended {answer.outcome.name.lower()}")
-            # The first row is the mass: its multiplier is replaced by the minimum over records in the bound.
+            # The first row is the mass. Its multiplier is not used, because the bound has the minimum over records in
+            # its place.
             y = np.asarray(answer.duals)[1:]
             bounds[bound_number, row] = sign * _lower_bounds(columns, low, high, sign * h[None], y[:, None])[0]
             if progress is not None:
@@ -126,19 +128,19 @@ def _solve_programs(
 
 
 def _lower_bounds(columns: Floats, low: Floats, high: Floats, h: Floats, y: Floats) -> Floats:
-    """Return the lower bounds (G,) on the smallest h . pi that multipliers prove, regardless of their source.
+    """Return lower bounds on the smallest h . pi, (G,), which hold for any multipliers.
 
-    The module docstring has the formula. Each bound is lowered by more than its rounding error.
+    The formula is in the module's docstring. Each bound is lowered by more than its rounding error.
 
     Args:
-        columns: (N, K) probability of each output given each record.
-        low, high: (K,) bounds of the outputs' probabilities.
-        h: (G, N) functionals.
-        y: (K, G) multipliers of the outputs.
+        columns: The probability of each output given each record, (N, K).
+        low, high: The bounds on the outputs' probabilities, (K,) each.
+        h: The functionals, (G, N).
+        y: The outputs' multipliers, (K, G).
     """
     bounds: Floats = low @ np.maximum(y, 0.0) + high @ np.minimum(y, 0.0) + (h.T - columns @ y).min(axis=0)
     # All entries are in [0, 1], so a sum of K products with y errs by at most about K 2^-53 times the sum of |y|. There
-    # are two such sums: of the bounds low and high, and of columns @ y.
+    # are two such sums, one with the bounds low and high, and one in columns @ y.
     unit_error = max(1e-13, (len(y) + 4) * 2.0**-52)
     bounds -= unit_error * (1.0 + np.abs(y).sum(axis=0))
     return bounds

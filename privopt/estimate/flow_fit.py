@@ -1,20 +1,20 @@
-"""Most likely flows between groups of records, from pairs of reports: expectation maximisation over pairs of bumps.
+"""A fit of flows between groups of records to pairs of reports, by expectation maximisation over pairs of bumps.
 
-A trip from record i to record j sends outputs (k, l) with probability z_ik z_jl, because its two reports are drawn
+A trip from record i to record j reports outputs (k, l) with probability z_ik z_jl, because its two reports are drawn
 independently. The distribution of trips is a mixture of products of two bumps, which are smooth distributions over the
-records (:mod:`.smooth_shares`); the weights of the mixture are (M, M).
-Its likelihood is concave in the weights. Each round of expectation maximisation multiplies the weights by
-D = A (C / (A' W A)) A', where A (M, L) has the probability of each output given each bump, and C (L, L) are the parts
-of the trips; ln max D bounds the distance from the greatest log-likelihood, per trip (see :mod:`.likelihood`). Rounds
-are over-relaxed: D is raised to a power above 1 as long as the likelihood grows, which saves most of the rounds.
+records (:mod:`.smooth_shares`). The mixture's weights form a matrix W, (M, M). The log-likelihood is concave in the
+weights. Each round of expectation maximisation multiplies the weights by D = A (C / (A' W A)) A'. Here A, (M, L),
+contains the probability of each output given each bump, and C, (L, L), the fraction of trips with each pair of outputs.
+The distance from the greatest log-likelihood is at most ln max D per trip (see :mod:`.likelihood`). Rounds are
+over-relaxed: D is raised to a power above 1 as long as the likelihood grows, which saves most of the rounds.
 
 Outputs that say almost the same about the secret are merged into up to MAX_CELLS cells. A report's cell is a function
-of the report, so the likelihood of the cells is a valid one.
+of the report, so the cells have a valid likelihood of their own.
 
-The rounds begin at weights that link starts and ends as closely as the reports show (:mod:`.flow_links`). Cross-
-validation chooses the number of rounds after which further ones would fit the noise of the reports. In the end, flows
-are scaled by rows and columns until their sums are the separate estimates of the starts and of the ends, which are much
-more accurate.
+The rounds begin at weights that link starts and ends as closely as the reports show (:mod:`.flow_links`).
+Cross-validation chooses the number of rounds after which further rounds would fit the reports' noise. In the end, the
+rows and columns of the flows are scaled until their sums equal the separate estimates of starts and ends, which are
+much more accurate.
 
 Source:
     Salakhutdinov, Roweis, "Adaptive overrelaxed bound optimization methods", ICML 2003, section 3.
@@ -33,42 +33,46 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError
 
 MAX_CELLS: Final = 160
-"""Largest number of cells that outputs are merged into. Over 2,032 street nodes with 200,000 trips, 300 cells changed
-the mean error of a flow, in per cent of the flow, from 3.9 to 3.9, 5.7 to 5.5, 9.1 to 6.6 and 39 to 40 for four kinds
-of trips."""
+"""The largest number of cells into which outputs are merged.
+
+Over 2,032 street nodes with 200,000 trips, 300 cells changed a flow's mean error, in per cent of the flow, from 3.9 to
+3.9, 5.7 to 5.5, 9.1 to 6.6 and 39 to 40 for four kinds of trips."""
 
 MAX_ROUNDS: Final = 100
-"""Largest number of rounds of expectation maximisation that cross-validation can choose."""
+"""The largest number of rounds of expectation maximisation that cross-validation can choose."""
 
 MAX_WORSE_ROUNDS: Final = 10
-"""Number of rounds without a better value in cross-validation after which no further round is tried."""
+"""The number of rounds without a better value in cross-validation after which no further round is tried."""
 
 TIE: Final = 1.0
-"""Difference from the best log-likelihood of held-out trips (summed over trips) up to which fewer rounds are chosen."""
+"""How far the log-likelihood of held-out trips, summed over trips, may fall short of the best to save rounds."""
 
 GROWTH: Final = 1.4
-"""Factor by which the power of a round grows after each success. After a failure the power is 1 again. With factors of
-1.2 and 2 the likelihood after 20 rounds was about the same. With other reductions after failures it was smaller."""
+"""The factor by which a round's power grows after each success. After a failure the power is 1 again.
+
+With factors of 1.2 and 2, the likelihood after 20 rounds was about the same. With other reductions after failures it
+was smaller."""
 
 MIN_WEIGHT: Final = 1e-200
-"""Least weight of a pair of bumps: a weight of 0 would stay 0."""
+"""The smallest weight that a pair of bumps can have, because a weight of 0 would stay 0."""
 
 MAX_SCALINGS: Final = 10_000
-"""Largest number of scalings of rows and columns. It is an error if their sums still differ then."""
+"""The largest number of scalings of rows and columns. It is an error if their sums still differ then."""
 
 SUM_TOLERANCE: Final = 1e-10
-"""Largest difference of the sums of rows and columns of flows from the separate estimates of starts and ends."""
+"""The largest difference between the flows' row and column sums and the separate estimates of starts and ends."""
 
 
 @frozen(kw_only=True, eq=False)
 class FlowFit:
-    """Flows between groups.
+    """Fitted flows between groups.
 
     Attributes:
-        weights: (M, M) weights of the pairs of bumps, summing to 1.
-        cell_probabilities: (L, L) probability of each pair of cells.
-        flows: (G, G) shares of trips from each group to each, before scaling to the estimates of starts and ends.
-        gap: Proved bound on the distance of the log-likelihood of the cells from its maximum, per trip.
+        weights: The weights of pairs of bumps, (M, M), which sum to 1.
+        cell_probabilities: The probability of each pair of cells, (L, L).
+        flows: The share of trips from each group (row) to each group (column), (G, G), before they are scaled to the
+            estimates of starts and ends.
+        gap: A proved bound on how far the cells' log-likelihood is below its maximum, per trip.
     """
 
     weights: Floats
@@ -78,20 +82,20 @@ class FlowFit:
 
 
 def log_likelihood_of(counts: Floats, expected: Floats) -> float:
-    """Return the log-likelihood of counts (L, L), given the probability (L, L) of each pair of cells."""
+    """Return the log-likelihood of counts, (L, L), given the probability of each pair of cells, (L, L)."""
     is_counted = counts > 0
-    with np.errstate(divide="ignore"):  # a pair that cannot occur makes it minus infinity
+    with np.errstate(divide="ignore"):  # a pair that cannot occur makes the result minus infinity
         return float(counts[is_counted] @ np.log(expected[is_counted]))
 
 
 @frozen(kw_only=True, eq=False)
 class FlowRound:
-    """Weights after a round of expectation maximisation.
+    """The weights after a round of expectation maximisation, and what they imply.
 
     Attributes:
-        weights: (M, M) weights of the pairs of bumps, summing to 1.
-        expected: (L, L) probability of each pair of cells.
-        log_likelihood: Log-likelihood of all trips.
+        weights: The weights of pairs of bumps, (M, M), which sum to 1.
+        expected: The probability of each pair of cells, (L, L).
+        log_likelihood: The log-likelihood of all trips.
     """
 
     weights: Floats
@@ -100,44 +104,44 @@ class FlowRound:
 
     @staticmethod
     def of(columns: Floats, counts: Floats, weights: Floats) -> FlowRound:
-        """Return the round of some weights (M, M), which are scaled to the sum 1; see :func:`improve_flows`."""
+        """Return a round with some weights, (M, M), after scaling them to sum to 1; see :func:`improve_flows`."""
         scaled = np.maximum(weights / weights.sum(), MIN_WEIGHT)
         expected = columns.T @ scaled @ columns
         return FlowRound(weights=scaled, expected=expected, log_likelihood=log_likelihood_of(counts, expected))
 
     def factors(self, columns: Floats, counts: Floats) -> Floats:
-        """Return the factors (M, M) of the weights in a round. The largest is 1, so that their powers stay finite."""
+        """Return the factors for the weights in the next round, (M, M). The largest is 1, so powers stay finite."""
         slope = self._slope(columns, counts)
         scaled: Floats = slope / slope.max()
         return scaled
 
     def gap(self, columns: Floats, counts: Floats) -> float:
-        """Return a bound on the distance of the log-likelihood from its maximum, per trip: ln max D."""
+        """Return a bound on how far the log-likelihood is below its maximum, per trip: ln max D."""
         return max(0.0, float(np.log(self._slope(columns, counts).max())))
 
     def _slope(self, columns: Floats, counts: Floats) -> Floats:
-        """Return D (M, M), the derivative of the log-likelihood per trip by each weight."""
+        """Return D, (M, M), the derivative of the log-likelihood per trip with respect to each weight."""
         ratios = np.divide(counts / counts.sum(), self.expected, out=np.zeros_like(counts), where=counts > 0)
         slope: Floats = columns @ ratios @ columns.T
         return slope
 
 
 def merge_outputs(columns: Floats, max_cells: int = MAX_CELLS) -> Ints:
-    """Return the number of each output's cell (K,), such that outputs of a cell say almost the same about the secret.
+    """Return the index of each output's cell, (K,). Outputs that share a cell say almost the same about the secret.
 
-    Cells are around outputs chosen by farthest-first traversal in the Hellinger distance between the distributions of
-    the secret that the outputs would imply under uniform shares.
+    Cells lie around outputs that are chosen by farthest-first traversal. The distance between two outputs is the
+    Hellinger distance between the distributions of the secret that they would imply under uniform shares.
 
     Args:
-        columns: (N, K) probability of each output given each record or bump.
+        columns: The probability of each output given each record or bump, (N, K).
         max_cells: The largest number of cells.
     """
     totals = columns.sum(axis=0)
     roots = np.sqrt(columns / np.where(totals > 0, totals, 1.0)).T
     cells = np.zeros(len(roots), dtype=np.int64)
-    # Of unit vectors, the one with the smallest inner product is the farthest.
+    # Among unit vectors, the one with the smallest inner product is the farthest.
     closeness = roots @ roots[int(totals.argmax())]
-    # An output that nobody sends is in the first cell.
+    # An output that is never reported is in the first cell.
     closeness[totals <= 0] = 1.0
     count = 1
     while count < min(max_cells, len(roots)) and closeness.min() < 1.0 - 1e-12:
@@ -150,7 +154,7 @@ def merge_outputs(columns: Floats, max_cells: int = MAX_CELLS) -> Ints:
 
 
 def merge_columns(columns: Floats, cells: Ints) -> Floats:
-    """Return the probability (N, L) of each cell, from that of each output (N, K) and the cell of each output (K,)."""
+    """Return each cell's probability, (N, L), from that of each output, (N, K), and each output's cell, (K,)."""
     membership = csr_array((np.ones(len(cells)), (np.arange(len(cells)), cells)), shape=(len(cells), cells.max() + 1))
     merged: Floats = columns @ membership
     return merged
@@ -159,12 +163,12 @@ def merge_columns(columns: Floats, cells: Ints) -> Floats:
 def improve_flows(columns: Floats, counts: Floats, weights: Floats) -> Iterator[FlowRound]:
     """Yield the given weights, and then those after each round of over-relaxed expectation maximisation.
 
-    The log-likelihood never falls. There is no further round once it stays the same.
+    The log-likelihood never falls. The iteration ends once it no longer rises.
 
     Args:
-        columns: A, (M, L) probability of each cell of outputs given each bump.
-        counts: (L, L) number of trips by the cells of their reports, starts in rows.
-        weights: (M, M) weights of the pairs of bumps at the beginning, above 0, summing to 1.
+        columns: A, the probability of each cell of outputs given each bump, (M, L).
+        counts: The number of trips for each pair of reported cells, (L, L), with start cells in rows.
+        weights: The initial weights of pairs of bumps, (M, M), which are positive and sum to 1.
     """
     current = FlowRound.of(columns, counts, weights)
     power = 1.0
@@ -172,7 +176,7 @@ def improve_flows(columns: Floats, counts: Floats, weights: Floats) -> Iterator[
         yield current
         factors = current.factors(columns, counts)
         following = FlowRound.of(columns, counts, current.weights * factors**power)
-        # Not "<", because a large power can leave a value that is not a number.
+        # "not >=" rather than "<", because a large power can give a value that is not a number.
         if power > 1.0 and not following.log_likelihood >= current.log_likelihood:
             power = 1.0
             following = FlowRound.of(columns, counts, current.weights * factors)
@@ -184,16 +188,16 @@ def improve_flows(columns: Floats, counts: Floats, weights: Floats) -> Iterator[
 
 
 def fit_flows(columns: Floats, counts: Floats, groups: Floats, weights: Floats, *, gap: float, rounds: int) -> FlowFit:
-    """Return flows between groups after a number of rounds, fewer if a gap is reached before.
+    """Return flows between groups after a number of rounds, or after fewer if a gap is reached earlier.
 
     Args:
-        columns: (M, L) probability of each cell of outputs given each bump.
-        counts: (L, L) number of trips by the cells of their reports, starts in rows.
-        groups: (M, G) part of each bump in each group.
-        weights: (M, M) weights of the pairs of bumps at the beginning, above 0, summing to 1.
-        gap: Bound on the distance of the log-likelihood from its maximum, per trip, at which rounds end. It is computed
-            before the first round and after every tenth one.
-        rounds: Number of rounds.
+        columns: The probability of each cell of outputs given each bump, (M, L).
+        counts: The number of trips for each pair of reported cells, (L, L), with start cells in rows.
+        groups: The part of each bump that lies in each group, (M, G).
+        weights: The initial weights of pairs of bumps, (M, M), which are positive and sum to 1.
+        gap: The bound on the distance between the log-likelihood and its maximum, per trip, at which rounds end. The
+            distance is bounded before the first round and after every tenth one.
+        rounds: The largest number of rounds.
     """
     for number, current in enumerate(improve_flows(columns, counts, weights)):
         if number == rounds or (number % 10 == 0 and current.gap(columns, counts) <= gap):
@@ -209,33 +213,33 @@ def fit_flows(columns: Floats, counts: Floats, groups: Floats, weights: Floats, 
 def choose_rounds(
     columns: Floats, counts: Floats, groups: Floats, link: Callable[[Floats], Floats], rng: np.random.Generator
 ) -> int:
-    """Return the number of rounds that predicts trips best, by two-fold cross-validation.
+    """Return the number of rounds that predicts trips best in two-fold cross-validation.
 
     Each trip is put into one of two halves at random. Flows are fitted to each half, and judged after each round by two
-    likelihoods of the other half: that of its cells, and that of the groups which its reports suggest. If there are
+    likelihoods for the other half: that of its cells, and that of the groups which its reports suggest. If there are
     many cells, their likelihood alone would favour even flows, although each group has enough trips to show
-    differences. Each likelihood has a best number of rounds, and the larger number is returned.
+    differences. Each likelihood has its best number of rounds, and the larger number is returned.
 
     Args:
-        columns: (M, L) probability of each cell of outputs given each bump.
-        counts: (L, L) number of trips by the cells of their reports, starts in rows.
-        groups: (M, G) part of each bump in each group.
-        link: Returns the weights (M, M) with which the rounds for some counts (L, L) begin.
-        rng: Generator that draws the halves.
+        columns: The probability of each cell of outputs given each bump, (M, L).
+        counts: The number of trips for each pair of reported cells, (L, L), with start cells in rows.
+        groups: The part of each bump that lies in each group, (M, G).
+        link: A function that returns, for counts (L, L), the weights (M, M) at which the rounds begin.
+        rng: The generator that draws the halves.
     """
     first = rng.binomial(counts.astype(np.int64), 0.5).astype(np.float64)
     halves = [first, counts - first]
     if min(half.sum() for half in halves) == 0:
         return 0
-    # (L, G) a 1 for the group to which the reports of each cell most likely belong, under uniform shares.
+    # Has a 1 for the group to which each cell's reports most likely belong under uniform shares, (L, G).
     group_indicators = np.eye(groups.shape[1])[(columns.T @ groups).argmax(axis=1)]
 
     def by_group(values: Floats) -> Floats:
-        """Return values of pairs of cells (L, L), summed by pairs of groups (G, G)."""
+        """Return values for pairs of cells, (L, L), summed over pairs of groups, (G, G)."""
         sums: Floats = group_indicators.T @ values @ group_indicators
         return sums
 
-    # After each number of rounds, the log-likelihoods of cells and of groups.
+    # For each number of rounds, the log-likelihoods of cells and of groups.
     values: list[tuple[float, float]] = []
     paths = [improve_flows(columns, half, link(half)) for half in halves]
     for steps in zip(*paths, strict=False):
@@ -249,23 +253,24 @@ def choose_rounds(
         rounds = len(values) - 1
         if rounds == MAX_ROUNDS or rounds - np.argmax(values, axis=0).max() >= MAX_WORSE_ROUNDS:
             break
-    # For either likelihood, the first number of rounds that is about as good as the best; the larger one is taken.
+    # For each likelihood, the smallest number of rounds that is about as good as the best. The larger of the two is
+    # taken.
     is_best = np.array(values) >= np.max(values, axis=0) - TIE
     return int(is_best.argmax(axis=0).max())
 
 
 def scale_to_sums(flows: Floats, starts: Floats, ends: Floats) -> Floats:
-    """Return flows scaled by rows and columns until these have the given sums (iterative proportional fitting).
+    """Scale the rows and columns of flows until they have the given sums (iterative proportional fitting).
 
     Args:
-        flows: (G, G) flows, at least 0.
-        starts: (G,) sums of rows, summing to 1.
-        ends: (G,) sums of columns, summing to 1.
+        flows: The flows, (G, G), which are non-negative.
+        starts: The row sums, (G,), which sum to 1.
+        ends: The column sums, (G,), which sum to 1.
 
     Raises:
-        SolverError: No such flows were found.
+        SolverError: The sums still differ after :data:`MAX_SCALINGS` scalings.
     """
-    # A flow that is 0 by rounding could make the sums impossible.
+    # A flow that is 0 because of rounding could make the sums impossible.
     scaled: Floats = np.maximum(flows, 1e-15)
     for _ in range(MAX_SCALINGS):
         scaled *= (starts / scaled.sum(axis=1))[:, None]

@@ -1,14 +1,14 @@
-"""Intervals of flows, from the errors of estimates of trips that are drawn from several plausible fits.
+"""Intervals for flows, from the errors of estimates from trips that are drawn from several plausible fits.
 
-The parametric bootstrap of :mod:`.smooth_intervals` draws reports from one pilot, a fit that replaces the truth. The
-errors of estimates from these reports include the bias of the estimate at that pilot. Reports of trips can leave open
-how closely ends are linked to starts, and one pilot would ignore other links. So there are up to three: a fit that
-begins at the most likely links, and two that begin as near to the identity, and to independence, as the likelihood
-allows (:mod:`.flow_links`). All have more rounds than the estimate, and finer bumps if there are not too many. A half
-width is CALIBRATION times the sum of the largest half width from the pilots, and the largest distance of the estimate
-from a pilot.
+The parametric bootstrap in :mod:`.smooth_intervals` draws reports from one pilot, a fit that stands in for the truth.
+The errors of estimates from these reports include the estimate's bias at that pilot. Reports about trips can leave open
+how closely ends are linked to starts, and a single pilot would ignore other links. Therefore there are up to three
+pilots: a fit that begins at the most likely links, and two that begin as near to the identity, and to independence, as
+the likelihood allows (:mod:`.flow_links`). All have more rounds than the estimate, and finer bumps if these are not too
+many. A half width is CALIBRATION times the sum of two terms: the largest half width from the pilots, and the largest
+distance between the estimate and a pilot.
 
-Nothing here is proved. How often these intervals held is measured in docs/benchmarks/city.md.
+Nothing here is proved. docs/benchmarks/city.md measures how often these intervals held.
 """
 
 from __future__ import annotations
@@ -24,27 +24,29 @@ from privopt.estimate.smooth_intervals import REPLICATE_GAP, SEED, half_widths_o
 from privopt.interfaces import Progress
 
 REPLICATES: Final = 40
-"""Number of times that trips are drawn from the first pilot. Half as many are drawn from each further one."""
+"""The number of times that trips are drawn from the first pilot. There are half as many draws from each further one."""
 
 PILOT_REFINEMENT: Final = 2.0
-"""The pilots' bumps are narrower than those of the estimate by this factor, if there are not too many of them."""
+"""The factor by which the pilots' bumps are narrower than the estimate's, if they are not too many."""
 
 PILOT_ROUNDS: Final = (2, 20)
-"""A pilot has the rounds of the estimate times the first number, plus the second."""
+"""A factor and a summand: a pilot has the estimate's number of rounds times the first, plus the second."""
 
 CALIBRATION: Final = 1.25
-"""Factor of the half widths, with which the intervals held as often as they claim for most kinds of trips. Without it,
-with 36 records and seven kinds of trips, the largest error was 1.1 to 1.3 half widths in one run of ten."""
+"""The factor by which half widths are widened.
+
+With it, the intervals held as often as they claim for most kinds of trips. Without it, with 36 records and seven kinds
+of trips, the largest error was 1.1 to 1.3 half widths in one run out of ten."""
 
 
 class FlowModel(NamedTuple):
-    """How flows are estimated from counted trips.
+    """The settings with which flows are estimated from counted trips.
 
     Attributes:
-        bumps: Bumps of the fit.
-        rounds: Number of its rounds.
-        start_bumps, end_bumps: Bumps by which the shares of starts and of ends are estimated.
-        gap: Bound on the distance of the log-likelihood from its maximum, per trip, at which a fit ends.
+        bumps: The bumps with which flows are fitted.
+        rounds: The number of rounds in this fit.
+        start_bumps, end_bumps: The bumps with which the shares of starts and of ends are estimated.
+        gap: The bound on the distance between the log-likelihood and its maximum, per trip, at which a fit ends.
     """
 
     bumps: Bumps
@@ -57,7 +59,7 @@ class FlowModel(NamedTuple):
         """Return the estimated flows between groups, (G, G), which sum to 1.
 
         Args:
-            counts: (L, L) number of trips by the reported cells of their starts (rows) and ends (columns).
+            counts: The number of trips for each pair of reported cells, (L, L), with start cells in rows.
         """
         flows = self.bumps.fit(counts, self.bumps.find_links(counts)[0], gap=self.gap, rounds=self.rounds).flows
         margin_gap = max(self.gap, REPLICATE_GAP)
@@ -69,15 +71,15 @@ class FlowModel(NamedTuple):
 def find_half_widths(
     counts: Floats, shares: Floats, model: FlowModel, pilot_bumps: Bumps, confidence: float, progress: Progress | None
 ) -> Floats:
-    """Return half widths (G, G) of intervals of flows that aim at holding simultaneously; see the module docstring.
+    """Return half widths, (G, G), for flow intervals that aim at holding simultaneously; see the module's docstring.
 
     Args:
-        counts: (L, L) number of trips by the cells of their reports.
-        shares: (G, G) estimated flows.
-        model: How the flows were estimated.
-        pilot_bumps: Bumps of the pilots.
-        confidence: Confidence in (0, 1).
-        progress: Called with the number of draws that are done.
+        counts: The number of trips for each pair of reported cells, (L, L), with start cells in rows.
+        shares: The estimated flows, (G, G).
+        model: The settings with which the flows were estimated.
+        pilot_bumps: The pilots' bumps.
+        confidence: The confidence, in (0, 1).
+        progress: Called with the number of the current draw.
     """
     n = int(counts.sum())
     factor, extra_rounds = PILOT_ROUNDS
@@ -96,17 +98,17 @@ def find_half_widths(
 def _draw_errors(
     pilot: FlowFit, model: FlowModel, n: int, replicates: int, name: str, progress: Progress | None
 ) -> Floats:
-    """Return the errors (B, G * G) of B estimates from n trips each, drawn from a pilot.
+    """Return the errors of B estimates, (B, G * G), each from n trips that are drawn from a pilot.
 
     Args:
         pilot: The pilot.
-        model: How flows are estimated.
-        n: Number of trips.
-        replicates: Number of draws B.
-        name: The pilot's name in the progress.
-        progress: Called with the number of draws that are done.
+        model: The settings with which flows are estimated.
+        n: The number of trips in each draw.
+        replicates: The number of draws, B.
+        name: The pilot's name in progress messages.
+        progress: Called with the number of the current draw.
     """
-    # Cells that nobody reports leave a sum that differs from 1.
+    # If some cells are never reported, the sum differs from 1.
     probabilities = pilot.cell_probabilities.ravel() / pilot.cell_probabilities.sum()
     errors = np.zeros((replicates, pilot.flows.size))
     for number in range(replicates):

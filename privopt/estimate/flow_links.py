@@ -1,15 +1,15 @@
-"""Weights with which the fit of flows begins: a mixture of ways to link ends to starts, from identity to independence.
+"""The weights at which a fit of flows begins: a mixture of links from starts to ends, from identity to independence.
 
 Expectation maximisation moves slowly where the channel hides much, so its early rounds stay near the first weights. If
-these were independent starts and ends, flows would come out too even. So the first weights are fitted to the reports:
-they are the most likely mixture of a few links. A link is a distribution (M, M) of pairs of bumps (smooth distributions
-over records): one for the start of a trip, and one for its end.
+starts and ends were independent in these, flows would come out too even. Therefore the first weights are fitted to the
+reports: they are the most likely mixture of a few links. A link is a distribution over pairs of bumps (smooth
+distributions over records), (M, M), with one bump for the start of a trip and one for its end.
 
-Let p be shares of the bumps, a_ik the probability of output k given bump i, and m_k that of output k. The kernel K_ij =
-sum_k a_ik p_j a_jk / m_k is the mean posterior probability of bump j, given a report from bump i. Scaled by the roots
-of p, it is a symmetric matrix without negative eigenvalues, so that it has powers. K^0 is the identity (each trip ends
-where it began), K^1 links bumps that a report does not tell apart, and higher powers lead further away, in the end to
-independence. No distances are needed.
+Let p be the bumps' shares, a_ik the probability of output k given bump i, and m_k the overall probability of output k.
+The kernel K_ij = sum_k a_ik p_j a_jk / m_k is the mean posterior probability of bump j, given a report from bump i.
+Scaled by the roots of p, it is a symmetric matrix without negative eigenvalues, so it also has fractional powers. K^0
+is the identity (each trip ends where it began), K^1 links bumps that a report does not tell apart, and higher powers
+lead further away, in the end to independence. No distances are needed.
 """
 
 from __future__ import annotations
@@ -25,40 +25,43 @@ POWERS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """The powers of the kernel that serve as links, in addition to the identity and independence."""
 
 UNIFORM_PART: Final = 0.1
-"""Part of uniform shares, and of the independent link, in the first weights, because a weight of 0 would stay 0."""
+"""The part that uniform shares, and the independent link, have in the first weights. A weight of 0 would stay 0."""
 
 INDEPENDENT_PART: Final = 1e-3
-"""Part of the independent link in each power of the kernel, so that its rows and columns can be scaled."""
+"""The part of the independent link added to each power of the kernel, so that rows and columns can be scaled."""
 
 SCALINGS: Final = 20
-"""Number of scalings of the rows and columns of a link, after which the sums are close enough for a beginning."""
+"""The number of times that a link's rows and columns are scaled. Its sums are then close enough for a beginning."""
 
 MIXTURE_GAP: Final = 1e-7
-"""Gap of the log-likelihood of the mixture, per trip."""
+"""The gap, per trip, to which the mixture's log-likelihood is maximised."""
 
 LIKELY: Final = 3.0
-"""The reports allow a mixture if its log-likelihood is at most this much below the greatest one. This is more than half
-of the 0.95 quantile of chi squared with one degree of freedom, 1.92, because two extremes are judged."""
+"""How far a mixture's log-likelihood can be below the greatest one if the reports are to allow the mixture.
+
+This is more than 1.92, half of the 0.95 quantile of chi squared with one degree of freedom, because two extremes are
+judged."""
 
 SAME: Final = 0.02
-"""Distance between mixtures, in total variation of their parts, below which they count as the same."""
+"""The distance between mixtures, as the total variation between their parts, up to which they count as the same."""
 
 BISECTIONS: Final = 30
-"""Number of bisections by which the extreme mixtures are found."""
+"""The number of bisections by which each extreme mixture is found."""
 
 
 def find_links(
     columns: Floats, counts: Floats, start_shares: Floats, end_shares: Floats, *, extremes: bool = False
 ) -> list[Floats]:
-    """Return the weights (M, M) of the most likely mixture of links and, if asked for, of up to two extreme ones.
+    """Return weights, (M, M) each, for the most likely mixture of links and, if requested, up to two extreme ones.
 
     An extreme mixture is as near to the identity, or to independence, as the likelihood allows.
 
     Args:
-        columns: (M, L) probability of each cell of outputs given each bump.
-        counts: (L, L) number of trips by the cells of their reports, starts in rows.
-        start_shares, end_shares: (M,) shares of the bumps for starts and for ends, summing to 1.
-        extremes: Whether to return the extreme mixtures too. Those that are nearly the most likely one are left out.
+        columns: The probability of each cell of outputs given each bump, (M, L).
+        counts: The number of trips for each pair of reported cells, (L, L), with start cells in rows.
+        start_shares, end_shares: The bumps' shares for starts and for ends, (M,) each, which sum to 1.
+        extremes: Whether to return the extreme mixtures too. An extreme mixture that nearly equals the most likely one
+            is left out.
     """
     uniform = UNIFORM_PART / len(columns)
     starts, ends = ((1.0 - UNIFORM_PART) * shares + uniform for shares in (start_shares, end_shares))
@@ -69,7 +72,7 @@ def find_links(
     best = fit(probabilities, trips / trips.sum(), gap=MIXTURE_GAP).shares
     mixtures = [best]
     if extremes:
-        # The first link is the identity, and the last one independence.
+        # The first link is the identity, and the last one is independence.
         for number in (0, len(links) - 1):
             extreme = _move_towards(np.eye(len(links))[number], best, probabilities, trips)
             if np.abs(extreme - best).sum() / 2 > SAME:
@@ -79,13 +82,13 @@ def find_links(
 
 
 def _make_links(columns: Floats, starts: Floats, ends: Floats) -> Floats:
-    """Return the links (7, M, M): the identity, the powers of the kernel, and independence.
+    """Return the links, (7, M, M): the identity, the powers of the kernel, and independence.
 
     Args:
-        columns: (M, L) probability of each cell of outputs given each bump.
-        starts, ends: (M,) shares of the bumps, above 0, summing to 1.
+        columns: The probability of each cell of outputs given each bump, (M, L).
+        starts, ends: The bumps' shares for starts and for ends, (M,) each, which are positive and sum to 1.
     """
-    # One kernel for both ends: the links are symmetric before they are scaled.
+    # Starts and ends share one kernel, so the links are symmetric before they are scaled.
     shares = (starts + ends) / 2
     roots, outputs = np.sqrt(shares), shares @ columns
     factor = roots[:, None] * columns / np.sqrt(np.where(outputs > 0, outputs, 1.0))
@@ -95,7 +98,7 @@ def _make_links(columns: Floats, starts: Floats, ends: Floats) -> Floats:
     for power in POWERS:
         # The kernel's eigenvalues are the squares of the singular values.
         kernel = (vectors * singular_values ** (2 * power)) @ vectors.T
-        # A fractional power can have small entries below 0.
+        # A fractional power can have small negative entries.
         link = np.maximum(roots[:, None] * kernel * roots, 0.0)
         link = link / link.sum() + INDEPENDENT_PART * independent
         for _ in range(SCALINGS):
@@ -106,24 +109,24 @@ def _make_links(columns: Floats, starts: Floats, ends: Floats) -> Floats:
 
 
 def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: Floats) -> Floats:
-    """Return the mixture nearest to an extreme one, between it and the best, that the reports allow (:data:`LIKELY`).
+    """Return the allowed mixture (:data:`LIKELY`) that is nearest to an extreme one, between it and the best mixture.
 
     Args:
-        extreme, best: (C,) parts of the links in two mixtures.
-        probabilities: (C, K) probability of each counted pair of cells given each link.
-        trips: (K,) number of trips in each of these pairs.
+        extreme, best: The parts that the links have in two mixtures, (C,) each.
+        probabilities: The probability of each counted pair of cells given each link, (C, K).
+        trips: The number of trips with each of these pairs, (K,).
     """
     greatest = float(trips @ np.log(best @ probabilities))
 
     def is_likely(part: float) -> bool:
-        """Return whether the mixture with this part of the extreme one is likely enough."""
-        with np.errstate(divide="ignore"):  # the identity may not be able to give some pairs
+        """Return whether the mixture in which the extreme one has this part is likely enough."""
+        with np.errstate(divide="ignore"):  # some pairs may be impossible under the identity
             value = trips @ np.log(((1.0 - part) * best + part * extreme) @ probabilities)
         return bool(value >= greatest - LIKELY)
 
     if is_likely(1.0):
         return extreme
-    # The log-likelihood is concave, so the likely parts are an interval from 0 on.
+    # The log-likelihood is concave, so the parts that are likely enough form an interval that begins at 0.
     low, high = 0.0, 1.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2

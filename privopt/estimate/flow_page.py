@@ -1,4 +1,4 @@
-"""Flows as one offline page: the matrix of shares as a figure, and tables of all flows with their intervals."""
+"""Flows as one offline page, with the matrix of shares as a figure and tables of all flows and their intervals."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from privopt.report.theme import axes_of, use_theme
 from privopt.run.verify import OpenedFolder
 
 MAX_LABELLED_GROUPS: Final = 40
-"""Number of groups up to which every row and column of the matrix is labelled."""
+"""The largest number of groups for which every row and column of the matrix is labelled."""
 
 
 @use_theme
 def matrix_figure(flows: Flows) -> Figure:
-    """Draw the shares of trips from each group (rows) to each group (columns), in per cent of all trips.
+    """Draw the share of trips from each group (rows) to each group (columns), in per cent of all trips.
 
     Args:
         flows: The flows.
@@ -42,12 +42,12 @@ def matrix_figure(flows: Flows) -> Figure:
 
 
 def flow_page(flows: Flows, opened: OpenedFolder, reports: str) -> str:
-    """Return the page of flows as one HTML document without external resources.
+    """Return the page about flows, as one HTML document without external resources.
 
     Args:
         flows: The flows.
-        opened: The release that the reports were drawn from.
-        reports: Name of the table of trips.
+        opened: The release from which the reports were drawn.
+        reports: The name of the table of trips.
     """
     skipped = ""
     if flows.skipped:

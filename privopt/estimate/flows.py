@@ -1,7 +1,7 @@
-"""Estimate flows: the share of trips from each group of records to each, from pairs of reports, with intervals.
+"""Estimates of flows, which are the shares of trips from one group of records to another, from pairs of reports.
 
-The sums of the rows and of the columns of flows are separate estimates of the starts and of the ends of trips
-(:mod:`.shares`). :mod:`.flow_fit` finds the flows with these sums, and :mod:`.flow_intervals` their intervals.
+The row sums and column sums of the flows come from separate estimates of where trips start and end (:mod:`.shares`).
+:mod:`.flow_fit` finds flows with these sums, and :mod:`.flow_intervals` finds their intervals.
 """
 
 from __future__ import annotations
@@ -35,49 +35,53 @@ from privopt.execution.resources import limited_to
 from privopt.interfaces import Progress
 
 MAX_GROUPS: Final = 100
-"""Largest number of groups. Between 100 groups there are 10,000 flows."""
+"""The largest number of groups. Between 100 groups there are 10,000 flows."""
 
 MAX_BUMPS: Final = 400
-"""Largest number of bumps (smooth distributions over records) of a fit, with which a round takes 5 ms. If there are
-more, the resolution is made coarser."""
+"""The largest number of bumps (smooth distributions over records) in a fit.
+
+With this number, a round takes 5 ms. If more bumps were needed, the resolution is made coarser."""
 
 REFINEMENT: Final = 4.0
-"""The bumps of flows are narrower by this factor than those of starts and ends, if there are not too many of them. Over
-2,032 street nodes with 200,000 trips, bumps of 0.2 km instead of 0.4 km reduced the mean error of a flow, in per cent
-of the flow, from 45 to 9 for trips to near places and from 69 to 39 for trips that end where they began. It stayed the
-same for other trips."""
+"""The factor by which bumps for flows are narrower than those for starts and ends, if they are not too many.
+
+Over 2,032 street nodes with 200,000 trips, bumps of 0.2 km instead of 0.4 km reduced a flow's mean error, in per cent
+of the flow, from 45 to 9 for trips to near places and from 69 to 39 for trips that end where they began. For other
+trips it stayed the same."""
 
 LINKED: Final = "fitted links"
-"""The name, in each row of the table, of what intervals assume about starts and ends. If flows are smooth, ``smooth``
-precedes it."""
+"""The words that name, in each row of the table, what intervals assume about starts and ends.
+
+If flows are smooth, ``smooth`` precedes them."""
 
 LINK_ASSUMPTION: Final = (
     "intervals of flows are measured, not proved: they assume that ends depend on starts about as in one of the fits "
     "that the reports allow, from independence to trips that end where they began; if a pattern is finer than the "
     "noise (each place linked to one other), they can miss the truth without any sign of it"
 )
-"""What intervals assume of starts and ends, and what happens if it is wrong."""
+"""What intervals assume about starts and ends, and what happens if the assumption is wrong."""
 
 
 @frozen(kw_only=True, eq=False)
 class Flows:
-    """Estimated flows between groups of records, with their intervals.
+    """Estimated flows between groups of records, and their intervals.
 
     Attributes:
-        groups: Names of the G groups.
-        shares: (G, G) shares of the trips from each group (row) to each group (column), summing to 1.
-        low, high: (G, G) ends of their intervals, which aim at holding simultaneously. That is measured, not proved.
-        n: Number of trips with both reports.
-        skipped: Number of rows that lack a report.
+        groups: The names of the G groups.
+        shares: The shares of trips from each group (row) to each group (column), (G, G), which sum to 1.
+        low, high: The lower and upper ends of the shares' intervals, (G, G) each. The intervals aim at holding
+            simultaneously; this is measured, not proved.
+        n: The number of trips with both reports.
+        skipped: The number of rows that lack a report.
         method: ``"maximum-likelihood"``, or ``"smooth-maximum-likelihood"``.
-        confidence: Confidence of the intervals.
-        gap: Proved bound on the distance of the log-likelihood from its maximum at this resolution, per trip, before
-            the flows were scaled to the shares of their starts and ends.
-        intervals: ``"smooth"``, or ``"fitted links"`` if shares are not smooth: the name of what they assume.
-        resolution: Resolution of smooth flows, in ``unit``; 0 if they are not smooth.
-        unit: Unit of distance.
-        assumption: What the intervals assume of the trips, as a sentence.
-        pair_guarantee: What both reports of a trip guarantee together, as a sentence.
+        confidence: The intervals' confidence.
+        gap: A proved bound on how far the log-likelihood was below its maximum at this resolution, per trip, before the
+            flows were scaled to the shares of their starts and ends.
+        intervals: What the intervals assume: ``"smooth"``, or ``"fitted links"`` if flows are not smooth.
+        resolution: The resolution of smooth flows, in ``unit``; 0 if they are not smooth.
+        unit: The unit of distance.
+        assumption: A sentence on what the intervals assume about the trips.
+        pair_guarantee: A sentence on what a trip's two reports cost together.
         notes: Warnings for users of the estimate, as sentences.
     """
 
@@ -99,13 +103,13 @@ class Flows:
 
     @property
     def starts(self) -> Floats:
-        """(G,) shares of the trips that start in each group."""
+        """The share of trips that start in each group, (G,)."""
         sums: Floats = self.shares.sum(axis=1)
         return sums
 
     @property
     def ends(self) -> Floats:
-        """(G,) shares of the trips that end in each group."""
+        """The share of trips that end in each group, (G,)."""
         sums: Floats = self.shares.sum(axis=0)
         return sums
 
@@ -116,7 +120,7 @@ class Flows:
         return {**values, "assumption": self.assumption, "notes": list(self.notes)}
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a table with a row for each flow: from, to, share, low, high, and what intervals assume (assumes)."""
+        """Return a table with a row for each flow. Its columns are from, to, share, low, high and assumes."""
         count = len(self.groups)
         columns: dict[str, Any] = {"from": np.repeat(self.groups, count), "to": np.tile(self.groups, count)}
         figures = {"share": self.shares, "low": self.low, "high": self.high}
@@ -129,7 +133,7 @@ class Flows:
         trips = number_of(self.n, "trip")
         return f"Flows(<{count:,} x {count:,} shares from {trips}, {self.method}, {self.confidence:.0%}>)"
 
-    # Jupyter shows an object by this method.
+    # Jupyter calls this method to show an object.
     def _repr_html_(self) -> str:
         facts = {
             "trips": self.n,
@@ -150,18 +154,18 @@ def estimate_flows(
     unit: str = "",
     progress: Progress | None = None,
 ) -> Flows:
-    """Estimate the share of trips from each group to each.
+    """Estimate the share of trips from each group to each group.
 
     Args:
         trips: The counted trips.
-        options: Options of the estimate. Intervals are by the parametric bootstrap, whatever kind they name.
-        groups: Record numbers of each group; every record is in one group.
-        rows: Returns the distances (B, N) from some records to all; None if there are no distances.
-        unit: Unit of distance.
-        progress: Called with the step that is being done.
+        options: The options for the estimate. Intervals are found by the parametric bootstrap, whatever kind is named.
+        groups: The indices of each group's records. Every record is in one group.
+        rows: A function that returns the distances from some records to all, (B, N); None if there are no distances.
+        unit: The unit of distance.
+        progress: Called with the current step.
 
     Raises:
-        UsageError: There are no trips, there are too many groups, or many records have no finite distances.
+        UsageError: There are no trips, there are too many groups, or there are many records without finite distances.
     """
     channel, n = trips.channel, trips.n
     if len(groups) > MAX_GROUPS:
@@ -172,8 +176,8 @@ def estimate_flows(
     names, functionals = group_functionals(channel.inputs, groups)
     margin_fits = [fit_reports(channel.probabilities, margin, options, rows, progress) for margin in margins]
     sums = [functionals @ margin_fit.shares for margin_fit in margin_fits]
-    # Flows are fitted with finer bumps than starts and ends, although they are estimated less accurately: short trips
-    # cross borders of groups within a bump, and the small number of rounds keeps the fit smooth.
+    # Flows are fitted with finer bumps than starts and ends, although they are estimated less accurately, because short
+    # trips cross borders between groups within a bump. The small number of rounds keeps the fit smooth.
     margin_resolution = min(margin_fit.resolution for margin_fit in margin_fits)
     finest_resolution = margin_resolution if options.resolution is not None else margin_resolution / REFINEMENT
     with limited_to(1):
@@ -189,7 +193,7 @@ def estimate_flows(
         flow_fit = bumps.fit(counts, bumps.find_links(counts)[0], gap=options.gap, rounds=rounds)
         shares = scale_to_sums(flow_fit.flows, *(group_shares / group_shares.sum() for group_shares in sums))
         # Pilots are the fits from which trips are drawn for the intervals. If flows are not smooth (resolution 0), no
-        # resolution is finer, and pilots differ from the estimate by their rounds alone.
+        # resolution is finer, so pilots differ from the estimate only in their rounds.
         pilot_resolution = resolution and maker.find_resolution(resolution / PILOT_REFINEMENT, MAX_BUMPS)
         start_bumps, end_bumps = (maker.make(margin_fit.resolution) for margin_fit in margin_fits)
         model = FlowModel(bumps, rounds, start_bumps, end_bumps, options.gap)
@@ -217,7 +221,7 @@ def estimate_flows(
 
 
 def _merge_trips(trips: TripCounts, cells: Ints) -> Floats:
-    """Return the number of trips (L, L) by the cells of their reports, given the cell of each output (K,)."""
+    """Return the number of trips for each pair of reported cells, (L, L), given each output's cell, (K,)."""
     pairs, count = trips.counts.tocoo(), int(cells.max()) + 1
     merged = np.zeros((count, count))
     np.add.at(merged, (cells[pairs.coords[0]], cells[pairs.coords[1]]), pairs.data)
@@ -231,10 +235,10 @@ def _list_notes(
 
     Args:
         trips: The counted trips.
-        assumption: What the intervals assume.
-        resolution: Resolution of the flows; 0 if they are not smooth.
-        margin_resolution: Resolution of the estimates of starts and ends.
-        unit: Unit of distance.
+        assumption: A sentence on what the intervals assume.
+        resolution: The resolution of the flows; 0 if they are not smooth.
+        margin_resolution: The resolution of the estimates of starts and ends.
+        unit: The unit of distance.
     """
     lines = [assumption]
     if trips.repeated:

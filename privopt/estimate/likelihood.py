@@ -1,4 +1,4 @@
-"""Maximum likelihood from counts of reports: a convex program, solved to a proved duality gap.
+"""Maximum likelihood from counts of reports, a convex problem that is solved to a proved duality gap.
 
 With shares pi of the records and a channel Z, report k has probability m_k = sum_i pi_i z_ik. The log-likelihood of
 counts n_k is sum_k n_k ln m_k, which is concave and depends on the counts alone. With D_i = sum_k n_k z_ik / m_k,
@@ -21,19 +21,20 @@ from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
 MOST_STEPS: Final = 300
-"""Largest number of steps."""
+"""The largest number of interior point steps."""
 MIN_WEIGHT_SHARE: Final = 1e-14
-"""Fraction of the largest weight below which a record is left out of a step's equations."""
+"""The fraction of the largest weight below which a record is left out of a step's equations."""
 
 MAX_STALLED_STEPS: Final = 15
-"""Number of steps without a better gap after which the method restarts, from an interior point near the best shares."""
+"""The number of steps without a better gap after which the method restarts near the best shares, in the interior."""
 
 MIN_RESIDUAL_SHARE: Final = 0.1
-"""The goal of p s = mu is at least this fraction of the residual of slope + s = 1 (see :func:`_take_step`), so that
-neither equation is satisfied much sooner than the other."""
+"""The smallest goal for p s, as a fraction of the residual in slope + s = 1 (see :func:`_take_step`).
+
+With this minimum, neither equation is satisfied much sooner than the other."""
 
 DIAGONAL_RIDGE: Final = 1e-13
-"""Added to a unit diagonal, because rounding would make the matrix of nearly equal records or reports indefinite."""
+"""The amount added to a unit diagonal. Without it, rounding could make a matrix for nearly equal records indefinite."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -41,13 +42,12 @@ class Fit:
     """Shares that maximise the likelihood.
 
     Attributes:
-        shares: (N,) shares of the records, above 0, summing to 1.
-        gap: Proved bound on the distance of the log-likelihood from its maximum, per report. For smooth shares, the
-            maximum among mixtures of the same resolution.
-        log_likelihood: Log-likelihood per report at the shares.
-        whole_gap: Proved bound on the distance of the log-likelihood from the maximum over all distributions, per
-            report.
-        resolution: Resolution of smooth shares, in the unit of distance; 0 if every distribution was allowed.
+        shares: The records' shares, (N,), which are positive and sum to 1.
+        gap: A proved bound on how far the log-likelihood is below its maximum, per report. For smooth shares, this is
+            the maximum among mixtures with the same resolution.
+        log_likelihood: The log-likelihood of these shares, per report.
+        whole_gap: A proved bound on how far the log-likelihood is below its maximum over all distributions, per report.
+        resolution: The resolution of smooth shares, in the unit of distance; 0 if every distribution was allowed.
     """
 
     shares: Floats
@@ -58,24 +58,25 @@ class Fit:
 
 
 def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
-    """Return a bound on the distance of the log-likelihood of shares from its maximum, per report: ln max_i D_i.
+    """Return a bound on how far the shares' log-likelihood is below its maximum, per report: ln max_i D_i.
 
     Args:
-        shares: (N,) shares, summing to 1.
-        columns: (N, K) probability of each report given each record.
-        parts: (K,) fraction of all reports that each output has; the fractions sum to 1.
+        shares: The shares, (N,), which sum to 1.
+        columns: The probability of each report given each record, (N, K).
+        parts: The fraction of all reports that each output has, (K,). The fractions sum to 1.
     """
     slope = columns @ (parts / (shares @ columns))
     return max(0.0, math.log(float(slope.max())))
 
 
 def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress | None = None) -> Fit:
-    """Return the shares of maximum likelihood.
+    """Return the shares that maximise the likelihood.
 
     Args:
-        columns: (N, K) probability of each reported output given each record. Each output is possible for some record.
-        parts: (K,) fractions of the reports, above 0, summing to 1.
-        gap: Bound on the distance of the log-likelihood from its maximum, per report, at which the method ends.
+        columns: The probability of each reported output given each record, (N, K). Each of these outputs is possible
+            for some record.
+        parts: The fraction of all reports that each output has, (K,). The fractions are positive and sum to 1.
+        gap: The bound on the distance between the log-likelihood and its maximum, per report, at which the method ends.
         progress: Called with the gap after each step.
 
     Raises:
@@ -85,7 +86,7 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
         A step takes about N K min(N, K) multiplications: 0.3 s at N = K = 2,000 on two free cores, 1 ms at 100.
     """
     count = len(columns)
-    # p are the shares, not scaled to the sum 1 yet, and s the multipliers of p >= 0. The least multipliers (0.1, and
+    # p are the shares, not yet scaled to sum to 1, and s the multipliers for p >= 0. The smallest multipliers (0.1, or
     # 0.001 near the optimum) only keep the starting points away from the boundary.
     p, s = _start_point(np.full(count, 1.0 / count), columns, parts, 0.1)
     best_gap, best_shares, best_step = math.inf, p, 0
@@ -101,7 +102,8 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
             value = float(parts @ np.log(best_shares @ columns))
             return Fit(shares=read_only(best_shares), gap=best_gap, log_likelihood=value, whole_gap=best_gap)
         if step - best_step >= MAX_STALLED_STEPS:
-            # Near the boundary a step can stall: restart from the best shares, mixed with a little of the uniform ones.
+            # Near the boundary the steps can stall. Restart from the best shares, mixed with a small part of uniform
+            # shares.
             best_step = step
             p, s = _start_point(0.999 * best_shares + 0.001 / count, columns, parts, 1e-3)
         p, s = _take_step(p, s, columns, parts)
@@ -109,15 +111,15 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
 
 
 def _start_point(p: Floats, columns: Floats, parts: Floats, minimum: float) -> tuple[Floats, Floats]:
-    """Return a starting point at the shares p (N,): p itself, and multipliers (N,) of at least ``minimum``.
+    """Return a starting point at the shares p: p itself, (N,), and multipliers of at least ``minimum``, (N,).
 
-    The minimum keeps the starting point in the interior, because multipliers must be above 0.
+    The minimum keeps the starting point in the interior, where multipliers are positive.
 
     Args:
-        p: Shares, above 0, summing to 1.
-        columns: (N, K) probability of each report given each record.
-        parts: (K,) fraction of all reports that each output has.
-        minimum: The least multiplier.
+        p: The shares, (N,), which are positive and sum to 1.
+        columns: The probability of each report given each record, (N, K).
+        parts: The fraction of all reports that each output has, (K,).
+        minimum: The smallest multiplier.
     """
     slope = columns @ (parts / (p @ columns))
     return p, np.maximum(minimum, 1.0 - slope)
@@ -127,28 +129,28 @@ def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Fl
     """Take one predictor-corrector step (Mehrotra) towards the optimality conditions slope + s = 1, p s = mu.
 
     Args:
-        p: (N,) shares, above 0. The shares sum to 1 if both equations hold.
-        s: (N,) multipliers of p >= 0, above 0.
-        columns: (N, K) probability of each report given each record.
-        parts: (K,) fraction of all reports that each output has; the fractions sum to 1.
+        p: The shares, (N,), which are positive. They sum to 1 if both equations hold.
+        s: The multipliers for p >= 0, (N,), which are positive.
+        columns: The probability of each report given each record, (N, K).
+        parts: The fraction of all reports that each output has, (K,). The fractions sum to 1.
 
     Returns:
-        The next p and s, both above 0.
+        The next p and s, both positive.
     """
     mass = p @ columns
-    # The slope of the log-likelihood less its largest value at the optimum.
+    # The log-likelihood's slope less 1, which is its largest value at the optimum.
     excess = columns @ (parts / mass) - 1.0
-    # With ds eliminated, Newton's equations are (Z diag(parts / mass^2) Z' + diag(s / p)) dp = right-hand side.
+    # After ds is eliminated, Newton's equations are (Z diag(parts / mass^2) Z' + diag(s / p)) dp = right-hand side.
     solve = _Newton(columns, mass**2 / parts, p / s)
     mu = float(p @ s) / len(p)
-    # The predictor aims at mu = 0: its right-hand side (excess + s) + (0 - p s) / p is the excess alone.
+    # The predictor aims at mu = 0, so its right-hand side, (excess + s) + (0 - p s) / p, is the excess alone.
     dp = solve(excess)
     ds = -s - s * dp / p
     predicted_mu = (p + _step_length(p, dp) * dp) @ (s + _step_length(s, ds) * ds) / len(p)
-    # Mehrotra's heuristic: the better the predictor step, the smaller the target of the complementarity.
+    # Mehrotra's heuristic: the better the predictor step, the smaller the target for the complementarity p s.
     goal = mu * min(1.0, max(0.0, float(predicted_mu) / mu)) ** 3
     goal = max(goal, min(mu, MIN_RESIDUAL_SHARE * float(p @ np.abs(excess + s)) / len(p)))
-    # The corrector aims at p s = goal, and allows for the predictor's second-order term dp ds.
+    # The corrector aims at p s = goal, taking the predictor's second-order term dp ds into account.
     target = goal - p * s - dp * ds
     dp = solve(excess + s + target / p)
     ds = (target - s * dp) / p
@@ -156,7 +158,7 @@ def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Fl
 
 
 def _step_length(values: Floats, step: Floats) -> float:
-    """Return the step length, up to 1, that keeps all values positive: at most 99.5 % of the way to the first zero."""
+    """Return a step length of at most 1 that keeps all values positive: up to 99.5 % of the way to the first zero."""
     return float(min(1.0, 0.995 / max(1e-300, float((-step / values).max()))))
 
 
@@ -166,27 +168,28 @@ class _Newton:
     If there are at most as many outputs as records, the Woodbury identity reduces the system to one over the outputs.
 
     Attributes:
-        t: (N,) the vector t.
-        by_reports: Whether the system is reduced to the outputs.
-        columns, is_kept: For a reduced system, Z without records of almost no weight, and which records are left.
-        size: Square roots of the matrix's diagonal, by which it was scaled to a unit diagonal.
-        factor: Cholesky factor of the scaled matrix, as SciPy stores it.
+        t: The vector t, (N,).
+        by_reports: Whether the system was reduced to one over the outputs.
+        columns, is_kept: For a reduced system, Z without records that have almost no weight, and a mask of the records
+            left.
+        size: The square roots of the matrix's diagonal, by which it was scaled to a unit diagonal.
+        factor: The scaled matrix's Cholesky factor, as SciPy stores it.
     """
 
     def __init__(self, columns: Floats, v: Floats, t: Floats) -> None:
         """Factorise the matrix.
 
         Args:
-            columns: Z, (N, K) probability of each report given each record.
-            v: (K,) above 0.
-            t: (N,) above 0.
+            columns: Z, the probability of each report given each record, (N, K).
+            v: The vector v, (K,), whose entries are positive.
+            t: The vector t, (N,), whose entries are positive.
         """
         from scipy.linalg import cho_factor
 
         self.t, self.by_reports = t, columns.shape[1] <= columns.shape[0]
         if self.by_reports:
-            # Over the outputs, the matrix is Z' diag(t) Z + diag(v). Records of almost no weight change nothing in it;
-            # leaving them out saves time.
+            # Over the outputs, the matrix is Z' diag(t) Z + diag(v). Records with almost no weight do not change it, so
+            # leaving them out only saves time.
             is_kept = t > MIN_WEIGHT_SHARE * t.max()
             self.columns, self.is_kept = columns[is_kept], is_kept
             scaled = self.columns * np.sqrt(t[is_kept])[:, None]
@@ -204,7 +207,7 @@ class _Newton:
         self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
 
     def _solve_inner(self, y: Floats) -> Floats:
-        """Solve with the factorised matrix, and undo its scaling to a unit diagonal."""
+        """Solve a system with the factorised matrix, undoing its scaling to a unit diagonal."""
         from scipy.linalg import cho_solve
 
         solution: Floats = cho_solve(self.factor, y / self.size, check_finite=False) / self.size

@@ -1,4 +1,4 @@
-"""An estimate as one offline page: maps of estimated and reported shares, and a table with intervals."""
+"""An estimate as one offline page, with maps of estimated and reported shares and a table of intervals."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from privopt.report.theme import MARK, add_legend, use_theme
 from privopt.run.verify import OpenedFolder
 
 MAX_DRAWN_INTERVALS: Final = 40
-"""Largest number of intervals that are drawn: those of the greatest shares."""
+"""The largest number of intervals that are drawn, beginning with the greatest shares."""
 MAX_TABLE_ROWS: Final = 10_000
-"""Largest number of rows of the page's table; the others are in the CSV file only."""
+"""The largest number of rows in the page's table. All other rows are in the CSV file only."""
 INTERVAL_LEAD: Final = "The largest first. Low and high are the ends of the interval of each share."
 """The sentence above the table of shares."""
 
 
 def share_layer(estimate: Estimate, channel: Channel) -> Layer:
-    """Return a map layer with a point for each record, which has the share and interval of the record or of its group.
+    """Return a map layer with a point for each record, which shows the record's or its group's share and interval.
 
     Args:
-        estimate: The estimate, over records or groups.
+        estimate: The estimate, for records or groups.
         channel: The channel, whose records have coordinates.
     """
     assert channel.coordinates is not None  # callers have checked
     columns: dict[str, Any] = {}
     if estimate.group_of is not None:
-        # A record in no group has the number -1, which selects the last name.
+        # A record without a group has the index -1, which selects the last name.
         names = [*estimate.ids, None]
         columns["group"] = [names[number] for number in estimate.group_of.tolist()]
     if estimate.assumption:
@@ -52,17 +52,17 @@ def share_layer(estimate: Estimate, channel: Channel) -> Layer:
 
 
 def _by_record(estimate: Estimate) -> dict[str, Floats]:
-    """Return the share, low and high of each record or of its group, (N,) each; NaN for a record without a group."""
+    """Return each record's or its group's share, low and high, (N,) each, with NaN for records without a group."""
     values = {"share": estimate.shares, "low": estimate.low, "high": estimate.high}
     if estimate.group_of is None:
         return values
-    # A record without a group has the number -1, which selects the NaN at the end.
+    # A record without a group has the index -1, which selects the NaN at the end.
     return {name: np.append(figures, np.nan)[estimate.group_of] for name, figures in values.items()}
 
 
 @use_theme
 def interval_figure(estimate: Estimate) -> Figure:
-    """Draw the largest shares with their intervals and, if the outputs are records, the shares of raw reports."""
+    """Draw the largest shares with their intervals and, if the outputs are the records, the raw reports' shares."""
     largest = np.argsort(-estimate.shares, kind="stable")[:MAX_DRAWN_INTERVALS]
     names = [estimate.ids[g][:24] for g in largest.tolist()]
     figure, axes, positions = rows_of(names, "share (%)", width=7.2, row=0.18)
@@ -81,11 +81,11 @@ def interval_figure(estimate: Estimate) -> Figure:
 
 
 def _describe_source(estimate: Estimate, *, per_subject: bool) -> str:
-    """Return sentences on what the shares are of, and on rows that are left out.
+    """Return sentences on what was counted for the shares, and on rows that are left out.
 
     Args:
         estimate: The estimate.
-        per_subject: Whether only the first report of each subject counts.
+        per_subject: Whether only each subject's first report counts.
     """
     if estimate.method == NOISY_COUNTS:
         return f"Estimated from noisy counts of about {format_digits(float(estimate.n))} in all."
@@ -101,28 +101,28 @@ def _describe_source(estimate: Estimate, *, per_subject: bool) -> str:
 
 
 def _describe_intervals(estimate: Estimate) -> str:
-    """Return sentences on how often intervals contain the true shares, and under which conditions."""
+    """Return sentences on how often the intervals contain the true shares, and on the conditions for that."""
     is_each = estimate.each_by_itself
     holds = "Each interval by itself contains the true share" if is_each else "All intervals together contain the truth"
     conditions = ["shares are smooth over the map"] if estimate.assumption else []
     conditions += [] if estimate.intervals == "finite-sample" else ["there are many reports"]
     condition = f", if {' and '.join(conditions)}" if conditions else ""
-    # Measured, not proved: docs/benchmarks/city.md.
+    # This was measured rather than proved, see docs/benchmarks/city.md.
     few_reports = " With few reports they hold less often." if estimate.assumption else ""
     return f"{holds} with {100 * estimate.confidence:.4g}\u00a0% probability{condition}.{few_reports}"
 
 
 def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str, *, per_subject: bool = False) -> str:
-    """Return the page of an estimate as one HTML document without external resources.
+    """Return the page about an estimate, as one HTML document without external resources.
 
     Args:
         estimate: The estimate.
-        opened: The release that the reports were drawn from.
-        reports: Name of the table of reports.
-        per_subject: Whether only the first report of each subject counts, so that shares are of people.
+        opened: The release from which the reports were drawn.
+        reports: The name of the table of reports.
+        per_subject: Whether only each subject's first report counts, so that the shares are shares of people.
     """
     lead = f"{_describe_source(estimate, per_subject=per_subject)} {_describe_intervals(estimate)}"
-    # The gaps are of two maxima, which only experts tell apart.
+    # There can be two gaps, to two different maxima, which only experts tell apart.
     method = f"Method: {estimate.method}{estimate.gaps}; {estimate.intervals} intervals."
     if estimate.resolution:
         method += (
@@ -133,7 +133,7 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str, *, per
     on_map = channel if isinstance(channel, Channel) and channel.coordinates is not None else None
     names: Sequence[str] = estimate.ids
     name = "id" if estimate.group_of is None else "group"
-    # The table gives positions of single records only; a group has none.
+    # The table gives positions for single records only, because a group has none.
     if on_map is not None and estimate.group_of is None:
         names = [f"{name} ({where})" for name, where in zip(names, _position_texts(on_map), strict=True)]
     # The largest shares first.
@@ -147,7 +147,8 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str, *, per
         table_section("Shares", (name, "share", "low", "high"), rows, INTERVAL_LEAD, total=len(estimate.ids)),
         Section(title="For experts", lead=method),
     ]
-    # People only if each of them counts once. Otherwise a person who sends many reports moves the shares with each.
+    # The shares are shares of people only if each person counts once. Otherwise every report that a person sends
+    # counts.
     counted = "people" if per_subject or estimate.method == NOISY_COUNTS else "reports"
     where = (
         f"For each record, the share of {counted} whose true value it is"
@@ -175,7 +176,7 @@ def _position_texts(channel: Channel) -> list[str]:
 
 
 def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
-    """Return a section with maps: of districts if there are groups, of all records if they are the outputs, or none."""
+    """Return a section with maps of districts if there are groups, or of all records if they are outputs, or none."""
     if channel is None:
         return []
     if estimate.group_of is not None:
@@ -187,12 +188,12 @@ def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
 
 
 def map_figure(estimate: Estimate, channel: Channel) -> Figure:
-    """Draw maps: each district's share and both ends of its interval, or the reported and the estimated shares.
+    """Draw maps of each district's share and both ends of its interval, or of the reported and the estimated shares.
 
-    Maps of districts have a colour scale each; with a common one, wide intervals would make all shares look alike.
+    Each map of districts has its own colour scale. With a common one, wide intervals would make all shares look alike.
 
     Args:
-        estimate: An estimate over groups, or over all records, whose outputs are the records.
+        estimate: An estimate for groups, or for all records if these are also the outputs.
         channel: The channel, whose records have coordinates.
     """
     upper: float | Literal["each"] = "each"

@@ -1,15 +1,15 @@
-"""Asymptotic profile-likelihood intervals for sums of shares that are estimated from noisy reports.
+"""Asymptotic profile-likelihood intervals for sums of shares that were estimated from noisy reports.
 
-The interval of h . pi consists of the values v for which the greatest log-likelihood of shares with h . pi = v is at
-most chi-squared / 2n below the maximum, per report. These shares are found without constraints. For T = 1 + c h > 0,
+The interval for h . pi consists of the values v for which the greatest log-likelihood of shares with h . pi = v, per
+report, is at most chi-squared / 2n below the maximum. These shares are found without constraints. For T = 1 + c h > 0,
 the shares that maximise the log-likelihood minus ln(T . pi) are the best among all shares with the same h . pi. With
-T_i pi_i as the unknown, this is a plain maximum likelihood problem over the columns z_ik / T_i. As c goes from -1 to
-infinity, v falls from its largest value to 0.
+T_i pi_i as the unknowns, this is an ordinary maximum likelihood problem over the columns z_ik / T_i. As c goes from -1
+to infinity, v falls from its largest value to 0.
 
 Each such fit also bounds the profile at every other value v': the profile is at most the sum of the fit's objective,
-its gap and ln(1 + c v'). A v' at which this bound has fallen far enough is a valid end of the interval, never inside
-the true end, however accurate the fit. This also holds if v jumps as c grows, as it does with few reports. The tightest
-end found is used.
+its gap and ln(1 + c v'). A v' at which this bound has fallen far enough is a valid end for the interval: it is never
+inside the true end, however inaccurate the fit is. This also holds if v jumps as c grows, as it does with few reports.
+The tightest end found is used.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from privopt.estimate.likelihood import fit
 from privopt.interfaces import Progress
 
 MAX_LOG_TILT: Final = 40.0
-"""The largest |ln T| that is tried: there, h . pi is at the end of its range."""
+"""The largest |ln T| that is tried. There, h . pi is at the end of its range."""
 
 FALL_TOLERANCE: Final = 0.05
-"""Largest distance of the profile from its level at an end, as a fraction of its allowed fall. The end is then within
-0.1 % of the half width of the interval."""
+"""The largest distance between the profile at an end and its level there, as a fraction of its allowed fall.
+
+The end is then off by at most 0.1 % of the interval's half width."""
 
 MIN_GAP_PER_REPORT: Final = 1e-11
-"""The smallest gap, per report, that fits are asked for; rounding keeps them from reaching a smaller one."""
+"""The smallest gap, per report, that is required of fits. Rounding keeps them from reaching a smaller one."""
 
 BRACKET_TOLERANCE: Final = 1e-6
-"""Width of a bracket, relative to its end, at which bisection ends: the best shares jump inside it."""
+"""The width of a bracket, relative to its upper end, at which bisection ends because the best shares jump inside it."""
 
 
 def profile_intervals(
@@ -46,18 +47,18 @@ def profile_intervals(
     confidence: float,
     progress: Progress | None = None,
 ) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds of each h . pi, (G,) each. Each interval holds individually, asymptotically.
+    """Return lower and upper bounds on each h . pi, (G,) each. Each interval holds individually and asymptotically.
 
     Args:
-        columns: (N, K) probability of each reported output given each record.
-        parts: (K,) fraction of all reports that each output has; the fractions sum to 1.
-        reports: Number of reports n.
-        functionals: (G, N) zeros and ones, sparse; each row is an h.
-        confidence: Confidence in (0, 1).
+        columns: The probability of each reported output given each record, (N, K).
+        parts: The fraction of all reports that each output has, (K,). The fractions sum to 1.
+        reports: The number of reports, n.
+        functionals: A sparse matrix of zeros and ones, (G, N), whose rows are the vectors h.
+        confidence: The confidence, in (0, 1).
         progress: Called with the number of intervals that are done.
 
     Notes:
-        An interval takes about fifteen fits. An end that is not found exactly lies farther out, never inside.
+        An interval takes about fifteen fits. An end that is not found exactly lies outside the exact end, never inside.
     """
     drop, gap = _allowed_drop(confidence, reports), gap_for(confidence, reports)
     best_log_likelihood = fit(columns, parts, gap=gap).log_likelihood
@@ -74,16 +75,16 @@ def profile_intervals(
 
 
 def _allowed_drop(confidence: float, reports: int) -> float:
-    """Return how far below the maximum the profile may be inside an interval, per report (Wilks' theorem)."""
+    """Return how far the profile can be below the maximum inside an interval, per report (Wilks' theorem)."""
     from scipy.stats import chi2
 
     return float(chi2.ppf(confidence, 1)) / (2 * reports)
 
 
 def gap_for(confidence: float, reports: int) -> float:
-    """Return a gap of the log-likelihood, per report, that does not widen intervals noticeably.
+    """Return a gap for the log-likelihood, per report, that does not widen intervals noticeably.
 
-    The gap is a small fraction of the drop of the profile inside an interval, for this confidence and number of
+    The gap is a small fraction of how far the profile drops inside an interval, for this confidence and this number of
     reports.
     """
     return max(MIN_GAP_PER_REPORT, min(1e-6, _allowed_drop(confidence, reports) / 50))
@@ -97,21 +98,21 @@ def _find_end(
     The profile is the greatest log-likelihood among shares pi with the same h . pi.
 
     Args:
-        columns: (N, K) probability of each reported output given each record.
-        parts: (K,) fraction of all reports that each output has.
-        level: Log-likelihood per report at the end of the interval.
-        h: (N,) zeros and ones; the interval is of h . pi.
-        gap: Distance of each fit's log-likelihood from its maximum, per report.
-        tolerance: Largest distance of the profile from the level, in log-likelihood per report.
+        columns: The probability of each reported output given each record, (N, K).
+        parts: The fraction of all reports that each output has, (K,).
+        level: The log-likelihood, per report, at the end of the interval.
+        h: A vector of zeros and ones, (N,). The interval is for h . pi.
+        gap: The distance between each fit's log-likelihood and its maximum, per report.
+        tolerance: The largest distance between the profile and the level, in log-likelihood per report.
         sign: 1 for the lower end of the interval, -1 for the upper end.
     """
-    # Tilted without end, the shares lie on the records of this edge alone, where h . pi is 0 or 1.
+    # As the tilt grows without limit, all shares move to the records on this edge, where h . pi is 0 or 1.
     is_on_edge = h == 0 if sign > 0 else h == 1
-    # If h is the same for all records, h . pi is that number. (For h = 1, the lower end 0 is valid but loose.)
+    # If all entries of h are equal, h . pi equals them. (If they are 1, the lower end 0 is valid but loose.)
     if not is_on_edge.any() or is_on_edge.all():
         return 0.0 if sign > 0 else 1.0 if h.any() else 0.0
     edge_columns = columns[is_on_edge]
-    # If shares on the edge alone can send all reports and are likely enough, the interval reaches to the edge.
+    # If shares on the edge alone can produce all reports and are likely enough, the interval extends to the edge.
     if (edge_columns.max(axis=0) > 0).all():
         edge_fit = fit(edge_columns, parts, gap=gap)
         if edge_fit.log_likelihood + edge_fit.gap >= level:
@@ -119,20 +120,21 @@ def _find_end(
     proved_ends: list[float] = []
 
     def measure_excess(log_tilt: float) -> float:
-        """Return how far the best shares at a tilt are above the level, and store the interval's end that they prove.
+        """Return how far above the level the best shares at a tilt are, and store the interval's end that they prove.
 
         Args:
-            log_tilt: u = |ln T|, above 0; T tilts the likelihood against records of h = 1 (sign 1) or in their favour.
+            log_tilt: |ln T|, which is positive. T tilts the likelihood against the records with h = 1 (sign 1) or in
+                their favour.
         """
         t = np.exp(sign * log_tilt * h)
         tilted_fit = fit(columns / t[:, None], parts, gap=gap)
-        # Weak duality for the tilted problem: beyond this value the profile lies below the level, whatever the fit.
+        # By weak duality for the tilted problem, the profile lies below the level beyond this value, whatever the fit.
         proved_ends.append(math.expm1(level - tilted_fit.log_likelihood - tilted_fit.gap) / math.expm1(sign * log_tilt))
         return tilted_fit.log_likelihood - math.log(float((tilted_fit.shares / t).sum())) - level
 
     low, high = 0.0, 0.1
     excess = measure_excess(high)
-    # The excess falls as the tilt grows: the tilt is doubled until the level is passed.
+    # The excess falls as the tilt grows, so the tilt is doubled until the level is passed.
     while excess > tolerance and high <= MAX_LOG_TILT:
         low, high = high, 2 * high
         excess = measure_excess(high)
@@ -140,5 +142,5 @@ def _find_end(
         middle = 0.5 * (low + high)
         excess = measure_excess(middle)
         low, high = (middle, high) if excess > 0 else (low, middle)
-    # Every fit proved an end; the tightest one counts.
+    # Every fit proved an end, of which the tightest is used.
     return min(1.0, max(0.0, max(proved_ends) if sign > 0 else min(proved_ends)))

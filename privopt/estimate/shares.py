@@ -1,8 +1,8 @@
-"""Estimate the shares of records, or of groups of records, from reports, with intervals.
+"""Estimates of the shares that records, or groups of records, have, from reports and with intervals.
 
-The estimated shares maximise the likelihood (:mod:`.likelihood`). Over many records they are smooth
-(:mod:`.smooth_shares`). Intervals come from linear programs, from linear estimators or from profile likelihood,
-whichever the options and the size of the problem allow.
+The estimated shares maximise the likelihood (:mod:`.likelihood`). If there are many records, the shares are smooth
+(:mod:`.smooth_shares`). Intervals come from linear programs, linear estimators, profile likelihood or a bootstrap,
+depending on the options and the problem's size.
 """
 
 from __future__ import annotations
@@ -31,41 +31,42 @@ from privopt.numbers.binomial import clopper_pearson
 Intervals = Literal["finite-sample", "asymptotic", "smooth"]
 
 MAX_UNSMOOTHED_RECORDS: Final = 300
-"""Number of records up to which all distributions are allowed by default; above it a resolution is chosen."""
+"""The largest number of records for which all distributions are allowed by default. For more, shares are smooth."""
 
 PROFILE: Final = "profile likelihood"
-"""The name of the method by which :mod:`privopt.estimate.profile_intervals` finds intervals."""
+"""The name of the method with which :mod:`privopt.estimate.profile_intervals` finds intervals."""
 EACH: Final = "each by itself"
-"""Appended to the name of a method whose intervals hold individually, but not all at once."""
+"""The words after the name of a method whose intervals hold individually, but not all at once."""
 
 NOISY_COUNTS: Final = "noisy-counts"
-"""The name of the method of estimates from noisy counts instead of reports."""
+"""The method's name in estimates from noisy counts instead of reports."""
 BOOTSTRAP: Final = "parametric bootstrap"
-"""The name of the method by which :mod:`privopt.estimate.smooth_intervals` finds intervals."""
+"""The name of the method with which :mod:`privopt.estimate.smooth_intervals` finds intervals."""
 SMOOTH: Final = "smooth"
-"""The name, in each row of the table, of what smooth intervals assume."""
+"""The word that names, in each row of the table, what smooth intervals assume."""
 
 MAX_PROFILED_RECORDS: Final = 300
-"""Number of records up to which asymptotic intervals are found by profile likelihood. Each takes some thirty fits; with
-2,000 records, a fit takes 0.3 s."""
+"""The largest number of records for which asymptotic intervals are found by profile likelihood.
+
+Each interval takes some thirty fits, and with 2,000 records a fit takes 0.3 s."""
 
 MIN_THREADED_ENTRIES: Final = 250_000
-"""Number of entries of a channel above which a fit over all distributions uses a thread for each processor."""
+"""The number of channel entries above which a fit over all distributions uses a thread for each processor."""
 
 
 @frozen(kw_only=True)
 class EstimateOptions:
-    """Options of an estimate.
+    """Options for an estimate.
 
     Attributes:
         confidence: Confidence of the intervals.
-        gap: Distance of the log-likelihood from its maximum, per report, at which the fit ends.
-        intervals: Kind of intervals. Finite-sample intervals hold for every number of reports, asymptotic ones for many
-            reports. Smooth ones hold for many reports if shares are smooth over the map
+        gap: The distance between the log-likelihood and its maximum, per report, at which the fit ends.
+        intervals: The kind of intervals. Finite-sample intervals hold for every number of reports, and asymptotic ones
+            for many reports. Smooth intervals hold for many reports if the shares are smooth over the map
             (:mod:`privopt.estimate.smooth_intervals`).
-        resolution: Resolution of smooth shares (:mod:`privopt.estimate.smooth_shares`), in the unit of distance; 0 for
-            shares that are not smooth. None for the finest resolution that the reports support, if there are more than
-            300 records with distances or the intervals are smooth.
+        resolution: The resolution of smooth shares (:mod:`privopt.estimate.smooth_shares`), in the unit of distance; 0
+            for shares that are not smooth. None for the finest resolution that the reports support, if there are more
+            than 300 records and they have distances, or if the intervals are smooth.
     """
 
     confidence: float = 0.95
@@ -96,14 +97,14 @@ class EstimateOptions:
 
 @frozen(kw_only=True, eq=False)
 class ReportCounts:
-    """The counted reports of one release.
+    """The counted reports from one release.
 
     Attributes:
         channel: The channel of the release.
-        counts: (K,) how often each output was reported.
-        skipped: Number of rows without a report.
-        repeated: Number of rows that were omitted because their subject already had a counted report, in this release
-            or in one counted before.
+        counts: How often each output was reported, (K,).
+        skipped: The number of rows without a report.
+        repeated: The number of rows that were omitted because their subject already had a counted report, in this
+            release or in one counted before.
     """
 
     channel: Channel
@@ -114,28 +115,30 @@ class ReportCounts:
 
 @frozen(kw_only=True, eq=False)
 class Estimate:
-    """Estimated shares with their intervals.
+    """Estimated shares and their intervals.
 
     Attributes:
-        ids: Ids of the records, in their order, or names of the groups.
-        shares: (G,) shares, summing to 1.
-        low, high: (G,) ends of the shares' intervals.
-        n: Number of reports, or of people according to noisy counts.
-        method: ``"maximum-likelihood"``, the same after ``smooth-``, or ``"noisy-counts"``.
+        ids: The ids of the G records, in their order, or the names of the G groups.
+        shares: The shares, (G,), which sum to 1.
+        low, high: The lower and upper ends of the shares' intervals, (G,) each.
+        n: The number of reports, or the number of people according to noisy counts.
+        method: ``"maximum-likelihood"``, ``"smooth-maximum-likelihood"`` or ``"noisy-counts"``.
         confidence: Confidence of the intervals.
-        gap: Proved bound on the distance of the log-likelihood from its maximum, per report. For smooth shares, the
-            maximum among shares of the same resolution.
+        gap: A proved bound on how far the log-likelihood is below its maximum, per report. For smooth shares, this is
+            the maximum among shares with the same resolution.
         intervals: ``"finite-sample"``, ``"asymptotic"`` or ``"smooth"``. All intervals hold simultaneously, except
-            asymptotic intervals of up to 300 single records, each of which holds individually.
+            asymptotic intervals for up to 300 single records, each of which holds individually.
         intervals_by: ``"linear programs"``, ``"linear estimators"``, both, ``"profile likelihood"``, ``"parametric
-            bootstrap"`` or ``"noise"``; followed by ``", each by itself"`` if the intervals do not hold simultaneously.
-        assumption: What smooth intervals assume of the shares, as a sentence; empty if intervals assume nothing.
-        resolution: Resolution of smooth shares, in ``unit``; 0 if shares are not smooth.
-        whole_gap: The same bound for the maximum over all distributions; equal to ``gap`` unless shares are smooth.
-        unit: Unit of distance.
-        skipped: Number of rows without a report.
-        reported: (G,) shares of the raw reports, if outputs are records.
-        group_of: (N,) number of each record's group, -1 for a record without a group; None if there are no groups.
+            bootstrap"`` or ``"noise"``; ``", each by itself"`` follows if the intervals do not hold simultaneously.
+        assumption: A sentence on what smooth intervals assume about the shares; empty if intervals assume nothing.
+        resolution: The resolution of smooth shares, in ``unit``; 0 if shares are not smooth.
+        whole_gap: A bound like ``gap``, but for the maximum over all distributions. The two are equal unless shares are
+            smooth.
+        unit: The unit of distance.
+        skipped: The number of rows without a report.
+        reported: The shares that the raw reports have, (G,); None unless the outputs are the records.
+        group_of: The index of each record's group, (N,), with -1 for records without a group; None if there are no
+            groups.
         notes: Warnings for users of the estimate, as sentences.
     """
 
@@ -165,7 +168,7 @@ class Estimate:
 
     @property
     def gaps(self) -> str:
-        """The gap, and for smooth shares the gap to all distributions, to append to a text; empty for noisy counts."""
+        """Text that states the gap and, for smooth shares, the gap to all distributions; empty for noisy counts."""
         if self.method == NOISY_COUNTS:
             return ""
         whole_text = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
@@ -179,7 +182,7 @@ class Estimate:
         return {**values, **assumption, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a table with columns id, share, low, high; and ``assumes``, if intervals rest on an assumption."""
+        """Return a table with columns id, share, low and high, and ``assumes`` if intervals rest on an assumption."""
         columns: dict[str, Any] = {"id": list(self.ids), "share": self.shares, "low": self.low, "high": self.high}
         if self.assumption:
             columns["assumes"] = [SMOOTH] * len(self.ids)
@@ -191,7 +194,7 @@ class Estimate:
             f"{self.confidence:.0%} {self.intervals} intervals>)"
         )
 
-    # Jupyter shows an object by this method.
+    # Jupyter calls this method to show an object.
     def _repr_html_(self) -> str:
         facts = {
             "reports": self.n,
@@ -212,20 +215,20 @@ def estimate(
     unit: str = "",
     progress: Progress | None = None,
 ) -> Estimate:
-    """Estimate the distribution of the secrets from which reports were drawn.
+    """Estimate the distribution of secrets from reports that were drawn for them.
 
     Args:
-        observed: Counts of one release, or of several with the same inputs whose reports are independent of one
-            another.
-        options: Options of the estimate.
-        groups: Record numbers of each group, to estimate shares of groups; None for shares of records.
-        rows: Returns the distances (B, N) from some records to all; None if there are no distances.
-        unit: Unit of distance.
-        progress: Called with the step that is being done.
+        observed: The counts for one release, or for several releases with the same inputs, whose reports are
+            independent of one another.
+        options: The options for the estimate.
+        groups: The indices of each group's records, to estimate the groups' shares; None to estimate records' shares.
+        rows: A function that returns the distances from some records to all, (B, N); None if there are no distances.
+        unit: The unit of distance.
+        progress: Called with the current step.
 
     Raises:
-        UsageError: There are no reports, releases have different records, no record can send one of the reports, or
-            smooth intervals are requested of records without distances.
+        UsageError: There are no reports, releases have different records, one of the reports cannot come from any
+            record, or smooth intervals are requested for records without distances.
     """
     if options.intervals == "smooth" and rows is None:
         raise UsageError("intervals must be finite-sample or asymptotic without distances between records, got smooth")
@@ -262,7 +265,7 @@ def estimate(
     return Estimate(
         ids=names,
         shares=shares,
-        # An interval must contain its share; widening it does not make it less valid.
+        # An interval must contain its share, and widening it keeps it valid.
         low=np.minimum(low, shares),
         high=np.maximum(high, shares),
         n=n,
@@ -288,14 +291,14 @@ def fit_reports(
     rows: Rows | None,
     progress: Progress | None = None,
 ) -> Fit:
-    """Return the most likely shares of the records, smooth ones if the options or the number of records ask for them.
+    """Return the records' most likely shares, which are smooth if the options or the number of records call for it.
 
     Args:
-        columns: (N, K) probability of each output given each record.
-        counts: (K,) how often each output was reported.
-        options: Options of the estimate.
-        rows: Returns the distances (B, N) from some records to all; None if there are no distances.
-        progress: Called with the step that is being done.
+        columns: The probability of each output given each record, (N, K).
+        counts: How often each output was reported, (K,).
+        options: The options for the estimate.
+        rows: A function that returns the distances from some records to all, (B, N); None if there are no distances.
+        progress: Called with the current step.
     """
     n, is_reported = int(counts.sum()), counts > 0
     parts, reported_columns = counts[is_reported] / n, np.ascontiguousarray(columns[:, is_reported])
@@ -304,7 +307,7 @@ def fit_reports(
     resolution = options.resolution if auto or options.resolution is not None else 0.0
     gap = options.gap
     if options.intervals == "asymptotic" and resolution == 0.0:
-        # Shares with a larger gap can lie outside of their intervals.
+        # Shares with a larger gap could lie outside their intervals.
         gap = min(gap, gap_for(options.confidence, n))
     with limited_to(_thread_limit(reported_columns, 1.0 if resolution is None else resolution)):
         return resolved_fit(reported_columns, parts, n, rows, resolution=resolution, gap=gap, progress=progress)
@@ -314,7 +317,7 @@ def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
     """Return the number of threads for linear algebra: None (one for each processor) for large matrices, otherwise 1.
 
     With small matrices, threads mostly wait for one another, which takes long on a busy machine. A ``resolution`` above
-    0 means a fit of bumps, whose matrix is small.
+    0 means that bumps are fitted, whose matrix is small.
     """
     is_dense = resolution == 0.0 and reported_columns.size > MIN_THREADED_ENTRIES
     return None if is_dense else 1
@@ -323,8 +326,8 @@ def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
 def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tuple[str, ...]]:
     """Return options for shares that are not smooth, and a note if smooth intervals were requested.
 
-    Reports can be so many, or show people at so few records, that no smoothing remains and nothing smooth can be
-    assumed.
+    This is used when the reports are so many, or show people at so few records, that they support no smoothing, so that
+    no smoothness can be assumed either.
     """
     if options.intervals != "smooth":
         return options, ()
@@ -333,7 +336,7 @@ def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tupl
 
 
 def collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
-    """Return the channels of all releases, concatenated to (N, K), and how often each output was reported (K,).
+    """Return all releases' channels, concatenated to (N, K), and how often each output was reported, (K,).
 
     Raises:
         UsageError: Releases have different records, or :func:`check_possible` refuses the counts.
@@ -348,15 +351,15 @@ def collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
 
 
 def check_possible(outputs: Sequence[str], columns: Floats, counts: Floats | Ints) -> None:
-    """Refuse counts without reports, or with a report that has probability 0 whatever the shares are.
+    """Refuse counts that contain no reports, or a report that has probability 0 whatever the shares are.
 
     Args:
-        outputs: (K,) ids of the outputs.
-        columns: (N, K) probability of each output given each record.
-        counts: (K,) how often each output was reported.
+        outputs: The ids of the K outputs.
+        columns: The probability of each output given each record, (N, K).
+        counts: How often each output was reported, (K,).
 
     Raises:
-        UsageError: There are no reports, or there is no likelihood to maximise.
+        UsageError: There are no reports, or one of them cannot come from any record.
     """
     if not counts.any():
         raise UsageError("reports must be at least one, got none")
@@ -366,16 +369,16 @@ def check_possible(outputs: Sequence[str], columns: Floats, counts: Floats | Int
 
 
 def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], csr_array]:
-    """Return the names of the groups (or records), and a matrix (G, N) of ones where a record belongs to a group.
+    """Return the names of the groups (or records), and a matrix, (G, N), with a 1 where a record belongs to a group.
 
     The matrix is sparse, because a dense one would take 20 GB for 50,000 single records.
 
     Args:
-        ids: (N,) ids of the records.
-        groups: The record numbers of each group, by its name. None if each record is a group.
+        ids: The ids of the N records.
+        groups: The indices of each group's records, by its name. None if each record is a group.
     """
     members_by_group = [np.array([number]) for number in range(len(ids))] if groups is None else list(groups.values())
-    # A record that a group names twice counts once.
+    # A record that occurs twice in a group counts once.
     members = (
         np.concatenate([np.unique(group_members) for group_members in members_by_group])
         if members_by_group
@@ -387,7 +390,7 @@ def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> 
 
 
 def _group_of(groups: Mapping[str, Ints] | None, records: int) -> Ints | None:
-    """Return the number of each record's group (N,), -1 for a record without a group; None if there are no groups."""
+    """Return the index of each record's group, (N,), -1 for records without a group; None if there are no groups."""
     if groups is None:
         return None
     group_numbers = np.full(records, -1, dtype=np.int64)
@@ -406,30 +409,30 @@ def _find_intervals(
     options: EstimateOptions,
     progress: Progress | None,
 ) -> tuple[Floats, Floats, str, tuple[str, ...]]:
-    """Return the lower and upper ends of the intervals, (G,) each, the name of the method that found them, and notes.
+    """Return the intervals' lower and upper ends, (G,) each, the name of the method that found them, and notes.
 
     Args:
-        observed: The counts of each release.
-        columns: (N, K) probability of each output of all releases given each record.
-        reported_columns: The columns of the outputs that were reported.
+        observed: The counts for each release.
+        columns: The probability of each output from all releases given each record, (N, K).
+        reported_columns: The columns for those outputs that were reported.
         parts: The fraction of all reports that each of these outputs has.
         n: Number of reports.
-        functionals: (G, N) ones where a record belongs to a group.
-        options: Confidence and kind of the intervals.
-        progress: Called with the step that is being done.
+        functionals: A sparse matrix with a 1 where a record belongs to a group, (G, N).
+        options: The options, which give the intervals' confidence and kind.
+        progress: Called with the current step.
     """
     channels = [release_counts.channel.probabilities for release_counts in observed]
     is_grouped = functionals.shape[0] != len(columns)
     if options.intervals == "asymptotic" and len(columns) <= MAX_PROFILED_RECORDS:
-        # Intervals of groups hold all at once by a union bound; those of single records each by itself.
+        # Groups' intervals hold all at once, by a union bound. Those for single records hold individually.
         confidence = 1.0 - (1.0 - options.confidence) / functionals.shape[0] if is_grouped else options.confidence
         low, high = profile_intervals(reported_columns, parts, n, functionals, confidence, progress)
         return low, high, PROFILE if is_grouped else f"{PROFILE}, {EACH}", ()
     is_finite_sample = options.intervals == "finite-sample"
     by_programs = is_finite_sample and is_affordable(len(columns), columns.shape[1], functionals.shape[0])
-    # Of a group either method may give the narrower interval, so both are used.
+    # Either method may give the narrower interval for a group, so both are used.
     by_estimators = is_grouped or not by_programs
-    # Both methods hold together if each gets half of the error probability.
+    # If each method gets half of the error probability, both hold together.
     confidence = 0.5 + 0.5 * options.confidence if by_programs and by_estimators else options.confidence
     bounds_by_method: dict[str, tuple[Floats, Floats] | None] = {}
     if by_programs:
@@ -443,7 +446,7 @@ def _find_intervals(
         " and ".join(bounds_by_method),
         [bounds for bounds in bounds_by_method.values() if bounds is not None],
     )
-    # The intersection holds with the confidence, because each method has its part of the error probability.
+    # The intersection holds with the requested confidence, because each method has its part of the error probability.
     if len(valid_bounds) == len(bounds_by_method):
         low, high = np.max([low for low, _ in valid_bounds], axis=0), np.min([high for _, high in valid_bounds], axis=0)
         if (low <= high).all():
@@ -459,15 +462,15 @@ def _find_intervals(
 def _program_intervals(
     observed: Sequence[ReportCounts], functionals: csr_array, confidence: float, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
-    """Return intervals by linear programs over the shares that the output counts allow, or None if they allow none.
+    """Return intervals from linear programs over the shares that the output counts allow, or None if they allow none.
 
     Args:
-        observed: The counts of each release.
-        functionals: (G, N) ones where a record belongs to a group.
-        confidence: Confidence with which all intervals hold simultaneously.
-        progress: Called with the step that is being done.
+        observed: The counts for each release.
+        functionals: A sparse matrix with a 1 where a record belongs to a group, (G, N).
+        confidence: The confidence with which all intervals hold simultaneously.
+        progress: Called with the current step.
     """
-    # All outputs of all releases share the error probability, half of it for each side.
+    # The error probability is divided among all outputs of all releases, with half of each part for each side.
     alpha = (1.0 - confidence) / sum(release_counts.channel.probabilities.shape[1] for release_counts in observed)
     release_bounds = [
         (
@@ -482,11 +485,11 @@ def _program_intervals(
 
 
 def _reported_shares(observed: Sequence[ReportCounts], functionals: csr_array) -> Floats | None:
-    """Return the shares of the raw reports by group (G,) if every release's outputs are its records, otherwise None.
+    """Return the raw reports' shares by group, (G,), if every release's outputs are its records; otherwise None.
 
     Args:
-        observed: The counts of each release.
-        functionals: (G, N) ones where a record belongs to a group.
+        observed: The counts for each release.
+        functionals: A sparse matrix with a 1 where a record belongs to a group, (G, N).
     """
     if any(list(release_counts.channel.outputs) != list(release_counts.channel.inputs) for release_counts in observed):
         return None
@@ -500,18 +503,19 @@ def estimate_of_counts(
 ) -> Estimate:
     """Estimate the shares of people at each input from noisy counts.
 
-    The maximum-likelihood count under symmetric noise is the noisy count, or 0 if that is negative. Each of the N
-    noises exceeds its bound with probability at most (1 - confidence) / N. So with the given confidence all counts, and
-    therefore all shares, lie in their intervals simultaneously.
+    The maximum-likelihood count under symmetric noise is the noisy count, or 0 if that is negative. Each of the N noise
+    values exceeds its bound with probability at most (1 - confidence) / N. With the given confidence, all counts and
+    therefore all shares lie in their intervals simultaneously.
 
     Args:
         channel: The channel of the release.
-        counts: (N,) noisy counts, in the order of the channel's inputs.
-        options: The confidence is used. Intervals must be finite-sample ones, without a resolution.
-        groups: The input numbers of each group, to estimate shares of groups; None for shares of inputs.
+        counts: The noisy counts, (N,), in the order of the channel's inputs.
+        options: The options, of which the confidence is used. Intervals must be finite-sample ones, without a
+            resolution.
+        groups: The indices of each group's inputs, to estimate the groups' shares; None to estimate the inputs' shares.
 
     Raises:
-        UsageError: The options ask for other intervals or for a resolution, or no count is above 0.
+        UsageError: The options ask for other intervals or for a resolution, or no count is positive.
     """
     if options.intervals != "finite-sample" or options.resolution:
         raise UsageError("noisy counts must have finite-sample intervals, without a resolution")
@@ -519,8 +523,8 @@ def estimate_of_counts(
     likely_counts = np.maximum(counts, 0.0)
     if not likely_counts.any():
         raise UsageError("counts must have one above 0, got none: shares cannot be estimated")
-    # The size that a noise exceeds with at most this probability. By a union bound, with the confidence none of the N
-    # noises exceeds it.
+    # The size that a noise value exceeds with at most this probability. By a union bound, none of the N noise values
+    # exceeds it, with the given confidence.
     reach = channel.reach((1.0 - options.confidence) / len(counts))
     min_counts, max_counts = (
         functionals @ np.maximum(counts - reach, 0.0),
@@ -528,9 +532,9 @@ def estimate_of_counts(
     )
     min_total, max_total = np.maximum(counts - reach, 0.0).sum(), np.maximum(counts + reach, 0.0).sum()
     shares = functionals @ likely_counts / likely_counts.sum()
-    # A share is smallest if its own counts are smallest and all others are largest.
+    # A share is smallest if its own counts are smallest and all other counts are largest.
     with np.errstate(invalid="ignore"):
-        # 0 / 0: nothing bounds the share, so its interval ends at 0 or 1.
+        # If this is 0 / 0, nothing bounds the share, so its interval ends at 0 or 1.
         low = np.nan_to_num(min_counts / (min_counts + (max_total - max_counts)), nan=0.0)
         high = np.nan_to_num(max_counts / (max_counts + (min_total - min_counts)), nan=1.0)
     return Estimate(

@@ -1,19 +1,19 @@
-"""Intervals of shares that are assumed to be smooth over the map, calibrated by a parametric bootstrap.
+"""Intervals for shares that are assumed to be smooth over the map, calibrated by a parametric bootstrap.
 
-Intervals that hold against every distribution must allow for one that is concentrated at the places which reports show
-worst. The estimate of many records assumes more: shares are mixtures of bumps (:mod:`.smooth_shares`). These intervals
-make the same assumption, at a resolution that is finer by PILOT_REFINEMENT. The most likely shares at this finer
-resolution serve as a pilot. From the pilot, as many reports are drawn as there were, again and again, and each draw is
-estimated at the resolution of the estimate. The errors of these estimates contain the variance of the reports and the
-bias of smoothing shares that are as rough as the pilot.
+Intervals that hold for every distribution must allow for one that is concentrated at the places about which reports say
+the least. An estimate for many records assumes more: its shares are mixtures of bumps (:mod:`.smooth_shares`). These
+intervals make the same assumption, at a resolution that is finer by PILOT_REFINEMENT. The most likely shares at this
+finer resolution serve as a pilot. As many reports as there were are drawn from the pilot, again and again, and shares
+are estimated from each draw at the original estimate's resolution. The errors of these estimates contain the reports'
+variance and the bias that results from smoothing shares as rough as the pilot.
 
-A half width is a multiple of the root mean square error of its share. One multiple for all shares makes the intervals
-hold simultaneously. It is a quantile of the largest relative error of all shares under a multivariate t distribution
-with the mean and the covariance of the drawn errors.
+A half width is a multiple of its share's root mean square error. All shares have the same multiple, which makes the
+intervals hold simultaneously. It is a quantile of the largest relative error among all shares, under a multivariate t
+distribution with the mean and the covariance of the drawn errors.
 
 Source:
     Efron, Tibshirani, "An Introduction to the Bootstrap", 1993, chapters 6 and 12; Haerdle, Marron, "Bootstrap
-    simultaneous error bars for nonparametric regression", Annals of Statistics 1991, for a pilot of another resolution.
+    simultaneous error bars for nonparametric regression", Annals of Statistics 1991, for a pilot at another resolution.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ from privopt.estimate.smooth_shares import MAX_BUMP_ENTRIES, Rows, fit_bumps, ma
 from privopt.interfaces import Progress
 
 PILOT_REFINEMENT: Final = 4.0
-"""The pilot's bumps are narrower than those of the estimate by this factor: four steps of the search for a resolution.
-With a pilot of the estimate's own resolution, the intervals would leave out the bias of smoothing. With bumps half as
-wide, they did not hold simultaneously in Chiang Mai, where places are unevenly dense (in 0 of 4 runs of
-tests/bench/bench_smooth.py)."""
+"""The factor by which the pilot's bumps are narrower than the estimate's: four steps in the search for a resolution.
+
+With a pilot at the estimate's own resolution, the intervals would leave out the bias of smoothing. With bumps half as
+wide, they held simultaneously in 0 of 4 runs of tests/bench/bench_smooth.py in Chiang Mai, where the density of places
+is uneven."""
 
 REPLICATES: Final = 60
-"""Number of times that reports are drawn from the pilot."""
+"""The number of times that reports are drawn from the pilot."""
 
 REPLICATE_GAP: Final = 1e-5
-"""Gap of the log-likelihood, per report, at which fits to drawn reports end, unless the estimate's gap is larger."""
+"""The gap of the log-likelihood, per report, at which fits to drawn reports end if the estimate's gap is smaller."""
 
 SEED: Final = 20261129
-"""Seed of all draws, so that the same reports give the same intervals."""
+"""The seed of all draws, which is fixed so that the same reports give the same intervals."""
 
 QUANTILE_DRAWS: Final = 20_000
-"""Number of draws from which the quantile of the largest relative error is estimated."""
+"""The number of draws from which the quantile of the largest relative error is estimated."""
 
 BLOCK: Final = 1 << 22
-"""Largest number of relative errors that are in memory at once."""
+"""The largest number of relative errors that are in memory at the same time."""
 
 
 def smooth_intervals(
@@ -64,17 +65,17 @@ def smooth_intervals(
     gap: float,
     progress: Progress | None = None,
 ) -> tuple[Floats, float]:
-    """Return the half widths (G,) of intervals that hold at once if shares are smooth, and the pilot's resolution.
+    """Return half widths, (G,), for intervals that hold at once if shares are smooth, and the pilot's resolution.
 
     Args:
-        channels: For each release, the probability (N, K) of each output given each record.
+        channels: For each release, the probability of each output given each record, (N, K).
         counts: For each release, how often each output was reported, (K,).
-        rows: Returns the distances (B, N) from some records to all.
-        resolution: Resolution of the estimate, above 0.
-        functionals: (G, N) ones where a record belongs to a group, sparse.
-        confidence: Confidence in (0, 1).
-        gap: Distance of the log-likelihood from its maximum, per report, at which the estimate's fit ended.
-        progress: Called with the number of draws that are done.
+        rows: A function that returns the distances from some records to all, (B, N).
+        resolution: The estimate's resolution, above 0.
+        functionals: A sparse matrix with a 1 where a record belongs to a group, (G, N).
+        confidence: The confidence, in (0, 1).
+        gap: The distance between the log-likelihood and its maximum, per report, at which the estimate's fit ended.
+        progress: Called with the number of the current draw.
 
     Raises:
         UsageError: The pilot's bumps do not fit into memory.
@@ -82,8 +83,8 @@ def smooth_intervals(
     columns = np.hstack(channels)
     totals = [int(release_counts.sum()) for release_counts in counts]
     n = sum(totals)
-    # The pilot replaces the true shares: reports are drawn from it, and shares are estimated from these reports as they
-    # were from the real ones.
+    # The pilot stands in for the true shares: reports are drawn from it, and shares are estimated from them as they
+    # were from the real reports.
     pilot = _fit_pilot(columns, np.concatenate(counts), rows, resolution / PILOT_REFINEMENT, gap)
     pilot_shares = functionals @ pilot
     bumps = make_bumps(rows, len(columns), resolution)
@@ -110,13 +111,14 @@ def smooth_intervals(
 
 
 def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
-    """Return half widths (G,) that all errors stay within simultaneously, with the given confidence.
+    """Return half widths, (G,), within which all errors stay simultaneously with the given confidence.
 
     Args:
-        errors: (B, G) errors of B estimates of shares whose true values are known.
-        confidence: Confidence in (0, 1).
-        reports: Number of reports n of each estimate. A share so small that none of n reports may be of it cannot be
-            told from 0, so no half width is below ln(G / (1 - confidence)) / n: the rule of three, for all G at once.
+        errors: The errors of B estimates, (B, G), of shares whose true values are known.
+        confidence: The confidence, in (0, 1).
+        reports: The number of reports, n, for each estimate. A share so small that possibly none of n reports is about
+            it cannot be told from 0, so no half width is below ln(G / (1 - confidence)) / n. This is the rule of three,
+            for all G shares at once.
     """
     replicates, count = errors.shape
     sizes = np.sqrt((errors**2).mean(axis=0))
@@ -128,7 +130,7 @@ def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
     for _ in range(max(1, math.ceil(QUANTILE_DRAWS * count / BLOCK))):
         draws = min(QUANTILE_DRAWS, max(1, BLOCK // count))
         normal = rng.standard_normal((draws, replicates))
-        # Student's t allows for the error of a covariance that is known from so few draws.
+        # Student's t distribution allows for the error in a covariance that is known from so few draws.
         inflation = np.sqrt((replicates - 1) / rng.chisquare(replicates - 1, size=(draws, 1)))
         largest_errors.append(np.abs(bias + inflation * (normal @ deviations)).max(axis=1))
     quantile = float(np.quantile(np.concatenate(largest_errors), confidence))
@@ -138,14 +140,14 @@ def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
 
 
 def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap: float) -> Floats:
-    """Return the most likely shares (N,) at the pilot's resolution.
+    """Return the most likely shares, (N,), at the pilot's resolution.
 
     Args:
-        columns: (N, K) probability of each output of all releases given each record.
-        counts: (K,) how often each output was reported.
-        rows: Returns the distances (B, N) from some records to all.
+        columns: The probability of each output from all releases given each record, (N, K).
+        counts: How often each output was reported, (K,).
+        rows: A function that returns the distances from some records to all, (B, N).
         resolution: The pilot's resolution.
-        gap: Distance of the log-likelihood from its maximum, per report, at which the fit ends.
+        gap: The distance between the log-likelihood and its maximum, per report, at which the fit ends.
 
     Raises:
         UsageError: The pilot's bumps do not fit into memory.
@@ -163,12 +165,12 @@ def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap
 
 
 def describe_assumption(resolution: float, unit: str, *, has_others: bool = True) -> str:
-    """Return a sentence on what smooth intervals assume, and what happens if it is wrong.
+    """Return a sentence on what smooth intervals assume, and on what happens if the assumption is wrong.
 
     Args:
         resolution: The pilot's resolution.
-        unit: Unit of distance.
-        has_others: Whether finite-sample intervals can be had instead.
+        unit: The unit of distance.
+        has_others: Whether finite-sample intervals are available instead.
     """
     advice = "; finite-sample intervals assume nothing" if has_others else ""
     return (

@@ -1,11 +1,12 @@
-"""Smooth shares: mixtures of bumps over the records, at the finest resolution that the reports support.
+"""Smooth shares, which are mixtures of bumps over the records at the finest resolution that the reports support.
 
-Over a thousand records, the maximum of the likelihood concentrates all shares on a few records. It can be farther from
-the truth than the reports themselves, because reports with a kilometre of noise say little about which of ten streets a
-person is in. Mixtures of bumps exp(-(d / r)^2 / 2) around centres about r apart are a convex family too, so the maximum
-over these mixtures is also found to a proved gap. (This is a sieve; compare the smoothed EM of Silverman et al. 1990.)
-Resolutions are tried from coarse to fine. The best r has the greatest maximum log-likelihood minus the number of bumps
-(Akaike). If ever finer resolutions are better, shares are not smoothed.
+With a thousand records, the maximum of the likelihood concentrates all shares on a few records. These shares can be
+farther from the truth than the reports themselves, because reports with a kilometre of noise say little about which of
+ten streets a person is in. Mixtures of bumps exp(-(d / r)^2 / 2), whose centres are about r apart, are a convex family
+too, so the maximum over these mixtures is also found to a proved gap. (This is a sieve; compare the smoothed EM
+algorithm by Silverman et al. 1990.) Resolutions are tried from coarse to fine. The best r is the one with the greatest
+maximum log-likelihood minus the number of bumps (Akaike's criterion). If the finest resolution is the best, shares that
+are not smooth are tried too.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ from privopt.estimate.likelihood import Fit, fit, gap_of
 from privopt.interfaces import Progress
 
 COARSEST_DIVISOR: Final = 4.0
-"""The coarsest resolution is the largest distance divided by this; each next one is finer by FINER."""
+"""The divisor of the largest distance that gives the coarsest resolution. Each next resolution is finer by FINER."""
 FINER: Final = math.sqrt(2.0)
-"""The ratio of two successive resolutions."""
+"""The ratio between two successive resolutions."""
 MAX_WORSE_RESOLUTIONS: Final = 2
-"""Number of worse resolutions in a row after which no finer one is tried."""
+"""The number of worse resolutions in a row after which no finer one is tried."""
 MAX_BUMP_ENTRIES: Final = 100_000_000
-"""Largest number of entries of the bumps (M, N) of a resolution, which take 0.8 GB. Finer resolutions are not tried."""
+"""The largest number of entries in a resolution's bumps, (M, N), which then take 0.8 GB. No finer one is tried."""
 MIN_BUMP_SHARE: Final = 1e-5
-"""A bump with a larger share than this counts as used."""
+"""The share above which a bump counts as used."""
 
 Rows = Callable[[Ints], Floats]
-"""Returns the distances (B, N) from some records, given by their numbers (B,), to all records."""
+"""A function that returns the distances from some records, given by their indices (B,), to all records, (B, N)."""
 
 
 def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
-    """Return bumps, distributions (M, N) over the records, such that every record is near the centre of a bump.
+    """Return bumps, which are distributions over the records, (M, N), such that every record is near a bump's centre.
 
-    Near means within the resolution. Centres are chosen by farthest-first traversal from record 0. Return None if the
-    bumps would have more than :data:`MAX_BUMP_ENTRIES` entries.
+    Here, near means within the resolution. Centres are chosen by farthest-first traversal from record 0. The result is
+    None if the bumps would have more than :data:`MAX_BUMP_ENTRIES` entries.
 
     Args:
-        rows: Returns the distances from some records to all.
-        count: Number of records N.
-        resolution: Width of the bumps, in the unit of distance.
+        rows: A function that returns the distances from some records to all, (B, N).
+        count: The number of records N.
+        resolution: The bumps' width, in the unit of distance.
     """
     centre_distances = [rows(np.array([0]))[0]]
     nearest = centre_distances[0]
@@ -72,15 +73,16 @@ def resolved_fit(
     gap: float,
     progress: Progress | None = None,
 ) -> Fit:
-    """Return the shares of maximum likelihood at a resolution, or at the finest that the reports support.
+    """Return the shares that maximise the likelihood, at a resolution or at the finest one that the reports support.
 
     Args:
-        columns: (N, K) probability of each reported output given each record.
-        parts: (K,) fraction of all reports that each output has; the fractions sum to 1.
-        gap: Distance from the greatest log-likelihood, per report, at which a fit ends.
-        reports: Number of reports n.
-        rows: Returns the distances (B, N) from some records to all. If None, only the resolution 0 is possible.
-        resolution: Width of the bumps, in the unit of distance; 0 to allow all distributions, None to choose the width.
+        columns: The probability of each reported output given each record, (N, K).
+        parts: The fraction of all reports that each output has, (K,). The fractions sum to 1.
+        gap: The distance from the greatest log-likelihood, per report, at which a fit ends.
+        reports: The number of reports, n.
+        rows: A function that returns the distances from some records to all, (B, N). If None, only resolution 0 is
+            possible.
+        resolution: The bumps' width, in the unit of distance; 0 to allow all distributions, None to choose the width.
         progress: Called with each resolution that is tried.
 
     Raises:
@@ -102,9 +104,9 @@ def resolved_fit(
         if candidate_fit is None:
             break
         smooth_fit, bump_count = candidate_fit
-        # Akaike's criterion: each bump that is used costs one unit of log-likelihood.
+        # By Akaike's criterion, each bump that is used costs one unit of log-likelihood.
         score = reports * smooth_fit.log_likelihood - bump_count
-        # Count how many resolutions in a row were worse than the best.
+        # worse_count is the number of resolutions in a row that were worse than the best.
         best_fit, worse_count = (smooth_fit, 0) if score > best_score else (best_fit, worse_count + 1)
         best_score = max(best_score, score)
         if worse_count == MAX_WORSE_RESOLUTIONS:
@@ -119,17 +121,18 @@ def resolved_fit(
 
 
 def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
-    """Yield resolutions from coarse to fine: a quarter of the greatest distance down to that of typical neighbours.
+    """Yield ever finer resolutions, from a quarter of the greatest distance down to the typical neighbour distance.
 
-    The typical distance is the median distance of up to 200 records to their nearest neighbour at another place.
-    ``count`` is the number of records.
+    The typical neighbour distance is the median, over up to 200 records, of the distance to the nearest neighbour at
+    another place. ``count`` is the number of records.
     """
     first_distances = rows(np.array([0]))[0]
-    # Two sweeps: the record farthest from record 0, then the greatest distance from that one.
+    # The greatest distance is found approximately, in two sweeps: as that from the record that is farthest from record
+    # 0.
     max_distance = float(rows(np.array([int(first_distances.argmax())]))[0].max())
     sample = np.unique(np.linspace(0, count - 1, 200).astype(np.int64))
     distances = rows(sample)
-    # A record is not its own neighbour, nor is one at the same place.
+    # A record does not count as its own neighbour, nor does another record at the same place.
     distances[distances == 0] = np.inf
     finest = float(np.median(distances.min(axis=1)))
     resolution = max_distance / COARSEST_DIVISOR
@@ -141,16 +144,16 @@ def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
 def fit_bumps(
     columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None = None
 ) -> tuple[Fit, int] | None:
-    """Return the shares of maximum likelihood at a resolution, and the number of bumps in use minus one.
+    """Return the shares that maximise the likelihood at a resolution, and the number of bumps in use minus one.
 
-    Return None if the resolution needs too many centres.
+    The result is None if the resolution needs too many bumps.
 
     Args:
-        columns: (N, K) probability of each reported output given each record.
-        parts: (K,) fraction of all reports that each output has.
-        rows: Distances from some records to all.
-        resolution: Width of the bumps, in the unit of distance.
-        gap: Distance from the greatest log-likelihood, per report, at which the fit ends.
+        columns: The probability of each reported output given each record, (N, K).
+        parts: The fraction of all reports that each output has, (K,).
+        rows: A function that returns the distances from some records to all, (B, N).
+        resolution: The bumps' width, in the unit of distance.
+        gap: The distance from the greatest log-likelihood, per report, at which the fit ends.
         progress: Called with the resolution that is tried.
     """
     if progress is not None:
@@ -158,7 +161,8 @@ def fit_bumps(
     shapes = make_bumps(rows, len(columns), resolution)
     if shapes is None:
         return None
-    # A mixture of bumps is a distribution over bumps, whose outputs have the probabilities shapes @ columns.
+    # A mixture of bumps is a distribution over bumps. The probabilities of outputs given each bump are shapes @
+    # columns.
     mixture_fit = fit(shapes @ columns, parts, gap=gap)
     shares = read_only(mixture_fit.shares @ shapes)
     smooth = evolve(mixture_fit, shares=shares, resolution=resolution, whole_gap=gap_of(shares, columns, parts))
