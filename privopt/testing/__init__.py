@@ -1,6 +1,6 @@
-"""The conformance kit and its strategies, for tests of privopt and of mechanisms by other authors.
+"""The conformance kit and its strategies, for testing privopt itself and mechanisms by other authors.
 
-A mechanism's test file::
+A mechanism's test file contains::
 
     from privopt.testing import conformance
 

@@ -1,7 +1,7 @@
-"""Checks of linear program solvers, whose answers to small random models are compared with SciPy's and dual bounds.
+"""Checks on linear program solvers, whose answers to small random models are compared with SciPy's and dual bounds.
 
-By weak duality the multipliers of an optimum prove its value, regardless of the solver that found them. Like the checks
-of plugins, each check takes the name of a registered solver, an effort and a seed.
+By weak duality, the multipliers at an optimum prove its value, regardless of the solver that found them. Like checks
+from plugins, each check takes the name of a registered solver, an effort and a seed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from privopt.testing.efforts import Effort
 from privopt.testing.runner import CheckResult, run_examples
 
 SOLVER_TOLERANCE: Final = 1e-6
-"""Tolerance for a solver's rounding, relative to the numbers in the models, which are all small."""
+"""The tolerance for a solver's rounding, relative to the numbers in the models, which are all small."""
 
 
 Solve = Callable[[StandardForm], Result]
@@ -39,10 +39,10 @@ def programs(draw: st.DrawFn, integers: bool = False) -> StandardForm:
     """Draw a small, feasible linear program over a box, with integer coefficients, to minimise or maximise.
 
     Args:
-        draw: The draw function of Hypothesis.
+        draw: Hypothesis's draw function.
         integers: Whether some of the columns must be integer.
     """
-    # At most four rows, of any kind, and four columns; every coefficient may differ from 0.
+    # There are at most four rows of any kind and four columns, and every coefficient may differ from 0.
     return draw_feasible_program(
         draw, np.ones((draw(st.integers(0, 4)), draw(st.integers(1, 4))), dtype=bool), "LGER", integers
     )
@@ -51,16 +51,16 @@ def programs(draw: st.DrawFn, integers: bool = False) -> StandardForm:
 def draw_feasible_program(
     draw: st.DrawFn, may_be_nonzero: NDArray[np.bool_], kinds: str, integers: bool = False
 ) -> StandardForm:
-    """Draw a program that is feasible by construction: an integer point of its box satisfies all rows.
+    """Draw a program that is feasible by construction, because an integer point in its box satisfies all rows.
 
     Args:
-        draw: The draw function of Hypothesis.
-        may_be_nonzero: (rows, columns) Mask of the coefficients that may differ from 0.
-        kinds: Letters of the kinds of rows to choose from: L (at most), G (at least), E (equation), R (range).
+        draw: Hypothesis's draw function.
+        may_be_nonzero: A mask of the coefficients that may differ from 0, (rows, columns).
+        kinds: The letters for the kinds of rows to choose from: L (at most), G (at least), E (equation), R (range).
         integers: Whether some of the columns must be integer.
     """
-    # The point is integer, so that the program stays feasible if columns must be integer. The box, which contains the
-    # point, bounds the program.
+    # The point is integer so that the program stays feasible if columns must be integer. The box contains the point,
+    # and keeps the program bounded.
     m, n = may_be_nonzero.shape
     coefficients = st.integers(-4, 4)
     point = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)), dtype=np.float64)
@@ -69,7 +69,7 @@ def draw_feasible_program(
         st.lists(coefficients, min_size=int(may_be_nonzero.sum()), max_size=int(may_be_nonzero.sum()))
     )
     lower, upper = np.full(m, -np.inf), np.full(m, np.inf)
-    # The activity of a row is its value at the point. Sides are at a distance (slack) of 0 to 3 from it.
+    # A row's activity is its value at the point. The row's sides are 0 to 3 (the slack) away from it.
     for row, activity in enumerate((A @ point).tolist()):
         kind, slack = draw(st.sampled_from(kinds)), draw(st.integers(0, 3))
         upper[row] = {"L": activity + slack, "G": math.inf, "E": activity, "R": activity + slack}[kind]
@@ -87,21 +87,21 @@ def draw_feasible_program(
 
 
 def check_optimum(solve: Solve, form: StandardForm, tolerance: float = SOLVER_TOLERANCE) -> None:
-    """Check that a solver answers a model correctly, answers the same a second time, and leaves the model unchanged.
+    """Check that a solver answers a model correctly, gives the same answer again, and leaves the model unchanged.
 
     Args:
         solve: The solver under trial.
         form: A feasible and bounded model.
-        tolerance: The allowed error, relative to the numbers of the model.
+        tolerance: The allowed error, relative to the numbers in the model.
 
     Raises:
-        CheckFailedError: The answer is faulty. The message shows the model.
+        CheckFailedError: The answer has a fault. The message shows the model.
     """
     original_form = deepcopy(form)
     result, second_result = solve(form), solve(form)
     faults = list(_find_faults(form, result, tolerance))
     faults += [f"solve changed the form it was given: {line}" for line in changes(original_form, form, "form")]
-    # Two runs with one seed must give the same release, so a solver may not choose among optima by chance.
+    # Two runs with the same seed must give the same release, so a solver must not choose among optima by chance.
     if not np.array_equal(np.asarray(result.x), np.asarray(second_result.x)):
         faults.append(f"the same model gave {result.x} and then {second_result.x}")
     if faults:
@@ -114,13 +114,13 @@ def _find_faults(form: StandardForm, result: Result, tolerance: float) -> Iterat
     Args:
         form: The model.
         result: The solver's answer.
-        tolerance: The allowed error, relative to the numbers of the model.
+        tolerance: The allowed error, relative to the numbers in the model.
     """
     x, optimum = result.x, _solve_by_scipy(form)
     if result.outcome is not Outcome.OPTIMAL or x is None:
         yield f"a bounded, feasible model is called {result.outcome.value}; expected optimal"
         return
-    # Bounds of columns are checked like those of rows, so both are joined in one vector.
+    # The bounds on columns are checked like those on rows, so both are joined in one vector.
     lower, upper = np.append(form.row_lower, form.col_lower), np.append(form.row_upper, form.col_upper)
     activities, value = np.append(form.A @ x, x), float(form.c @ x) + form.c0
     violations = np.maximum(lower - activities, activities - upper)
@@ -133,11 +133,11 @@ def _find_faults(form: StandardForm, result: Result, tolerance: float) -> Iterat
         yield f"the objective is said to be {result.objective!r}; at its vector it is {value!r}"
     elif not is_close(value, optimum):
         yield f"the optimum is {optimum!r} by SciPy; the solver says {value!r}"
-    # A bound may be too weak, but must not lie beyond the optimum.
+    # A bound can be weak, but must not lie beyond the optimum.
     excess = 0.0 if result.bound is None else (result.bound - optimum) * (1 if form.sense == "min" else -1)
     if excess > tolerance * (1 + abs(optimum)):
         yield f"the bound {result.bound!r} is on the wrong side of the optimum {optimum!r}"
-    # Multipliers prove bounds of linear programs alone. With integer columns there may be a duality gap.
+    # Multipliers prove the optimum only for linear programs. With integer columns there may be a duality gap.
     if result.duals is not None and not form.is_mip:
         dual_value, reduced_costs = dual_bound(form, result.duals), form.c - form.A.T @ result.duals
         if not is_close(dual_value, optimum):
@@ -149,9 +149,10 @@ def _find_faults(form: StandardForm, result: Result, tolerance: float) -> Iterat
 
 
 def _solve_by_scipy(form: StandardForm) -> float:
-    """Return SciPy's optimal value of a feasible and bounded model ``form``, in the model's own sense.
+    """Return SciPy's optimal value for a feasible and bounded model ``form``, in the model's own sense.
 
-    SciPy only minimises, so a model to maximise is negated. If SciPy fails, Hypothesis discards the example.
+    SciPy only minimises, so the objective of a model to maximise is negated. If SciPy fails, Hypothesis discards the
+    example.
     """
     from scipy.optimize import LinearConstraint, milp
 
@@ -165,12 +166,12 @@ def _solve_by_scipy(form: StandardForm) -> float:
 
 
 def check_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], excess: int) -> None:
-    """Check that a solver reports a model as infeasible after adding a row that no point of the box satisfies.
+    """Check that a solver reports a model as infeasible once a row is added that no point in its box satisfies.
 
     Args:
         solve: The solver under trial.
         form: A feasible model.
-        columns: The columns whose sum must be large under the added row.
+        columns: The indices of the columns whose sum must be large under the added row.
         excess: The amount, above 0, by which the required sum exceeds the sum of these columns' upper bounds.
 
     Raises:
@@ -187,9 +188,9 @@ def check_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], e
 
 
 def _raise_failure(message: str, form: StandardForm) -> None:
-    """Raise a CheckFailedError with a finding and the model that shows it, written out row by row.
+    """Raise a CheckFailedError with a finding and the model that shows it, which is written out row by row.
 
-    Hypothesis reports the failure of the smallest example found, so the message shows the smallest model.
+    Hypothesis reports the failure for the smallest example that it found, so the message calls the model the smallest.
 
     Args:
         message: The finding.
@@ -209,9 +210,9 @@ def optimum(name: str, how: Effort, seed: int) -> CheckResult:
     """Check a solver's answers to linear programs, and its multipliers, against SciPy's optimum.
 
     Args:
-        name: The registered name of the solver.
-        how: How many examples are tried.
-        seed: The seed of the models that are drawn.
+        name: The solver's registered name.
+        how: The effort, which limits how many examples are tried.
+        seed: The seed from which models are drawn.
     """
     return run_examples("optimum", lambda data: check_optimum(_make_solve(name), data.draw(programs())), how, seed)
 
@@ -222,9 +223,9 @@ def integers(name: str, how: Effort, seed: int) -> CheckResult:
     The check is skipped if the solver takes no integer columns.
 
     Args:
-        name: The registered name of the solver.
-        how: How many examples are tried.
-        seed: The seed of the models that are drawn.
+        name: The solver's registered name.
+        how: The effort, which limits how many examples are tried.
+        seed: The seed from which models are drawn.
     """
     if not get(name).capabilities.mip:
         return CheckResult(check="integers", version=1, status="not applicable", reason="takes no integers")
@@ -236,9 +237,9 @@ def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
     """Check that a solver reports models without a solution as infeasible.
 
     Args:
-        name: The registered name of the solver.
-        how: How many examples are tried.
-        seed: The seed of the models that are drawn.
+        name: The solver's registered name.
+        how: The effort, which limits how many examples are tried.
+        seed: The seed from which models are drawn.
     """
 
     def example(data: st.DataObject) -> None:
@@ -250,16 +251,16 @@ def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def _make_solve(name: str) -> Solve:
-    """Return a function that solves a model by a registered solver, and fails if the promised multipliers are missing.
+    """Return a function that solves a model with a registered solver, and fails if promised multipliers are missing.
 
-    Multipliers are the values of the dual variables, from which bounds are proved.
+    Multipliers are the values of the dual variables, which prove bounds.
     """
     backend = get(name)
 
     def solve(form: StandardForm) -> Result:
         """Solve a model, and check that the answer has multipliers if the solver declares that it returns them."""
         result = backend.solve(form)
-        # Without rows there are no multipliers, and with integer columns they prove no optimum.
+        # Without rows there are no multipliers, and with integer columns they do not prove an optimum.
         must_give_duals = backend.capabilities.duals and form.shape[0] and not form.is_mip
         if must_give_duals and result.x is not None and result.duals is None:
             _raise_failure("it declares multipliers, and gives none for an LP solved to optimality", form)

@@ -1,7 +1,7 @@
-"""Find where two objects differ: a problem before and after a solve, or a release and its copy read from files.
+"""A comparison that finds where two objects differ: a problem before and after a solve, or a release and its copy.
 
-``==`` does not suffice, because plugins' objects need not define it, arrays compare element by element, and NaN differs
-from NaN.
+``==`` is not used, because plugins' objects need not define it, arrays compare element by element, and NaN differs from
+NaN.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from privopt.declare.schema import FileUse
 
 WHOLE: Final = (str, bytes, int, float, complex, set, frozenset, Path, type(None))
-"""Types whose instances are compared as a whole, not attribute by attribute; this includes their subclasses."""
+"""The types whose instances, including those of subclasses, are compared as a whole rather than part by part."""
 
 _MISSING: Final = object()
-"""Stands for a part that the second object does not have."""
+"""Stands in for a part that the second object does not have."""
 
 
 def changes(
@@ -31,18 +31,20 @@ def changes(
     through_files: bool = False,
     compared_pairs: dict[tuple[int, int], Any] | None = None,
 ) -> Iterator[str]:
-    """Yield a sentence for each place where two objects differ: in attrs fields, mappings, sequences and arrays.
+    """Yield a sentence for each place where two objects differ, in attrs fields, mappings, sequences or arrays.
 
-    A list equals a tuple of equal parts. An attribute or key that only one object has, or that was None in the first,
-    is not a difference, because it may be a cached value.
+    A list equals a tuple with equal parts. An attribute or key that only one object has, or that was None in the first
+    object, is not a difference, because it may be a cached value.
 
     Args:
-        first: The object before, or as written.
-        second: The object after, or as read back.
+        first: The object before the solve, or as it was written.
+        second: The object after the solve, or as it was read back.
         path: The object's name in messages, such as ``"problem"``, to which names of parts are appended.
-        through_files: Whether the second object was read from files written by the first. In this case a part that is
-            None in the second is not stored in any file, and paths are compared by name.
-        compared_pairs: The pairs compared so far, which are kept alive here so that Python does not reuse their ids.
+        through_files: Whether the second object was read from files that the first one wrote. In that case, a part that
+            is None in the second object is one that no file stores, so it is no difference, and paths are compared by
+            name.
+        compared_pairs: The pairs compared so far, by their ids. Keeping the objects here prevents Python from reusing
+            their ids.
     """
     # A FileUse records which parts of a file were read, which legitimately changes during a solve.
     if first is second or second is _MISSING or isinstance(first, FileUse):
@@ -59,7 +61,7 @@ def changes(
         first, second = first.name, second.name
     first_parts, second_parts = _named_parts(first), _named_parts(second)
     if first_parts is None or second_parts is None:
-        # A default representation has the address of the object, which differs between equal objects.
+        # A default representation contains the object's address, which differs between equal objects.
         if first != second and repr(first) != repr(second) and " at 0x" not in repr(first):
             yield f"{path} was {first!r}, now {second!r}"
         return
@@ -76,7 +78,7 @@ def changes(
 
 
 def _array_changes(first: NDArray[Any], second: NDArray[Any], path: str) -> Iterator[str]:
-    """Yield a sentence on the first entry in which two arrays differ, or on their different shapes.
+    """Yield a sentence on the first entry in which two arrays differ, or on their shapes if these differ.
 
     ``path`` is the array's name in the sentence. For equal arrays, nothing is yielded.
     """
@@ -90,10 +92,10 @@ def _array_changes(first: NDArray[Any], second: NDArray[Any], path: str) -> Iter
 
 
 def _named_parts(value: Any) -> dict[str, Any] | None:
-    """Return the parts of an object by suffix, such as ``"[0]"`` or ``".name"``.
+    """Return an object's parts, by a suffix for messages such as ``"[0]"`` or ``".name"``.
 
-    The parts are the values of a mapping, the elements of a sequence, or the attributes and the class of another
-    object. Return None if the object has no parts and is compared as a whole.
+    The parts are a mapping's values, a sequence's elements, or any other object's class and attributes. The result is
+    None if the object has no parts and is compared as a whole.
     """
     if isinstance(value, WHOLE):
         return None

@@ -1,7 +1,7 @@
-"""The body of ``privopt check``: run the conformance kit on an installed mechanism, and format its results.
+"""The body of ``privopt check``, which runs the conformance kit on an installed mechanism and formats its results.
 
-The methods run in parallel in worker processes. All checks of a method run in the same worker, which caches the
-problems that it solves for these checks.
+The methods are checked in parallel in worker processes. All checks on a method run in the same worker, which caches the
+problems that it solves for them.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ def check(
     on_result: Callable[[CheckResult], None] | None = None,
     progress: Progress | None = None,
 ) -> list[CheckResult]:
-    """Run every check on an installed mechanism, with up to one worker process per processor.
+    """Run checks on an installed mechanism, with up to one worker process per processor.
 
     Args:
-        mechanism: Name of the mechanism.
+        mechanism: The mechanism's name.
         method: One of the mechanism's methods, or None for each method that has a guarantee. A method without a
-            guarantee (kind "none") is checked against the claim of its paper.
-        only: Names of the checks to run; all if empty.
-        how: quick, ci or full, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
-        seed: Seed of the problems that are drawn.
+            guarantee (kind "none") is checked against its paper's claim.
+        only: The names of the checks to run; all checks if empty.
+        how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
+        seed: The seed from which problems are drawn.
         on_result: Called with each result as soon as it is known.
-        progress: Called with the number of checks that have run, in words.
+        progress: Called with a text on how many checks have run.
 
     Returns:
         One result for each method and check, in the order of methods and checks.
 
     Raises:
         UnknownNameError: The mechanism, method or effort does not exist.
-        UsageError: A check does not exist (the message names plugins that are not installed), or no method of the
-            mechanism has a guarantee and none was named.
+        UsageError: A check does not exist (the message names plugins that are not installed), or no method was named
+            and none of the mechanism's methods has a guarantee.
     """
     # Names are looked up here, so that an unknown one raises its error before any worker starts.
     chosen_effort = effort(how)
@@ -67,13 +67,13 @@ def check(
     checks = [name for name in all_checks() if not only or name in only]
     names = guaranteed_methods if method is None else [registered.method(method).name]
     if not names:
-        # Without this, a mechanism that claims nothing would pass with no check done.
+        # Without this error, a mechanism that claims nothing would pass without any check.
         methods = ", ".join(method_spec.name for method_spec in registered.spec.methods)
         raise UsageError(f"no method of {mechanism} has a guarantee; name one of {methods} by --method")
     workers = max(1, min(len(names), os.cpu_count() or 1))
     results: dict[tuple[str, str], CheckResult] = {}
     with tempfile.TemporaryDirectory(prefix="privopt-check-") as home, processes(workers) as executor:
-        # The key is the method's name, so that all its checks run in the worker that has cached its solved problems.
+        # The key is the method's name, so all its checks run in the worker that has cached its solved problems.
         futures = [
             executor.submit(name, _run_in_worker, home, mechanism, name, check_name, len(names), chosen_effort, seed)
             for name in names
@@ -94,8 +94,8 @@ def _run_in_worker(
 ) -> CheckResult:
     """Run one check of one method in a worker process, and return its result.
 
-    The subject, which is the method under trial with its cache of solved problems, is kept in the worker for further
-    checks of the same method.
+    The worker keeps the subject, which is the method under trial with its cache of solved problems, for further checks
+    on the same method.
 
     Args:
         home: The folder for temporary files, which the parent process removes.
@@ -104,11 +104,11 @@ def _run_in_worker(
         check: The name of the check.
         siblings: The number of methods that share the available time.
         how: The effort.
-        seed: The seed of the problems that are drawn.
+        seed: The seed from which problems are drawn.
     """
     state = worker_state()
     if state.get("trying") != (mechanism, method):
-        tempfile.tempdir = home  # the parent removes this folder, however the worker ends
+        tempfile.tempdir = home  # the parent process removes this folder, however the worker ends
         set_hypothesis_home_dir(home)  # otherwise Hypothesis would create .hypothesis in the user's current folder
         if "subject" in state:
             state["subject"].close()
@@ -118,7 +118,7 @@ def _run_in_worker(
 
 
 def table(results: Sequence[CheckResult]) -> str:
-    """Return the output of ``privopt check``: a table of the results, followed by the findings of failed checks."""
+    """Return the output of ``privopt check``: a table of results, followed by the findings of failed checks."""
     rows = [(r.method, r.check, str(r.version), r.status, f"{r.seconds:.1f} s", _summary_line(r)) for r in results]
     # The sixth and last column is a sentence, which is not padded.
     widths = [max((len(row[n]) for row in rows), default=0) for n in range(5)]
@@ -131,10 +131,10 @@ def table(results: Sequence[CheckResult]) -> str:
 
 
 def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return the results with each check that was skipped without a stated reason changed to failed.
+    """Return the results, with each check that was skipped without a stated reason changed to failed.
 
-    This is for ``privopt check --fail-on-skip``, because a check that silently tries nothing would look like a success.
-    Results of checks that are not applicable are unchanged.
+    This is for ``privopt check --fail-on-skip``, which exists because a check that tries nothing would otherwise look
+    like a success. Results for checks that are not applicable are unchanged.
     """
     return [
         evolve(result, status="failed", reason=f"skipped: {result.reason}") if result.missed else result
@@ -143,7 +143,7 @@ def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
 
 
 def _summary_line(result: CheckResult) -> str:
-    """Return the text for a result's last column: the number of tried problems, or the first line of the reason."""
+    """Return the text in a result's last column: the number of tried problems, or the first line of the reason."""
     if result.status == "passed":
         summary = number_of(result.examples, "problem")
         return f"{summary}; {result.note}" if result.note else summary

@@ -1,6 +1,6 @@
-"""Checks of registered decompositions, whose answers and bounds are compared with the optimum of the whole program.
+"""Checks on registered decomposers, whose answers and bounds are compared with the optimum of the whole program.
 
-The models have the structure that a decomposition uses: blocks of columns connected only by linking columns.
+The models have the structure that a decomposition exploits: blocks of columns that only linking columns connect.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from privopt.testing.runner import CheckResult, run_examples
 __all__ = ["infeasible", "whole"]
 
 Split = tuple[StandardForm, list[list[int]]]
-"""A linear program, and blocks of its columns. No row has columns of two blocks."""
+"""A linear program, and the indices of the columns in each block. No row has columns from two blocks."""
 
 TOLERANCE = 10 * SOLVER_TOLERANCE
-"""Ten times a solver's tolerance, because a decomposition adds up the answers of several solves."""
+"""The tolerance for a decomposition's rounding: ten times a solver's, because it adds up several solves' answers."""
 
 
 @st.composite
 def split_programs(draw: st.DrawFn) -> Split:
-    """Draw a feasible program with one or two linking columns, followed by the columns of one to three blocks.
+    """Draw a feasible program with one or two linking columns, followed by the columns in one to three blocks.
 
-    Each row is a lower bound on a combination of linking columns and the columns of at most one block, so the blocks
-    are independent of one another once the linking columns are fixed.
+    Each row is a lower bound on a combination of linking columns and the columns in at most one block, so the blocks
+    become independent of one another once the linking columns are fixed.
     """
     linking_count = draw(st.integers(1, 2))
     block_sizes = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
     starts = np.cumsum([linking_count, *block_sizes]).tolist()
     blocks = [list(range(a, b)) for a, b in pairwise(starts)]
-    # The empty block stands for rows over linking columns alone.
+    # The empty block is for rows with linking columns alone.
     rows = [block for block in [*blocks, []] for _ in range(draw(st.integers(1, 2)))]
     may_be_nonzero = np.array(
         [[column < linking_count or column in block for column in range(starts[-1])] for block in rows]
@@ -53,9 +53,9 @@ def whole(name: str, how: Effort, seed: int) -> CheckResult:
     """Check a decomposition's answers and bounds against the optimum of the whole program.
 
     Args:
-        name: The registered name of the decomposer.
-        how: How many examples are tried.
-        seed: The seed of the models that are drawn.
+        name: The decomposer's registered name.
+        how: The effort, which limits how many examples are tried.
+        seed: The seed from which models are drawn.
     """
 
     def example(data: st.DataObject) -> None:
@@ -70,13 +70,13 @@ def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
     """Check that a decomposition reports models without a solution as infeasible.
 
     Args:
-        name: The registered name of the decomposer.
-        how: How many examples are tried.
-        seed: The seed of the models that are drawn.
+        name: The decomposer's registered name.
+        how: The effort, which limits how many examples are tried.
+        seed: The seed from which models are drawn.
     """
 
     def example(data: st.DataObject) -> None:
-        """Draw a program with blocks, and check it with a row that no point of the first block satisfies."""
+        """Draw a program with blocks, add a row that the first block cannot satisfy, and check the outcome."""
         form, blocks = data.draw(split_programs())
         check_infeasible(partial(_solve_in_blocks, name, blocks), form, blocks[0], data.draw(st.integers(1, 3)))
 
@@ -84,13 +84,13 @@ def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def _solve_in_blocks(name: str, blocks: list[list[int]], form: StandardForm) -> Result:
-    """Solve a program by a registered decomposer, and return the answer in the form of a solver's result.
+    """Solve a program with a registered decomposer, and return the answer as a solver's result.
 
-    The checks of solvers (:mod:`privopt.testing.backends`) can then be used for decomposers as well.
+    In this form, the checks on solvers (:mod:`privopt.testing.backends`) can be used for decomposers as well.
 
     Args:
-        name: The registered name of the decomposer.
-        blocks: The columns of each block.
+        name: The decomposer's registered name.
+        blocks: The indices of the columns in each block.
         form: The program.
     """
     decomposer = registry().kind("decomposer", name).load()()

@@ -1,8 +1,10 @@
-"""The efforts of the conformance kit: quick, ci and full.
+"""The conformance kit's efforts: quick, ci and full.
 
-``privopt check --effort`` selects one, and the environment variable PRIVOPT_PROFILE does so for the command and pytest.
+``privopt check --effort`` selects one, and so does the environment variable PRIVOPT_PROFILE, for the command and
+pytest.
 
-An effort limits examples and CPU time. More effort finds rarer faults, but never changes what counts as a fault.
+An effort limits the number of examples and the CPU time. More effort finds rarer faults, but never changes what counts
+as a fault.
 """
 
 from __future__ import annotations
@@ -18,15 +20,16 @@ from privopt.errors import UnknownNameError
 
 @frozen(kw_only=True)
 class Effort:
-    """How long the kit searches for faults.
+    """Limits on how long the kit searches for faults.
 
     Attributes:
         name: quick, ci or full.
-        examples: Maximum number of problems that each check draws.
-        seconds: CPU seconds for all checks of all methods of a mechanism, not counting the first example of each. Each
-            check has an equal share. When its share is used up, a check draws no problems beyond its minimum number.
-        shrinking: Time limit, in seconds, of the search for a smaller example of a failure.
-        draws: Number of samples for the statistical checks, some of which take a multiple of it.
+        examples: The largest number of problems that each check draws.
+        seconds: The CPU seconds for all checks on all of a mechanism's methods, not counting each check's first
+            example. Each check has an equal share. Once its share is used up, a check draws no problems beyond its
+            minimum number.
+        shrinking: The time limit, in seconds, for the search for a smaller example of a failure.
+        draws: The number of samples for statistical checks. Some checks take a multiple of it.
     """
 
     name: str
@@ -36,8 +39,8 @@ class Effort:
     draws: int
 
     def settings(self) -> hypothesis.settings:
-        """Return Hypothesis settings without a database, and without a deadline because the kit has its own clock."""
-        # Health checks are off: solving a problem takes longer than Hypothesis expects of an example.
+        """Return the Hypothesis settings. They have no database, and no deadline, because the kit has its own clock."""
+        # Health checks are off, because solving a problem takes longer than Hypothesis expects an example to take.
         return hypothesis.settings(
             max_examples=self.examples,
             phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
@@ -60,15 +63,15 @@ EFFORTS: Final = {
 """The efforts by name."""
 
 FORMER_NAMES: Final = {"dev": "quick", "nightly": "full"}
-"""Names that workflow files may still use."""
+"""The present name for each former name, which workflow files may still use."""
 
 
 def effort(name: Effort | str | None = None) -> Effort:
     """Return the effort with a given name. An Effort is returned unchanged.
 
     Args:
-        name: quick, ci or full, or an effort. "dev" and "nightly" are former names of quick and full. None stands for
-            the effort named by the environment variable PRIVOPT_PROFILE, or else ci.
+        name: quick, ci or full, or an effort. "dev" and "nightly" are former names for quick and full. None for the
+            effort that the environment variable PRIVOPT_PROFILE names, or else ci.
 
     Raises:
         UnknownNameError: No effort has that name.

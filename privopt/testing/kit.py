@@ -1,4 +1,4 @@
-"""The conformance kit as test functions for pytest, for a mechanism or for a registered kind.
+"""The conformance kit as pytest test functions, for a mechanism or for a registered kind.
 
 ::
 
@@ -36,20 +36,20 @@ def conformance(
     how: Effort | str | None = None,
     seed: int = 0,
 ) -> Callable[..., None]:
-    """Return a test function that runs every check, with one test per method and check.
+    """Return a test function that runs every check on a mechanism, with one test per method and check.
 
     Args:
-        mechanism: Name of an installed mechanism, or a Mechanism class.
-        spec: Registration of a class that is not installed as a plugin.
-        guarantee: Kind of guarantee that a class without a spec claims.
+        mechanism: The name of an installed mechanism, or a Mechanism class.
+        spec: The registration of a class that is not installed as a plugin.
+        guarantee: The kind of guarantee that a class without a spec claims.
         profile: What the kit needs to know about the mechanism (:class:`privopt.testing.Profile`). The default is the
             profile that the mechanism names.
-        methods: Names of methods. The default is every method that has a guarantee.
-        checks: Names of checks. The default is every check; tests of inapplicable checks say why.
-        expected_failures: Checks that are expected to fail, as reasons by ``"check"`` or ``"method:check"``. If such a
-            check passes, its test fails.
-        how: quick, ci or full, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
-        seed: Seed of the problems that are drawn.
+        methods: The names of the methods to test. The default is every method that has a guarantee.
+        checks: The names of the checks to run. The default is every check; tests for inapplicable checks say why.
+        expected_failures: The reasons why certain checks are expected to fail, by ``"check"`` or ``"method:check"``. If
+            such a check passes, its test fails.
+        how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
+        seed: The seed from which problems are drawn.
     """
     import pytest
 
@@ -67,12 +67,12 @@ def conformance(
         for method in names
         for check in check_names
     ]
-    # One subject for all checks of a method, because it caches the runs of the pipeline.
+    # All checks of a method share one subject, because it caches runs of the pipeline.
     subjects: dict[str, Any] = {}
 
     @pytest.mark.parametrize(("method", "check"), rows)
     def conforms(method: str, check: str) -> None:
-        """Run one check of one method. The subject is created when the first test of the method runs."""
+        """Run one check on one method. The subject is created when the method's first test runs."""
         if method not in subjects:
             subjects[method] = subject(mechanism, method, spec=mechanism_spec, profile=profile)
         _end_test(run_check(check, subjects[method], how=how, seed=seed), f"{mechanism_spec.name} --method {method}")
@@ -82,12 +82,12 @@ def conformance(
 
 
 def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[Any]:
-    """Return the pytest marks of a test: a strict xfail mark if the test is expected to fail, otherwise an empty list.
+    """Return a test's pytest marks: a strict xfail mark if the test is expected to fail, otherwise none.
 
     Args:
         method: The method under trial.
         check: The name of the check.
-        failures: Reasons for expected failures, by check or ``"method:check"``; the latter takes precedence.
+        failures: The reasons for expected failures, by check or ``"method:check"``; the latter takes precedence.
 
     Raises:
         UsageError: A key does not name a check, or a reason is blank.
@@ -95,7 +95,7 @@ def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[A
     import pytest
 
     for key, reason in failures.items():
-        # The name of a misspelt check would never match, so its expectation would silently have no effect.
+        # A misspelt check name would never match, so the expectation would silently have no effect.
         if key.rpartition(":")[2] not in all_checks() or not reason.strip():
             raise UsageError(f"expected failure {key!r} must name a check, and a reason in words, got {reason!r}")
     reason = failures.get(f"{method}:{check}", failures.get(check, ""))
@@ -103,10 +103,10 @@ def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[A
 
 
 def _end_test(result: CheckResult, subject_name: str) -> None:
-    """End a pytest test like its check: fail or skip with the check's reason, or return if the check passed.
+    """End a pytest test as its check ended: fail or skip with the check's reason, or return if the check passed.
 
-    A check that is not applicable is skipped too, with a message that says so, because pytest and JUnit's XML have no
-    other status.
+    If the check is not applicable, the test is skipped with a message that says so, because pytest and JUnit's XML have
+    no status for that.
 
     Args:
         result: The result of the check.
@@ -124,10 +124,10 @@ def _end_test(result: CheckResult, subject_name: str) -> None:
 
 
 def _kind_checks(role: str) -> dict[str, Entry[CheckSpec]]:
-    """Return the registered checks of the kinds of a role, such as ``"solver"``, by name.
+    """Return the checks that are registered for kinds with a given role, such as ``"solver"``, by name.
 
     Raises:
-        UsageError: The role has no checks. The message names the roles that have checks.
+        UsageError: The role has no checks. The message names the roles that have some.
     """
     checks = registry().of(f"check of each {role}")
     if not checks:
@@ -140,13 +140,13 @@ def _kind_checks(role: str) -> dict[str, Entry[CheckSpec]]:
 
 
 def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: int = 0) -> list[CheckResult]:
-    """Run every check of a registered kind.
+    """Run every check on a registered kind.
 
     Args:
-        role: Role of the kind, one of :class:`privopt.specs.RoleSpec`.
-        name: Name under which the kind is registered.
-        how: quick, ci or full, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
-        seed: Seed of everything that is drawn.
+        role: The kind's role, as a :class:`privopt.specs.RoleSpec` names it.
+        name: The name under which the kind is registered.
+        how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
+        seed: The seed from which everything is drawn.
 
     Raises:
         UnknownNameError: The kind or the effort does not exist.
@@ -157,19 +157,19 @@ def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: i
 
 
 def _run_kind_check(check: Entry[CheckSpec], name: str, how: Effort | str | None, seed: int) -> CheckResult:
-    """Import a registered check, run it on the kind called ``name``, and return the result."""
+    """Import a registered check, run it on the kind with the given ``name``, and return the result."""
     run = cast("Callable[[str, Effort, int], CheckResult]", check.import_target())
     return run(name, effort(how), seed)
 
 
 def kind_conformance(role: str, name: str, *, how: Effort | str | None = None, seed: int = 0) -> Callable[..., None]:
-    """Return a test function that runs every check of a registered kind, with one test per check.
+    """Return a test function that runs every check on a registered kind, with one test per check.
 
     Args:
-        role: Role of the kind, one of :class:`privopt.specs.RoleSpec`.
-        name: Name under which the kind is registered.
-        how: quick, ci or full, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
-        seed: Seed of everything that is drawn.
+        role: The kind's role, as a :class:`privopt.specs.RoleSpec` names it.
+        name: The name under which the kind is registered.
+        how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
+        seed: The seed from which everything is drawn.
 
     Raises:
         UnknownNameError: The kind does not exist.
@@ -182,7 +182,7 @@ def kind_conformance(role: str, name: str, *, how: Effort | str | None = None, s
 
     @pytest.mark.parametrize("check", list(checks))
     def conforms(check: str) -> None:
-        """Run one check of the kind."""
+        """Run one check on the kind."""
         _end_test(_run_kind_check(checks[check], name, how, seed), f"{role} {name}")
 
     conforms.__doc__ = f"Conformance of the {role} {name}."

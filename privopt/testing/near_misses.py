@@ -1,6 +1,7 @@
-"""Find public methods of a mechanism whose names nearly match an ability.
+"""A search for a mechanism's public methods whose names nearly match an ability.
 
-Abilities are recognised by method name, so a misspelt method is never called, and nothing else would report this.
+Abilities are recognised by their methods' names, so a misspelt method would never be called, and nothing else would
+report this.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from privopt.interfaces import Mechanism
 from privopt.interfaces.abilities import ABILITIES, member_of
 
 MIN_LIKENESS: Final = 0.8
-"""Similarity (difflib's ratio, from 0 to 1) from which a name counts as a misspelling."""
+"""The similarity (difflib's ratio, from 0 to 1) from which a name counts as a misspelling."""
 
 BASE_METHODS: Final = ("load", "verify")
-"""Methods of :class:`privopt.interfaces.Mechanism` that need not be defined, so that a misspelt one goes unnoticed."""
+"""The methods of :class:`privopt.interfaces.Mechanism` that are optional, so that a misspelt one goes unnoticed."""
 
 
 def misspelt_abilities(mechanism_class: type[Mechanism]) -> list[str]:  # type: ignore[type-arg]
-    """Return a sentence for each public name in a mechanism that nearly matches the method of an ability.
+    """Return a sentence for each public name in a mechanism that nearly matches an ability's method.
 
     An ability is an optional method such as ``warnings`` that the pipeline looks up by name. A name is not reported if
     its class also defines the ability's method.
@@ -33,13 +34,13 @@ def misspelt_abilities(mechanism_class: type[Mechanism]) -> list[str]:  # type: 
     owners |= dict.fromkeys(BASE_METHODS, "the class Mechanism")
     sentences = []
     for cls in mechanism_class.__mro__:
-        # The classes from Mechanism on are not the plugin's.
+        # Mechanism and its base classes are not the plugin's.
         if cls is Mechanism:
             break
         for name in vars(cls):
             if name.startswith("_") or name in owners or hasattr(Mechanism, name):
                 continue
-            # Names are compared in lower case, because wrong case is a likely mistake too.
+            # Names are compared in lower case, because using the wrong case is a likely mistake too.
             (nearest,) = get_close_matches(name.lower(), owners, n=1, cutoff=MIN_LIKENESS) or [""]
             if nearest and nearest not in vars(cls):
                 sentences.append(

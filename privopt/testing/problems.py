@@ -1,4 +1,4 @@
-"""Generated problems: a problem file, the files that it names, and the secrets in these files that must not leak.
+"""Generated problems. Each has a problem file, the files that it names, and the secrets in them that must not leak.
 
 A problem consists of text and bytes, as a user would supply them, so that a trial runs the same code as the command
 line.
@@ -25,9 +25,9 @@ from privopt.files.archive import npy_bytes
 __all__ = ["GeneratedProblem", "Variant", "csv_bytes", "csv_text", "examples_near", "npy_bytes", "to_toml"]
 
 FILE: Final = "problem.toml"
-"""Name of the problem file of a generated problem."""
+"""The name of a generated problem's problem file."""
 _SHOWN_LINES = 14
-"""The number of lines of a file that a message shows."""
+"""The largest number of lines that a message shows of a file."""
 
 
 def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
@@ -36,7 +36,7 @@ def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
     >>> csv_bytes(["id", "x"], [["a", 0.1]])
     b'id,x\\na,0.1\\n'
     """
-    # repr gives the shortest text that reads back as the same double.
+    # repr returns the shortest text that is read back as the same double.
     cells = [[repr(float(c)) if isinstance(c, (float, np.floating)) else str(c) for c in row] for row in rows]
     return csv_text([list(header), *cells])
 
@@ -44,7 +44,7 @@ def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
 def csv_text(
     table: list[list[str]], *, quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL, lineterminator: str = "\n"
 ) -> bytes:
-    """Return the bytes of a CSV file in UTF-8.
+    """Return the bytes of a CSV file, encoded in UTF-8.
 
     Args:
         table: The rows, the header first.
@@ -58,7 +58,7 @@ def csv_text(
 
 @frozen(kw_only=True, eq=False)
 class GeneratedProblem:
-    """A problem, as a user would supply it.
+    """A generated problem, in the form in which a user would supply it.
 
     >>> problem = GeneratedProblem(toml="[privacy]\\nepsilon = 0.1\\n")
     >>> print(problem.with_key("privacy.epsilon", 2).toml, end="")
@@ -66,11 +66,11 @@ class GeneratedProblem:
     epsilon = 2
 
     Attributes:
-        toml: Text of the problem file.
-        files: Contents of the files that the problem file names, by name.
-        secrets: Byte strings of the secret inputs that the mechanism must not publish, that is, write to a file outside
-            ``private/``. Each must be too long to occur by chance, for example with seven digits or letters.
-        facts: Any further data about the problem that the profile's functions need.
+        toml: The text of the problem file.
+        files: The contents of the files that the problem file names, by name.
+        secrets: Byte strings from the secret inputs that the mechanism must not publish, that is, write to a file
+            outside ``private/``. Each must be too long to occur by chance, for example seven digits or letters.
+        facts: Any further data about the problem that the profile's functions need, by name.
     """
 
     toml: str
@@ -80,7 +80,7 @@ class GeneratedProblem:
 
     @classmethod
     def of_file(cls, path: Path) -> GeneratedProblem:
-        """Read a problem file and the files that it names, which lie in the same folder."""
+        """Read a problem file and the files in its folder that it names."""
         text = path.read_text("utf-8")
         # Which keys name files depends on the mechanism, so any text that is the path of an existing file counts.
         names = sorted({name for name in _iter_texts(tomllib.loads(text)) if (path.parent / name).is_file()})
@@ -88,12 +88,12 @@ class GeneratedProblem:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """A key that is equal for equal problems."""
+        """A hashable key, which is equal for equal problems."""
         return self.toml, tuple(sorted(self.files.items()))
 
     def tables(self) -> dict[str, Any]:
         """Return the parsed problem file. Numbers with a decimal point are Decimals."""
-        # A float would not survive to_toml as it was written.
+        # With floats, to_toml could not write the numbers back as they were.
         return tomllib.loads(self.toml, parse_float=Decimal)
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -106,10 +106,10 @@ class GeneratedProblem:
         return value
 
     def with_key(self, key: str, value: object) -> GeneratedProblem:
-        """Return the same problem with one key set."""
+        """Return the same problem with one key set to a value."""
         tables = self.tables()
         *path, last = key.split(".")
-        # Follow the path into the nested tables, and create tables that are missing.
+        # Follows the path into the nested tables, creating tables that are missing.
         reduce(lambda inner, part: inner.setdefault(part, {}), path, tables)[last] = value
         return evolve(self, toml=to_toml(tables))
 
@@ -117,7 +117,7 @@ class GeneratedProblem:
         """Return the same problem with one key omitted."""
         tables = self.tables()
         *path, last = key.split(".")
-        # If a table of the path is missing, the key is absent already, and only an unused empty dictionary is changed.
+        # If a table on the path is missing, the key is absent already, and only an unused empty dictionary is changed.
         reduce(lambda inner, part: inner.get(part, {}), path, tables).pop(last, None)
         return evolve(self, toml=to_toml(tables))
 
@@ -126,7 +126,7 @@ class GeneratedProblem:
         return evolve(self, files={**self.files, name: contents})
 
     def rows(self, name: str) -> list[list[str]]:
-        """Return the rows of a CSV file of the problem, with its header first; empty lines are dropped."""
+        """Return the rows of one of the problem's CSV files, with the header first; empty lines are dropped."""
         text = self.files[name].decode("utf-8", "replace")
         return [row for row in csv.reader(io.StringIO(text, newline="")) if row]
 
@@ -142,7 +142,7 @@ class GeneratedProblem:
         return path
 
     def show(self) -> str:
-        """Return the problem as text for a message: the TOML, then each file, with long files truncated."""
+        """Return the problem as text for a message: the TOML, followed by each file; long files are truncated."""
         parts = [self.toml.strip("\n")]
         parts += [f"# {name}\n{_format_contents(contents)}" for name, contents in sorted(self.files.items())]
         return "\n".join(parts)
@@ -153,7 +153,7 @@ class GeneratedProblem:
 
 def _iter_texts(value: object) -> Iterator[str]:
     """Yield every single-line text in nested tables and lists."""
-    # Longer texts are no file names.
+    # Longer texts are not file names.
     if isinstance(value, str) and 0 < len(value) < 200 and value.isprintable():
         yield value
     elif isinstance(value, Mapping | list):
@@ -162,13 +162,13 @@ def _iter_texts(value: object) -> Iterator[str]:
 
 
 def examples_near(file: str) -> tuple[GeneratedProblem, ...]:
-    """Return the problem ``example.toml`` of a plugin's project, for :attr:`privopt.testing.Profile.examples`.
+    """Return the problem in a plugin project's ``example.toml``, for use in :attr:`privopt.testing.Profile.examples`.
 
-    The problem lies next to the project's ``pyproject.toml``, in a folder above ``file`` or, if the plugin is installed
-    elsewhere, in the current folder. If it is missing, the result is empty.
+    The file lies next to the project's ``pyproject.toml``, in a folder above ``file`` or, if the plugin is installed
+    elsewhere, in the current folder. If the file is missing, the result is empty.
 
     Args:
-        file: A file of the plugin's package, usually ``__file__`` of a module.
+        file: A file in the plugin's package, usually a module's ``__file__``.
     """
     package = Path(file).resolve().parent
     for folder in (*package.parents[:3], Path.cwd()):
@@ -180,7 +180,7 @@ def examples_near(file: str) -> tuple[GeneratedProblem, ...]:
 
 
 def _format_contents(contents: bytes) -> str:
-    """Format a file's contents for a message: the numbers of an array, or the first lines of a text."""
+    """Format a file's contents for a message: an array's numbers, or a text's first lines."""
     # Arrays are shown as numbers. A file that only begins like an array is shown as text.
     if contents.startswith(b"\x93NUMPY"):
         with suppress(ValueError, EOFError):
@@ -195,10 +195,10 @@ class Variant:
     """An equivalent form of a problem.
 
     Attributes:
-        problem: The equivalent problem: relabelled, reordered or in other units.
+        problem: The equivalent problem, which is relabelled, reordered or in other units.
         factor: The variant's objective divided by the original problem's: 4.0, for example, if all lengths, and
             therefore the loss, are four times as large.
-        change: A description of the change as a clause, for messages.
+        change: A clause that describes the change, for messages.
     """
 
     problem: GeneratedProblem

@@ -1,6 +1,6 @@
-""":class:`Profile`: what the conformance kit needs to know about a mechanism.
+"""The :class:`Profile`, which tells the conformance kit what it needs to know about a mechanism.
 
-A mechanism names its profile by ``kit = "package.module:PROFILE"``. A mechanism over
+A mechanism names its profile by ``kit = "package.module:PROFILE"``. A mechanism whose problem class is
 :class:`privopt_metric_dp.problem.declared.MetricProblem` needs no profile. If it adds a required table, or cannot solve
 some of the default profile's problems, :func:`privopt_metric_dp.kit.problems.metric_profile` makes a profile in one
 line.
@@ -24,7 +24,7 @@ from privopt.interfaces import Mechanism, Result
 from privopt.testing.problems import GeneratedProblem, Variant
 
 VARIANTS: Final = frozenset({"relabelling", "reordering", "units"})
-"""Names of the variants (equivalent problems) that checks of the kit use."""
+"""The names of the variants (equivalent problems) that the kit's checks use."""
 
 
 def _flatten(values: ArrayLike) -> NDArray[Any]:
@@ -34,17 +34,16 @@ def _flatten(values: ArrayLike) -> NDArray[Any]:
 
 @frozen(kw_only=True, eq=False)
 class Query:
-    """Quantities to which one call adds noise.
+    """The quantities to which one call adds noise.
 
     Attributes:
-        name: Description for messages, such as ``"counts of level 2"``.
+        name: A description for messages, such as ``"counts of level 2"``.
         values: The true quantities before noise, of any shape.
-        scale: Exact scale of the noise on each quantity: that of Laplace or double geometric (discrete Laplace) noise,
-            or the variance of Gaussian noise.
-        sensitivity: The sensitivity that the mechanism assumes: the greatest sum of absolute changes between
-            neighbours, or of squared changes for Gaussian noise. None if the mechanism does not state it for this call
-            alone.
-        law: ``"laplace"``, also for double geometric noise, or ``"gaussian"``.
+        scale: The exact scale of the noise that is added to each quantity: the scale of Laplace or double geometric
+            (discrete Laplace) noise, or the variance of Gaussian noise.
+        sensitivity: The sensitivity that the mechanism assumes: the greatest sum of absolute changes between neighbours
+            or, for Gaussian noise, of squared changes. None if the mechanism does not state it for this call alone.
+        law: ``"laplace"``, which includes double geometric noise, or ``"gaussian"``.
     """
 
     name: str
@@ -61,55 +60,57 @@ def _epsilon(problem: Any) -> Fraction:
 
 @frozen(kw_only=True, eq=False)
 class Profile:
-    """How the conformance kit can try a mechanism.
+    """Everything that the conformance kit needs in order to test a mechanism.
 
     Only ``problems`` is required. Each other field makes further checks possible. A check whose field is missing is
     reported as skipped, with the field's name.
 
-    Functions that make other problems take a :class:`GeneratedProblem`. Functions that compute take the mechanism's
-    loaded problem, an instance of its ``problem_class``.
+    Functions that make other problems take a :class:`GeneratedProblem`. Functions that compute something take the
+    problem that the mechanism loaded.
 
     Attributes:
-        problems: Strategy for small, valid problems, nearly all of them feasible. The simplest alternative comes first
-            in every choice, so that failures shrink.
-        examples: Problems that are solved at every effort in addition to drawn ones, such as the project's
-            ``example.toml`` (:func:`privopt.testing.examples_near`), and problems for which an iterative method needs
+        problems: A Hypothesis strategy for small, valid problems, nearly all of which are feasible. In every choice the
+            simplest alternative must come first, so that failures shrink.
+        examples: Problems that are solved at every effort in addition to those drawn, such as the project's
+            ``example.toml`` (:func:`privopt.testing.examples_near`) and problems for which an iterative method needs
             several rounds.
-        neighbours: Returns the neighbours of a problem under the guarantee, or enough of them; for mechanisms that add
-            noise. Under a notion that is not ``symmetric``, these are the neighbours against which the problem is
-            protected.
+        neighbours: For mechanisms that add noise, a function that returns a problem's neighbours under the guarantee,
+            or enough of them. Under a notion that is not ``symmetric``, these are the neighbours against which the
+            problem is protected.
         queries: ``(problem, method) -> queries``: the quantities to which noise is added, call by call. By default the
-            calls of :mod:`privopt.numbers.noise` are recorded during a solve, which is better if the mechanism draws
+            calls to :mod:`privopt.numbers.noise` are recorded during a solve, which is better if the mechanism draws
             its noise there.
-        observed: ``(release) -> numbers``: the numbers of a release that depend on the secret, for the statistical
+        observed: ``(release) -> numbers``: the numbers in a release that depend on the secret, for the statistical
             attack. Their count must not vary. The problem is solved again for each draw.
         probabilities: ``(problem, method) -> probabilities``: the exact distribution of a mechanism that chooses one of
-            several outcomes instead of adding noise to numbers (the exponential mechanism, permute-and-flip). The count
-            of outcomes must not vary. ``observed`` and ``draws`` then return the number of the outcome, from 0.
+            several outcomes instead of adding noise to numbers (the exponential mechanism, permute-and-flip). The
+            number of outcomes must not vary. ``observed`` and ``draws`` then return the outcome's index, from 0.
         alike: ``(problem) -> (id, id, distance)``: the pairs of secrets that a matrix or a sampler must make hard to
-            distinguish, computed from the problem file by code independent of the mechanism's. Without distances, the
-            distance is 1. The default is the pairs of the problem or of the release, or else all pairs of secrets.
-            Under a notion that is not ``symmetric`` the pairs are ordered: an output is at most exp(epsilon distance)
-            times as likely for the first secret as for the second.
-        draws: ``(problem, method, count) -> (count, m)``: ``count`` independent draws of what ``observed`` returns, if
-            there is a faster way than one solve per draw. Each call must return new draws, even for equal arguments.
-        stricter: Returns the same problem with more privacy, or None. The loss of that problem must not be lower.
+            distinguish, computed from the problem file by code that is independent of the mechanism's. If there are no
+            distances, the distance is 1. The default is the pairs that the problem or the release states, or else all
+            pairs of secrets. Under a notion that is not ``symmetric`` the pairs are ordered: an output is at most
+            exp(epsilon distance) times as likely for the first secret as for the second.
+        draws: ``(problem, method, count) -> (count, m)``: ``count`` independent draws of the numbers that ``observed``
+            returns, if there is a faster way than one solve per draw. Each call must return new draws, even for equal
+            arguments.
+        stricter: A function that returns the same problem with more privacy, or None. The loss for that problem must
+            not be lower.
         variants: Functions that return an equivalent problem, or None if there is none, by name: ``"relabelling"``,
             ``"reordering"`` or ``"units"``.
-        nothing_near: Returns a problem without required pairs of secrets, which must be refused or have a certificate
-            that does not hold; None if there is no such problem.
-        best_known: ``(problem, result) -> objective``: the objective of some release that satisfies the guarantee,
-            found by other means such as brute force, and compared with the stated bound. ``result`` has the method and
-            the unit.
+        nothing_near: A function that returns a problem without required pairs of secrets, or None if there is none.
+            Such a problem must be refused, or have a certificate that does not hold.
+        best_known: ``(problem, result) -> objective``: the objective of some release that satisfies the guarantee and
+            was found by other means, such as brute force. It is compared with the stated bound. ``result`` states the
+            method and the unit.
         oracle: ``(problem, release, result) -> complaints``: an independent check of the conditions that the release
-            must satisfy. ``result`` is the contents of result.json. The complaints are empty if there is no fault.
-        claims: The kind of guarantee claimed in a paper, by the name of a method of kind ``"none"``. Methods named here
-            are checked against this claim.
-        notion: Registered notion that the problems name in ``[privacy] kind``, if it differs from the mechanism's.
+            must satisfy. ``result`` is the parsed result.json. If there is no fault, there are no complaints.
+        claims: The kind of guarantee that a paper claims, by the name of a method whose own kind is ``"none"``. Methods
+            named here are checked against the paper's claim.
+        notion: The registered notion that the problems name in ``[privacy] kind``, if it differs from the mechanism's.
         epsilon: ``(problem) -> epsilon``, if epsilon is not ``privacy.epsilon``.
-        tolerance: Allowed relative difference of two losses that should be equal, in addition to the gap, for methods
-            that state that they are not optimal.
-        skip: Reasons, by check, for leaving out checks that make no sense for this mechanism.
+        tolerance: The relative difference that is allowed between two losses that should be equal, in addition to the
+            gap, for methods that state that they are not optimal.
+        skip: The reasons, by check, for leaving out checks that make no sense for this mechanism.
     """
 
     problems: SearchStrategy[GeneratedProblem]
@@ -125,7 +126,7 @@ class Profile:
 
     @variants.validator
     def _check_variant_names(self, _: object, variants: Mapping[str, object]) -> None:
-        """Refuse misspelt names of variants, whose checks would otherwise be silently skipped."""
+        """Refuse misspelt variant names, because their checks would otherwise be skipped silently."""
         if unknown := sorted(variants.keys() - VARIANTS):
             raise UsageError(f"Profile.variants: names must be among {', '.join(sorted(VARIANTS))}, got {unknown[0]!r}")
 
@@ -140,7 +141,7 @@ class Profile:
 
 
 def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
-    """Return the profile that a mechanism names, or the result of calling the function that it names.
+    """Return the profile that a mechanism names. If it names a function, call the function to get the profile.
 
     Raises:
         RegistryError: The mechanism does not name a profile, or there is no profile for its problem class.
@@ -151,7 +152,7 @@ def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
             profile = resolve_name(mechanism.kit)
         except (ImportError, AttributeError, ValueError) as error:
             raise RegistryError(f"{name}: kit {mechanism.kit!r} cannot be loaded: {error}") from error
-        # A base class may name a function instead, which makes the profile of a mechanism from its problem class.
+        # A base class can name a function instead, which makes a mechanism's profile from its problem class.
         if not isinstance(profile, Profile) and callable(profile):
             profile = profile(mechanism.problem_class)
     if not isinstance(profile, Profile):

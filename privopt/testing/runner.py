@@ -1,7 +1,7 @@
-"""Run checks on a subject, and report the result of each.
+"""The runner, which runs checks on a subject and reports each check's result.
 
-Hypothesis draws and shrinks the examples. The kit adds its own clock, which counts CPU time, and converts every way in
-which a check can end to a :class:`CheckResult`.
+Hypothesis draws and shrinks the examples. The runner adds a clock that counts CPU time, and represents every way in
+which a check can end as a :class:`CheckResult`.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from privopt.testing.under_trial import Subject, error_text
 
 
 def processor_seconds() -> float:
-    """Return the CPU seconds that this process and its ended children have used.
+    """Return the CPU seconds that this process and its terminated children have used.
 
-    If checks counted wall time instead, a busy machine would weaken them, because fewer problems would be drawn.
+    CPU time is used because, with wall time, a busy machine would draw fewer problems and so weaken the checks.
     """
     return math.fsum(os.times()[:4])
 
 
 SHARES: Final = 44
-"""Number of checks that share the time of an effort.
+"""The number of checks that share an effort's time.
 
-This is about the number of checks in privopt's own distributions. It is constant, so that verdicts do not depend on
+This is about the number of checks in privopt's own distributions. It is a constant so that verdicts do not depend on
 what is installed.
 """
 
 UNSOLVED: Final = "no generated problem was solved"
-"""The reason for a check of which no example could be solved."""
+"""The reason that is given if none of a check's examples could be solved."""
 NOTHING_TO_CHECK: Final = "nothing to check was found in the {} generated problems that were solved"
-"""The reason for a check of which no example could show a fault, with a place for the number of solved problems."""
+"""The reason that is given if no example could show a fault, with a placeholder for the number of solved problems."""
 
 Status = Literal["passed", "failed", "skipped", "not applicable"]
 """How a check can end; see :class:`CheckResult`."""
@@ -53,16 +53,17 @@ class CheckResult:
     """The result of one check.
 
     Attributes:
-        check: Name of the check.
-        version: Version of the check.
-        status: "passed", "failed", "skipped" if it could not run, or "not applicable" if it is for other releases.
-        reason: The finding on the smallest example of a failure, or the reason why the check was not run.
-        seconds: Duration of the check in seconds.
-        method: Method of the mechanism.
-        examples: Number of examples until the failure, or for a check that passed, the number that could have shown a
+        check: The check's name.
+        version: The check's version.
+        status: "passed", "failed", "skipped" if the check could not run, or "not applicable" if it is for other
+            releases.
+        reason: The finding on the smallest example that failed, or the reason why the check was not run.
+        seconds: The check's duration in seconds.
+        method: The mechanism's method.
+        examples: The number of examples up to the failure or, if the check passed, of those that could have shown a
             fault.
-        note: For a check that passed, how small a fault an attack would have detected.
-        missed: For a check that was skipped, whether there is no stated reason for leaving it out.
+        note: If an attack passed, a clause on how small a fault it would have detected.
+        missed: Whether the check was skipped without a stated reason for leaving it out.
     """
 
     check: str
@@ -76,12 +77,12 @@ class CheckResult:
     missed: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as a JSON object, as printed by ``privopt check --json``."""
+        """Return the result as a JSON object, as ``privopt check --json`` prints it."""
         return asdict(self) | {"seconds": round(self.seconds, 3)}
 
 
 class _TimeOverError(BaseException):
-    """The time of a check is over. Hypothesis does not catch it, because it is no subclass of Exception."""
+    """Raised when a check's time is over. It is not a subclass of Exception, so that Hypothesis does not catch it."""
 
 
 def _run_example(check: Check, subject: Subject, how: Effort, history: History, data: Any) -> None:
@@ -92,29 +93,30 @@ def _run_example(check: Check, subject: Subject, how: Effort, history: History, 
         subject: The method under trial.
         how: The effort, with this check's share of the time.
         history: The state of the check across examples.
-        data: Hypothesis's source of choices, from which problems are drawn.
+        data: The Hypothesis source of choices, from which problems are drawn.
 
     Raises:
         CheckFailedError: The example shows a fault.
-        _TimeOverError: The check's time is over, so that no further example is tried.
+        _TimeOverError: The check's time is over, so no further example is tried.
         HypothesisException: The example is discarded.
     """
     started_at = time.monotonic()
     if history.failed_at is None:
-        # Two discarded examples count as one, because a check whose examples are all discarded must end too.
+        # Two discarded examples count as one example, because a check whose examples are all discarded must end too.
         is_over = (
             history.examples + history.rejected // 2 >= check.min_examples
             and processor_seconds() - history.start > how.seconds
         )
     else:
-        # The search for a smaller failure is limited by wall time, because it only changes the size of what is shown.
+        # The search for a smaller failure is limited by wall time, because it only changes how large the shown problem
+        # is.
         is_over = started_at - history.failed_at > how.shrinking
     if is_over:
         raise _TimeOverError
     try:
         check.function(Trial(subject=subject, data=data, effort=how, history=history))
     except HypothesisException:
-        # Hypothesis discards an example by an error of its own, which is not a finding.
+        # Hypothesis discards an example by raising one of its own errors, which is not a finding.
         history.rejected += 1
         raise
     except Exception as error:
@@ -122,7 +124,7 @@ def _run_example(check: Check, subject: Subject, how: Effort, history: History, 
             history.examples, history.failed_at = history.examples + 1, started_at
         if isinstance(error, CheckFailedError):
             raise
-        # Any other error that the mechanism's code raises during a check is a finding.
+        # Any other error is taken to come from the mechanism's code, and is a finding.
         message = f"the check could not be done, for the mechanism raised {error_text(error)}"
         raise CheckFailedError(message, None) from error
     if history.failed_at is None:
@@ -136,10 +138,10 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     """Run one check on a subject, and return the result.
 
     Args:
-        name: Name of the check.
+        name: The check's name.
         subject: The method under trial.
-        how: quick, ci or full, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
-        seed: Seed of the problems that are drawn.
+        how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
+        seed: The seed from which problems are drawn.
 
     Raises:
         UnknownNameError: The check or the effort does not exist.
@@ -152,24 +154,25 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     reason = check.reason_to_skip(subject)
     if reason is not None:
         return evolve(passed_result, **_not_done(reason))
-    # Each method of a mechanism runs all checks, and all of them share the time of the effort.
+    # Each of a mechanism's methods runs all checks, and all of these share the effort's time.
     time_share = how.seconds / (SHARES * subject.siblings)
     how = evolve(how, examples=max(check.min_examples, round(how.examples * check.share)), seconds=time_share)
     history = History(processor_seconds())
     result = run_examples(name, lambda data: _run_example(check, subject, how, history, data), how, seed)
     status, reason = result.status, result.reason
-    # An example is idle if it could not have shown a fault. ``history.cannot`` says why the check had nothing to check.
+    # An example is idle if it could not have shown a fault. ``history.cannot`` says why there was nothing to check.
     effective_count = history.examples - history.idle
     if status == "skipped" or (status == "passed" and not effective_count):
         nothing_checked = (
             NOTHING_TO_CHECK.format(len(history.solved)) if history.solved else f"{UNSOLVED}: see the check solves"
         )
         status, reason = "skipped", history.cannot or nothing_checked
-        # If no problem is solved, all other checks are skipped. So this one must fail, or the mechanism would pass.
+        # If no problem is solved, all other checks are skipped. Therefore this check must fail, or the mechanism would
+        # pass.
         if name == "solves":
             status, reason = "failed", history.cannot or UNSOLVED
     not_done = _not_done(reason) if status == "skipped" else {"status": status, "reason": reason}
-    # The note of a passed attack states its power on the problem on which the attack was most powerful.
+    # If an attack passed, its note states its power on the problem on which it was most powerful.
     note = history.power if status == "passed" else ""
     return evolve(
         passed_result,
@@ -181,35 +184,35 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
 
 
 def _not_done(reason: str) -> dict[str, Any]:
-    """Return the attributes ``status``, ``reason`` and ``missed`` of the result of a check that was not run.
+    """Return the attributes ``status``, ``reason`` and ``missed`` for the result of a check that was not run.
 
-    The type of the reason (:class:`Elsewhere`, :class:`LeftOut` or plain text) determines them.
+    The reason's type (:class:`Elsewhere`, :class:`LeftOut` or plain text) determines them.
     """
     status: Status = "not applicable" if isinstance(reason, Elsewhere) else "skipped"
     return {"status": status, "reason": str(reason), "missed": not isinstance(reason, Elsewhere | LeftOut)}
 
 
 def run_examples(check: str, example: Callable[[st.DataObject], object], how: Effort, seed: int) -> CheckResult:
-    """Run the examples of one check, whose subject may be a mechanism, a solver, a ledger class or another kind.
+    """Run one check's examples. What is checked can be a mechanism, a solver, a ledger class or another kind.
 
     Args:
-        check: Name of the check.
-        example: Draws one example, and raises a :class:`CheckFailedError` if it finds a fault. A PrivoptError also
-            counts as a finding.
+        check: The check's name.
+        example: A function that draws one example, and raises a :class:`CheckFailedError` if it finds a fault. A
+            PrivoptError also counts as a finding.
         how: The effort.
-        seed: Seed of everything that is drawn.
+        seed: The seed from which everything is drawn.
 
     Returns:
-        The result, with the smallest failure found. Its status is "skipped" if nothing could be drawn.
+        The result, with the smallest failure that was found. Its status is "skipped" if no example could be drawn.
     """
     start, count, is_out_of_time = time.monotonic(), 0, False
     failure: CheckFailedError | None = None
 
     def body(data: st.DataObject) -> None:
-        """Run one example, and store its failure, because Hypothesis may wrap or replace the error.
+        """Run one example, and store its failure, because Hypothesis can wrap or replace the error.
 
-        Hypothesis calls this function for each example, and after a failure for smaller examples, so the last failure
-        is the smallest one found.
+        Hypothesis calls this function for each example and, after a failure, for smaller examples. The last failure is
+        therefore the smallest one found.
         """
         nonlocal count, is_out_of_time, failure
         count += 1
@@ -233,7 +236,8 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
         status, reason = "failed", str(error)
     except (Unsatisfiable, FailedHealthCheck):
         status, reason = "skipped", "nothing could be drawn to try it on"
-    # Hypothesis repeats failures. If the time ends in a repetition, it reports Flaky, because the failure is missing.
+    # Hypothesis repeats failures. If the time ends during a repetition, it raises Flaky, because the failure did not
+    # recur.
     except (_TimeOverError, Flaky, ExceptionGroup) as error:
         if failure is not None or not is_out_of_time:
             status = "failed"
@@ -253,9 +257,9 @@ def run_checks(
 
     Args:
         subject: The method under trial.
-        names: Names of the checks; all if None.
-        how: quick, ci or full, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
-        seed: Seed of the problems that are drawn.
+        names: The names of the checks to run; all checks if None.
+        how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
+        seed: The seed from which problems are drawn.
     """
     check_names = list(all_checks()) if names is None else list(names)
     return [run_check(name, subject, how=how, seed=seed) for name in check_names]

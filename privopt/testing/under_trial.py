@@ -1,4 +1,4 @@
-"""A mechanism under test, which runs through the real pipeline in its own registry while its ``solve`` is recorded.
+"""A mechanism under test, which runs in the real pipeline with its own registry while its ``solve`` is recorded.
 
 :class:`Subject` is one method of a mechanism. It caches its runs, because most checks use the same problems.
 """
@@ -36,7 +36,7 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile, profile_of
 
 MAX_KEPT_RUNS: Final = 400
-"""Maximum number of runs that a subject caches for later checks."""
+"""The largest number of runs that a subject caches for later checks."""
 
 TRAITS: Final = {
     "matrix": "the release is no matrix of weights",
@@ -46,19 +46,20 @@ TRAITS: Final = {
     "odds": "its notion bounds no odds",
     "tails": "its notion allows no delta",
 }
-"""The traits of the core, each with the reason why a check that needs it does not apply to a release without it."""
+"""The core's traits, each with the reason why a check that needs it does not apply to a release without it."""
 
 
 def missing_traits() -> dict[str, str]:
-    """Return, for each trait of the core and of plugins, the reason why a check that needs the trait does not apply."""
+    """Return, for each trait from the core and from plugins, why a check that needs it does not apply without it."""
     return TRAITS | {name: entry.spec.missing for name, entry in _plugin_traits().items()}
 
 
 def _plugin_traits() -> dict[str, Entry[Any]]:
-    """Return the traits of plugins, by name.
+    """Return the traits that plugins register, by name.
 
     Raises:
-        RegistryError: A plugin registers a trait of the core's name, by which the core's checks would be chosen.
+        RegistryError: A plugin registers a trait under the name of one of the core's, which would select the core's
+            checks.
     """
     traits = registry().of("trait")
     for name, entry in traits.items():
@@ -68,7 +69,7 @@ def _plugin_traits() -> dict[str, Entry[Any]]:
 
 
 def traits_of(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> frozenset[str]:
-    """Return the traits of a release class under a notion of privacy, which determine the applicable checks.
+    """Return the traits that a release class has under a privacy notion, which determine the applicable checks.
 
     * ``matrix``: it has ``weights``, a row of integers for each secret;
     * ``sampler``: it draws for any secret (:meth:`privopt.interfaces.Release.sample`);
@@ -83,7 +84,7 @@ def traits_of(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> f
     fields = {attribute.name for attribute in attrs.fields(release)} if attrs.has(release) else set()
     if hasattr(release, "weights") or "weights" in fields:
         traits.add("matrix")
-    # A class can be sampled if it overrides the method of the base class, which only raises an error.
+    # A class can be sampled if it overrides the base class's method, which only raises an error.
     if getattr(release, "sample", Release.sample) is not Release.sample:
         traits.add("sampler")
     for name, entry in _plugin_traits().items():
@@ -100,12 +101,12 @@ class Run:
 
     Attributes:
         given: The generated problem.
-        source: Path of the problem file.
+        source: The path of the problem file.
         folder: The output folder.
-        stated: The :class:`privopt.interfaces.Result` of result.json; None if the run failed.
+        stated: The :class:`privopt.interfaces.Result` from result.json; None if the run failed.
         problem: The loaded problem that the mechanism solved; None if its ``solve`` did not return.
         release: The release that the mechanism returned; None if its ``solve`` did not return.
-        changed: Sentences on the changes that ``solve`` made to the problem.
+        changed: Sentences on changes that ``solve`` made to the problem.
         error: The error that ended the run; None if it succeeded.
     """
 
@@ -125,14 +126,15 @@ class _Recorder(Registered):
 
     Attributes:
         mechanism_class: The class under trial.
-        notes: Values that the last ``solve`` recorded, by the names of those attributes of :class:`Run` that get them.
+        notes: The values that the last ``solve`` recorded, by the names of the attributes of :class:`Run` that get
+            them.
     """
 
     mechanism_class: type[Mechanism[Any, Any]]
     notes: dict[str, Any] = field(factory=dict, eq=False)
 
     def load(self) -> Mechanism[Any, Any]:
-        """Return an instance of a subclass of the class under trial whose ``solve`` records its problem and release."""
+        """Return a mechanism like the one under trial, but whose ``solve`` records its problem and release."""
         cls, notes = self.mechanism_class, self.notes
 
         def solve_and_note(self: Mechanism[Any, Any], problem: object, context: SolveContext) -> Outcome[Any]:
@@ -140,13 +142,13 @@ class _Recorder(Registered):
             original_problem = None
             with contextlib.suppress(Exception):  # a problem that cannot be copied is not compared
                 original_problem = deepcopy(problem)
-            with watch_noise():  # which stops a mechanism that never stops drawing noise
+            with watch_noise():  # this stops a mechanism that never stops drawing noise
                 outcome = cls.solve(self, problem, context)
             changed = tuple(changes(original_problem, problem, "problem"))
             notes.update(problem=problem, release=outcome.release, changed=changed)
             return outcome
 
-        # The subclass has the name of the class under trial, because messages contain it.
+        # The subclass has the same name as the class under trial, because messages contain the name.
         body = {"solve": solve_and_note, "__module__": cls.__module__, "__doc__": cls.__doc__}
         instance: Mechanism[Any, Any] = type(cls.__name__, (cls,), body)()
         return instance
@@ -157,16 +159,17 @@ class Subject:
     """One method of a mechanism, ready for a trial.
 
     Attributes:
-        spec: Registration of the mechanism.
+        spec: The mechanism's registration.
         mechanism_class: The mechanism's class.
         method: The method under trial.
         profile: The mechanism's profile.
-        kind: The kind of guarantee to check: the claimed one, or the paper's if the method does not claim any.
+        kind: The kind of guarantee to check: the one that the method claims or, if it claims none, the one in its
+            paper.
         private: Whether the release itself claims ``kind``.
-        siblings: Number of methods of the mechanism that share the available time.
-        plugin: Name of the distribution that registered the mechanism.
-        version: Version of that distribution.
-        _folder: The temporary folder of this subject; None before its first use.
+        siblings: The number of the mechanism's methods that share the available time.
+        plugin: The name of the distribution that registered the mechanism.
+        version: The version of that distribution.
+        _folder: This subject's temporary folder; None before its first use.
         _runs: The cached runs by problem, key and options, the least recently used first.
         _count: The number of folders made so far.
     """
@@ -200,7 +203,7 @@ class Subject:
         return self.mechanism_class()
 
     def epsilon(self, problem: object) -> Fraction:
-        """Return the epsilon that the release claims for a problem, or the profile's epsilon if there is no claim."""
+        """Return the epsilon that a release claims for a problem, or the profile's epsilon if there is no claim."""
         claimed = self.mechanism.privacy(problem, self.method.name).guarantee.epsilon
         return self.profile.epsilon(problem) if claimed is None else claimed
 
@@ -211,19 +214,19 @@ class Subject:
         return notion_class
 
     def claim_of(self, problem: object) -> Guarantee:
-        """Return the guarantee claimed for a loaded problem, or its paper's guarantee at the problem's epsilon."""
+        """Return the guarantee claimed for a loaded problem, or the paper's guarantee at the problem's epsilon."""
         own_guarantee = self.mechanism.privacy(problem, self.method.name).guarantee
         if own_guarantee.kind == self.kind:
             return own_guarantee
         return Guarantee(kind=self.kind, epsilon=self.profile.epsilon(problem))
 
     def read_problem(self, problem: GeneratedProblem) -> AttrsInstance:
-        """Read a generated problem file by the problem class of the mechanism."""
+        """Write a generated problem, and read its problem file with the mechanism's problem class."""
         path = problem.write(self.new_folder())
         return load_problem(self.mechanism_class.problem_class, path, ignore=registry().mechanisms.keys())
 
     def load(self, problem: GeneratedProblem) -> Any:
-        """Load a generated problem, with the contents of its files, as the mechanism does."""
+        """Load a generated problem, including the contents of its files, as the mechanism does."""
         return self.mechanism.load(self.read_problem(problem), "problem.toml")
 
     def outcome(self, loaded: object, **options: Any) -> Outcome[Any]:
@@ -235,14 +238,14 @@ class Subject:
         return self.mechanism.solve(loaded, context)
 
     def new_folder(self) -> Path:
-        """Return an empty folder that :meth:`close` removes."""
+        """Create an empty folder, which :meth:`close` removes."""
         self._count += 1
         folder = self._home_folder() / str(self._count)
         folder.mkdir()
         return folder
 
     def _home_folder(self) -> Path:
-        """Return the temporary folder of this subject, which is created on first use."""
+        """Return this subject's temporary folder, which is created on first use."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="privopt-kit-"))
             # The folder is removed even if nobody calls close().
@@ -258,10 +261,10 @@ class Subject:
 
     @contextlib.contextmanager
     def registered(self) -> Iterator[_Recorder]:
-        """Replace the mechanism in the registry by a recorder for this block.
+        """Replace the mechanism in the registry with a recorder for the duration of the block.
 
-        The subject has its own cache of verifications, so that no other run's verdict is reused. Files are not flushed
-        to disk, because they need not survive a power failure, and flushing took a third of a run.
+        The subject has its own cache of verifications, so that verdicts from elsewhere are not reused. Files are not
+        flushed to disk, because they need not survive a power failure and flushing took a third of a run's time.
         """
         recorder = _Recorder(
             spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class
@@ -275,17 +278,17 @@ class Subject:
             yield recorder
 
     def run(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
-        """Run the pipeline on a problem, or return the cached run of an equal call.
+        """Run the pipeline on a problem, or return the cached run from an equal call.
 
         Args:
             problem: The problem to solve.
-            fresh: Key of the run: another value gives another run of the same problem.
-            options: Options of :class:`privopt.run.task.Options`.
+            fresh: The run's key. Another value gives another run on the same problem.
+            options: Options for :class:`privopt.run.task.Options`.
         """
-        # Equal problems may be different objects, so the key consists of their texts.
+        # Equal problems can be different objects, so the key consists of their texts.
         key = (problem.identity, fresh, tuple(sorted(options.items())))
-        # The run is removed and inserted again, and so becomes the last one. _forget_oldest removes the first ones, but
-        # a check may still read the folder of this run after the next run.
+        # Removing and inserting the run again makes it the last one. _forget_oldest removes the first runs, but a check
+        # may still read this run's folder after the next run.
         earlier_run = self._runs.pop(key, None)
         if earlier_run is None:
             if len(self._runs) >= MAX_KEPT_RUNS:
@@ -295,8 +298,8 @@ class Subject:
         return earlier_run
 
     def _forget_oldest(self) -> None:
-        """Remove the oldest quarter of the cached runs, with their folders."""
-        # The runs are in order of use, the oldest first (see run). A run's folder lies in a folder of its own.
+        """Remove the least recently used quarter of the cached runs, with their folders."""
+        # The runs are in order of use, the oldest first (see run). Each run's folder lies alone in its parent folder.
         for key in list(self._runs)[: MAX_KEPT_RUNS // 4]:
             shutil.rmtree(self._runs.pop(key).folder.parent, ignore_errors=True)
 
@@ -305,7 +308,7 @@ class Subject:
 
         Args:
             problem: The problem, which is written into a new folder.
-            options: Options of :class:`privopt.run.task.Options`.
+            options: Options for :class:`privopt.run.task.Options`.
 
         Raises:
             KeyboardInterrupt: The user interrupted the kit.
@@ -316,9 +319,9 @@ class Subject:
         with self.registered() as recorder, interrupts() as interrupt_received:
             try:
                 summary = solve(self.spec.name, unfinished_run.source, unfinished_run.folder, pipeline_options)
-            except Exception as error:  # an error of the mechanism is a finding, and must not end the kit
+            except Exception as error:  # the mechanism's error is a finding, and must not end the kit
                 if interrupt_received and "time_limit" not in options:
-                    raise KeyboardInterrupt from error  # the user wants to end the kit, not this solve alone
+                    raise KeyboardInterrupt from error  # the user wants to end the kit, not only this solve
                 return evolve(unfinished_run, error=error, **recorder.notes)
         if summary.stopped and "time_limit" not in options:
             if interrupt_received:
@@ -329,21 +332,21 @@ class Subject:
 
 
 def spec_of(cls: type[Mechanism[Any, Any]], guarantee: str) -> MechanismSpec:
-    """Return a registration for a mechanism's class, with a single method called ``solve``.
+    """Return a registration for a mechanism's class, with a single method named ``solve``.
 
     Args:
         cls: The class.
-        guarantee: The name of the notion of privacy that the mechanism claims.
+        guarantee: The name of the privacy notion that the mechanism claims.
 
     Raises:
-        UsageError: There is no notion with that name.
+        UsageError: There is no privacy notion with that name.
     """
     notions = registry().names("notion")
     if guarantee not in notions:
         raise UsageError(
             f"{cls.__name__} must be given spec=MechanismSpec(...), or guarantee= one of {', '.join(notions)}"
         )
-    # Registered names are in kebab-case (words joined by hyphens), to which the class's name is converted.
+    # Registered names are in kebab-case (words joined by hyphens), so the class's name is converted to that form.
     kebab_name = "".join(f"-{c.lower()}" if c.isupper() else c for c in cls.__name__ if c.isalnum()).strip("-")
     return MechanismSpec(
         name=f"under-trial-{kebab_name}".replace("--", "-"),
@@ -365,11 +368,11 @@ def subject(
     """Return one method of a mechanism as a subject.
 
     Args:
-        mechanism: Name of an installed mechanism, or a class.
-        method: Name of the method; None for the default method.
-        spec: Registration of a class.
+        mechanism: The name of an installed mechanism, or a class.
+        method: The method's name; None for the default method.
+        spec: The registration of a class that is not installed.
         guarantee: Kind of guarantee that a class without a spec claims.
-        profile: The profile to use; None for the profile of the mechanism or of its problem class.
+        profile: The profile to use; None for the profile that the mechanism names.
     """
     if isinstance(mechanism, str):
         registered = registry().get(mechanism)
@@ -380,7 +383,7 @@ def subject(
     spec = registered.spec
     chosen_method = registered.method(method)
     profile = profile or profile_of(cls())
-    # A method that claims no privacy is checked against the claim of its paper, if the profile states one.
+    # A method that claims no privacy is checked against its paper's claim, if the profile states one.
     private = spec.promises(chosen_method)
     return Subject(
         siblings=max(1, sum(map(spec.promises, spec.methods))),
@@ -398,6 +401,6 @@ def subject(
 
 
 def error_text(error: BaseException) -> str:
-    """Format an error on one line, with its type unless it is an error of privopt."""
+    """Format an error on one line, with its type unless it is one of privopt's own errors."""
     text = " ".join(str(error).split())
     return text if isinstance(error, PrivoptError) else f"{type(error).__name__}: {text}"

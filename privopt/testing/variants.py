@@ -1,6 +1,6 @@
-"""Make equivalent problems: with other ids, in another order, or with tables in the format of other programs.
+"""Functions that make equivalent problems, with other ids, another order, or tables in other programs' format.
 
-Equivalent problems must have the same loss, and a mechanism's public files must not reveal which form the user had.
+Equivalent problems must have the same loss, and a mechanism's public files must not reveal which form a user had.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from privopt.testing.problems import GeneratedProblem, Variant, csv_text, npy_by
 from privopt.testing.profile import Profile
 
 Rows = list[list[str]]
-"""The rows of a CSV file, each a list of cells, with the header first."""
+"""The rows of a CSV file, each of which is a list of cells, with the header first."""
 Change = Callable[[GeneratedProblem, random.Random], Variant | None]
-"""A function that makes a variant of a problem with a source of random choices, or returns None if there is none."""
+"""A function from a problem and a source of random choices to a variant, or to None if there is none."""
 
 
 def relabel(
@@ -28,20 +28,21 @@ def relabel(
 ) -> Change:
     """Return a function that makes the variant ``"relabelling"``, in which all ids in all tables are replaced.
 
-    A profile names the function in ``Profile.variants``.
+    A profile contains the returned function in ``Profile.variants``.
 
     Args:
-        columns: Names of the columns of ids, by table. Absent tables and columns, and empty cells, are skipped.
-        unless: Recognises problems in which ids have an effect, for example on a choice between equal costs. Such
-            problems have no such variant.
+        columns: The names of the columns that contain ids, by table. Absent tables and columns, and empty cells, are
+            skipped.
+        unless: A function that recognises problems in which ids have an effect, for example on a choice between equal
+            costs. These problems have no such variant.
     """
 
     def relabel_ids(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        """Return the problem with new ids, assigned at random by ``chance``; None if ``unless`` recognises it."""
+        """Return the problem with new ids, which ``chance`` assigns at random; None if ``unless`` recognises it."""
         if unless is not None and unless(problem):
             return None
         tables = {name: problem.rows(name) for name in columns if name in problem.files}
-        # The numbers of the columns of ids, by table.
+        # The indices of the columns that contain ids, by table.
         id_columns = {
             name: [column for column, column_name in enumerate(rows[0]) if column_name in columns[name]]
             for name, rows in tables.items()
@@ -62,16 +63,16 @@ def relabel(
 def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) -> Change:
     """Return a function that makes the variant ``"reordering"``, in which the rows of a table are in another order.
 
-    A profile names the function in ``Profile.variants``.
+    A profile contains the returned function in ``Profile.variants``.
 
     Args:
-        table: Name of a CSV file.
-        arrays: For each ``.npy`` file, by name, the axes that correspond to the table's rows. These axes are reordered
-            in the same way. Absent files are skipped.
+        table: The name of a CSV file.
+        arrays: For each ``.npy`` file's name, the axes that correspond to the table's rows. These axes are reordered in
+            the same way. Absent files are skipped.
     """
 
     def reorder_rows(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        """Return the problem with the rows in an order drawn from ``chance``; None if the table is absent."""
+        """Return the problem with its rows in an order drawn from ``chance``; None if the table is absent."""
         if table not in problem.files:
             return None
         header, *rows = problem.rows(table)
@@ -80,7 +81,7 @@ def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) ->
         for name, axes in (arrays or {}).items():
             if name in problem.files:
                 array = np.load(io.BytesIO(problem.files[name]))
-                # A matrix of distances has the rows of the table on both of its axes.
+                # In a matrix of distances, both axes correspond to the table's rows.
                 for axis in axes:
                     array = np.take(array, order, axis=axis)
                 problem = problem.with_file(name, npy_bytes(array))
@@ -90,14 +91,14 @@ def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) ->
 
 
 def export_again(*tables: str) -> Change:
-    """Return a function that writes tables with quotes, CRLF and a byte order mark, as other programs do.
+    """Return a function that rewrites tables with quotes, CRLF and a byte order mark, as other programs write them.
 
     Args:
-        tables: Names of CSV files. Absent files are skipped.
+        tables: The names of CSV files. Absent files are skipped.
     """
 
     def quote_tables(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        """Return the problem with the tables in the other format; ``chance`` is not used."""
+        """Return the problem with its tables in the other format; ``chance`` is not used."""
         for name in tables:
             if name in problem.files:
                 text = csv_text(problem.rows(name), quoting=csv.QUOTE_ALL, lineterminator="\r\n")
@@ -108,22 +109,23 @@ def export_again(*tables: str) -> Change:
 
 
 def secret_files(declared: AttrsInstance) -> list[str]:
-    """Return the names of the secret files of a problem."""
+    """Return the names of a problem's secret files."""
     return [file.name for file in files_of(declared) if file.secret]
 
 
 def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chance: random.Random) -> Iterator[Variant]:
     """Yield variants of a problem whose secret tables are written in another order or format.
 
-    The rows are put in the order of the profile's variant ``"reordering"``, if it changes only secret files, and in the
-    order of their sizes. They keep their order if the profile's variant returns None, because the order then has a
-    meaning. They are also not sorted by size if the problem has arrays, which might have to be reordered too.
+    One variant has the rows in the order of the profile's ``"reordering"`` variant, if that changes only secret files.
+    In another, the rows are sorted by size. If the profile's variant returns None, rows keep their order, because it
+    then has a meaning. They are also not sorted by size if the problem has arrays, which might have to be reordered
+    too.
 
     Args:
-        profile: Profile of the mechanism.
+        profile: The mechanism's profile.
         problem: The problem.
-        secret: Names of the problem's secret files. CSV files with a header are rewritten.
-        chance: Source of the random order.
+        secret: The names of the problem's secret files, of which CSV files with a header and rows are rewritten.
+        chance: The source of the random order.
     """
     tables = [name for name in secret if csv_table(problem, name) is not None]
     reordering = profile.variants.get("reordering")
@@ -146,7 +148,7 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
 
 
 def csv_table(problem: GeneratedProblem, name: str) -> Rows | None:
-    """Return the header and rows of a CSV file in the problem, or None if it is missing, ragged or has no data rows."""
+    """Return the header and rows of a problem's CSV file, or None if it is missing, ragged or without data rows."""
     if not name.endswith(".csv") or name not in problem.files:
         return None
     rows = problem.rows(name)
@@ -154,16 +156,16 @@ def csv_table(problem: GeneratedProblem, name: str) -> Rows | None:
 
 
 def _size_key(row: list[str]) -> tuple[float, str]:
-    """Return the sort key of ``GROUP BY ... ORDER BY count DESC``: the last number of a row, then its first cell.
+    """Return a row's sort key as in ``GROUP BY ... ORDER BY count DESC``: its last number, then its first cell.
 
-    A row without a number counts as 0.
+    In a row without numbers, the last number counts as 0.
     """
     numbers = [number for cell in row if (number := number_in(cell)) is not None]
     return (numbers[-1] if numbers else 0.0), row[0]
 
 
 def number_in(cell: str) -> float | None:
-    """Return the number in a cell, or None if the cell contains none."""
+    """Return a cell's content as a number, or None if it is not a number."""
     try:
         return float(cell)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The checks of the core, in the order in which they run, followed by the checks of plugins."""
+"""The core's checks, in the order in which they run, followed by checks from plugins."""
 
 from importlib import import_module
 
@@ -21,18 +21,18 @@ ORDER = (
     "loss",
     "abilities",
 )
-"""Names of the modules with the core's checks, which register themselves when their module is imported."""
+"""The names of the modules that contain the core's checks, which register themselves when their module is imported."""
 
 for _name in ORDER:
     import_module(f"{__name__}.{_name}")
 
 
 def checks() -> dict[str, Check]:
-    """Return all checks by name. Importing a plugin's module registers its checks.
+    """Return all checks by name, after importing the modules of plugins that register checks.
 
     Raises:
-        RegistryError: A check cannot be imported, has the name of another one, or is not decorated with its own name.
-            The message names the distribution.
+        RegistryError: A check cannot be imported, has another check's name, or is not decorated with its own name. The
+            message names the distribution.
     """
     for broken in registry().broken:
         if broken.clash is not None and broken.clash[0] == "check":

@@ -1,6 +1,6 @@
-"""Checks of code that ``solve`` never calls: abilities for other commands, and hooks of the mechanism's distribution.
+"""Checks of code that ``solve`` never calls: abilities for other commands, and hooks in the mechanism's distribution.
 
-An ability is an optional interface of a mechanism, such as ``Plans`` for the command ``plan``.
+An ability is an optional interface of a mechanism, such as ``Plans`` for the ``plan`` command.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from privopt.testing.problems import GeneratedProblem, csv_bytes
 from privopt.testing.under_trial import Run, error_text
 
 INDIVIDUALS: Final = csv_bytes(["level_1", "age"], [["north", "34"], ["south", "71"], ["south", "8"]])
-"""A table of individuals. ``draft`` is tried with it and with the tables of the drawn problem."""
+"""A table of individuals. ``draft`` is tried with it and with the drawn problem's tables."""
 
 REPORTS_OVER_TIME: Final = 2
-"""Number of reports for ``over_time``: the smallest number that differs from a single report."""
+"""The number of reports for which ``over_time`` is called: the smallest number above one."""
 
 
 @check("abilities", needs=default_method_only, share=0.04, min_examples=1)
 def abilities(trial: Trial) -> None:
-    """Check that abilities that ``solve`` does not use raise no error, and return what the commands expect.
+    """Check that those abilities that ``solve`` does not use raise no error, and return what commands expect.
 
-    These are abilities of the commands ``plan``, ``audit``, ``curve``, ``describe``, ``init`` and ``solve --copy-to``,
-    and the words of the notion.
+    These are abilities for the commands ``plan``, ``audit``, ``curve``, ``describe``, ``init`` and ``solve --copy-to``,
+    and the texts that the privacy notion gives.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run = trial.draw_run()
     mechanism, method, loaded = trial.subject.mechanism, trial.subject.method.name, run.problem
@@ -102,23 +102,23 @@ def abilities(trial: Trial) -> None:
 
 
 def _ignore(value: object) -> None:
-    """Accept any ``value`` that an ability returned, because here only an error would be a finding."""
+    """Ignore any ``value`` that an ability returned, because only an error would be a finding here."""
 
 
 def _expect_text(value: object) -> str | None:
-    """Return a complaint unless a value is a text that is not blank."""
+    """Return a complaint unless a value is text that is not blank."""
     is_text = isinstance(value, str) and bool(value.strip())
     return None if is_text else f"expected a few words, got {value!r}"
 
 
 def _find_wrong_method(trial: Trial, name: object) -> str | None:
-    """Return a complaint unless ``name``, the method that a mechanism chooses for a problem, is one of its methods."""
+    """Return a complaint unless ``name``, which a mechanism chose for a problem, is one of its methods or None."""
     names = [method.name for method in trial.subject.spec.methods]
     return None if name is None or name in names else f"expected one of {', '.join(names)}, or None; got {name!r}"
 
 
 def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: Any) -> str | None:
-    """Return a complaint unless ``at_epsilon`` gives a problem with the requested epsilon, half of the problem's own.
+    """Return a complaint unless ``at_epsilon`` returns a problem with the requested epsilon, half of the problem's own.
 
     Args:
         trial: One example of the check.
@@ -138,9 +138,9 @@ def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: An
 
 
 def _find_wrong_kind(trial: Trial, mechanism: TakesKinds, problem: GeneratedProblem) -> str | None:
-    """Return a complaint if ``takes`` returns no boolean for a registered kind, or refuses a kind of a solved problem.
+    """Return a complaint if ``takes`` returns no boolean for a registered kind, or refuses a kind that was solved.
 
-    A kind is a registered way to fill a role in the problem file, such as a kind of noise.
+    A kind is a registered way to fill a role in the problem file, such as a kind of distance.
 
     Args:
         trial: One example of the check.
@@ -158,7 +158,7 @@ def _find_wrong_kind(trial: Trial, mechanism: TakesKinds, problem: GeneratedProb
 
 
 def _kinds_of(problem_class: type, problem: GeneratedProblem) -> Iterator[tuple[str, str]]:
-    """Yield the role and the name of each kind that a problem selects by a key ``kind``, or by that key's default."""
+    """Yield the role and name of each kind that a problem selects, with a ``kind`` key or by that key's default."""
     for attribute in attrs.fields(problem_class):
         declared: Key | None = attribute.metadata.get(KEY)
         if declared is not None and declared.kinds:
@@ -173,7 +173,7 @@ def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem
     Args:
         trial: One example of the check.
         mechanism: The mechanism.
-        problem: A problem. Problem files are drafted from its tables and from :data:`INDIVIDUALS`.
+        problem: A problem, from whose tables, as well as from :data:`INDIVIDUALS`, problem files are drafted.
     """
     tables = {name: contents for name, contents in problem.files.items() if name.endswith(".csv")}
     for name, contents in {"individuals.csv": INDIVIDUALS, **tables}.items():
@@ -196,11 +196,11 @@ def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem
         try:
             tomllib.loads(text.decode())
             load_problem(trial.subject.mechanism_class.problem_class, out, ignore=registry().mechanisms.keys())
-        except InputError:  # what the table does not say is for the user to fill in
+        except InputError:  # the user must fill in what the table does not say
             pass
         except ValueError as error:
             return f"what it wrote for {name} is no TOML: {error}"
-        # With force, the draft must replace another author's file. Without force, that file must stay.
+        # With force, the draft must replace somebody else's file. Without force, that file must stay.
         for force, expected in ((True, True), (False, False)):
             out.write_text("# somebody else's\n", "utf-8")
             with contextlib.suppress(PrivoptError):
@@ -223,7 +223,7 @@ def _find_wrong_copies(trial: Trial, mechanism: CopiesFiles, problem: GeneratedP
     folder = trial.subject.new_folder() / "copies"
     run = trial.attempt(problem, copy_to=folder)
     if run.error is not None:
-        # A problem may have nothing to copy, in which case the mechanism raises an error of privopt's own.
+        # A problem may have nothing to copy, in which case the mechanism raises one of privopt's own errors.
         return None if isinstance(run.error, PrivoptError) else f"solve --copy-to raised {error_text(run.error)}"
     written = {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -241,13 +241,13 @@ def _find_wrong_copies(trial: Trial, mechanism: CopiesFiles, problem: GeneratedP
 def hooks(trial: Trial) -> None:
     """Check that everything that the mechanism's distribution registers can be loaded, and that its hooks work.
 
-    Every entry of the distribution is imported and used as the code that reads it does. The hook ``privopt_handle``, of
-    this distribution and of privopt's own, is asked for the class that opens a release. The hook ``privopt_released``
-    of this distribution is called with a release. Hooks of other authors' distributions are not called, since the
-    mechanism is not to blame for them.
+    Every entry that the distribution registers is imported and used as the code that reads it does. The
+    ``privopt_handle`` hooks in this distribution and in privopt's own are asked for the class that opens a release.
+    This distribution's ``privopt_released`` hook is called with a release. Hooks in other authors' distributions are
+    not called, since the mechanism is not to blame for them.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run = trial.draw_run()
     for entry in registry().entries.values():
@@ -267,20 +267,20 @@ def hooks(trial: Trial) -> None:
         complaint = f"it raised {error_text(error)}"
     if complaint is not None:
         trial.fail(f"privopt_handle: {complaint}", problem)
-    # Runs of the kit call no observers, so the observer of this distribution is called here, once.
+    # The kit's runs call no observers, so this distribution's observer is called here, once.
     observers = tuple(hook for hook in registry().observers if _owner_of(hook.plugin_name) == trial.subject.plugin)
     for complaint in evolve(registry(), observers=observers).notify_released(run.release, run.problem):
         trial.fail(f"privopt_released: {complaint}", problem)
 
 
 def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
-    """Return a complaint if a hook ``privopt_handle`` returns neither a class for a release nor None.
+    """Return a complaint if a ``privopt_handle`` hook returns neither a class nor None for a release.
 
-    Only hooks of the mechanism's distribution and of privopt's own distributions are called.
+    Only hooks in the mechanism's distribution and in privopt's own distributions are called.
 
     Args:
         trial: One example of the check.
-        run: A run of the mechanism.
+        run: A successful run on the mechanism.
 
     Raises:
         Exception: A hook failed.
@@ -288,10 +288,10 @@ def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
     hook = registry().handle_hook
     distributions = {trial.subject.plugin, *project_distributions()}
     for implementation in () if hook is None else hook.get_hookimpls():
-        # A wrapper is a generator around the other hooks, which returns nothing of its own.
+        # A wrapper is a generator around other hooks, and returns nothing of its own.
         is_wrapper = implementation.hookwrapper or implementation.wrapper
         if _owner_of(implementation.plugin_name) in distributions and not is_wrapper:
-            # The hook has one parameter, the release, which an implementation may leave out.
+            # The hook has one parameter, the release, which an implementation may omit.
             handle_class = implementation.function(*(run.release for _ in implementation.argnames))
             if handle_class is not None and not isinstance(handle_class, type):
                 return f"{implementation.plugin_name}: expected a class or None, got {handle_class!r}"
@@ -299,17 +299,17 @@ def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
 
 
 def _owner_of(plugin_name: str) -> str:
-    """Return the distribution of a plugin from its name in pluggy, "distribution:entry point"."""
+    """Return a plugin's distribution from the plugin's name in pluggy, "distribution:entry point"."""
     return plugin_name.partition(":")[0]
 
 
 def _find_wrong_entry(entry: Entry[Any], trial: Trial, run: Run) -> str | None:
-    """Return a complaint if an entry of the registry is not what its spec says; None if it is.
+    """Return a complaint if a registry entry is not what its spec says; None if it is.
 
     Args:
         entry: The entry.
         trial: One example of the check.
-        run: A run of the mechanism.
+        run: A successful run on the mechanism.
 
     Raises:
         Exception: Importing or using the entry failed.

@@ -1,9 +1,9 @@
-"""The statistical attack: samples of two inputs must not distinguish them better than epsilon allows.
+"""The statistical attack: samples for two inputs must not distinguish them better than epsilon allows.
 
 The judge (:mod:`privopt.testing.judging`) does the statistics. This module chooses which inputs to compare, and spends
-a limited number of draws, which the effort (a named amount of work) sets. A first test on few draws never fails the
-check, but a suspicious result leads to a long test. A reason of the type ``Elsewhere`` says that the check does not
-apply to a mechanism.
+a limited number of draws, which depends on the effort (a named amount of work). A first test on few draws never fails
+the check, but a suspicious result leads to a longer test. A reason of the type ``Elsewhere`` says that the check does
+not apply to a mechanism.
 """
 
 from __future__ import annotations
@@ -30,71 +30,74 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject, missing_traits
 
 MAX_PAIRS: Final = 12
-"""Maximum number of pairs of inputs from which the attack chooses."""
+"""The largest number of pairs of inputs from which the attack chooses."""
 
 MAX_PROBLEMS: Final = 3
-"""Number of problems from which the attack chooses if each draw is a solve."""
+"""The number of problems from which the attack chooses if each draw is a solve."""
 
 SAMPLER_DRAW_FACTOR: Final = 20
-"""How many times the effort's draws are taken from a sampler. At effort ci, this finds faults that show in an event of
-probability 0.01."""
+"""The multiple of the effort's draws that is taken from a sampler.
+
+At effort ci, this finds faults that show in an event of probability 0.01."""
 
 PILOT_DIVISOR: Final = 10
-"""The effort's draws divided by this choose a pair, over all pairs together."""
+"""The divisor of the effort's draws that gives the number of draws for choosing a pair, over all pairs together."""
 
 FINE_PILOT_FACTOR: Final = 4
-"""How many times more draws choose a pair if results are doubles, because an event of last bits is rarer than one of
-values."""
+"""The factor by which the draws that choose a pair increase if results are doubles.
+
+An event about last bits is rarer than one about values."""
 
 FIRST_LOOK_DRAW_FACTOR: Final = 2
-"""How many times the effort's draws are taken for a first look at releases, which never fails the check."""
+"""The multiple of the effort's draws that is taken for a first look at releases, which never fails the check."""
 
 MIN_DRAWS: Final = 8_000
-"""Minimum number of draws of a first look at releases.
+"""The smallest number of draws in a first look at releases.
 
-With half as many, the judge chose its events by so few draws that an event of probability 0.04, which never occurs for
-the neighbour, was left out about every second time.
+With half as many, the judge chose its events from so few draws that an event of probability 0.04, which never occurs
+for the neighbour, was missed about every second time.
 """
 
 MAX_DRAWS: Final = 1_000_000
-"""Maximum number of draws of a sampler for one problem."""
+"""The largest number of draws from a sampler for one problem."""
 
 EVENT_PROBABILITY: Final = 0.25
-"""Probability, under one of the two inputs, of the event for which the power is stated."""
+"""The probability, under one of the two inputs, of the event for which the power is stated."""
 
 POWER_NOTE: Final = f"would have seen {{:g}} epsilon or more in events of probability {EVENT_PROBABILITY:g} or more"
-"""Note on the power of an attack that found nothing, with a place for the multiple of epsilon."""
+"""The note on the power of an attack that found nothing, with a placeholder for the multiple of epsilon."""
 
 SUSPICION_CONFIDENCE: Final = 0.5
-"""Confidence at which a finding of the first look is worth a longer one."""
+"""The confidence at which a finding in the first look justifies a longer look."""
 
 MAX_LONGER_FACTOR: Final = 25
-"""A suspicion leads to at most this many times the draws of the first look, divided among the mechanism's methods."""
+"""The largest multiple of the first look's draws that a longer look takes, divided among the mechanism's methods."""
 
 MAX_CPU_SECONDS: Final = 20.0
-"""CPU seconds for longer looks in one check at effort ci, divided among the mechanism's methods. Efforts with fewer
-draws get less, in proportion."""
+"""The CPU seconds for longer looks in one check at effort ci, divided among the mechanism's methods.
+
+Efforts with fewer draws get proportionally less."""
 
 FRESH_DRAWS: Final = 100
-"""Number of draws that are requested twice, to see whether they differ."""
+"""The number of draws that are requested twice, to see whether the two series differ."""
 MAX_REPEAT_CHANCE: Final = 1e-9
-"""If two requests give the same draws, which independent draws do with at most this chance, the draws are not fresh."""
+"""The largest probability that independent draws are equal at which two equal series count as not fresh."""
 
 FURTHER_PROBLEMS: Final = 8
-"""Number of further problems that are drawn in search of problems whose results are near 0."""
+"""The number of further problems that are drawn in search of ones whose results are near 0."""
 
 DRAWS_NEAR_ZERO: Final = 20
-"""Number of draws by which the size of a problem's results is compared with the noise. They only choose problems."""
+"""The number of draws by which a problem's results are compared in size with the noise, only to choose problems."""
 
-# A number in the text of an output, such as "-1.5e3".
+# Matches a number in an output's text, such as "-1.5e3".
 NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 
 
 def _can_attack(subject: Subject) -> str | None:
-    """Return why the attack cannot run on the method under trial (``subject``); None if it can.
+    """Return why the attack cannot run on the method under trial, ``subject``; None if it can.
 
-    The attack needs a notion that bounds odds, or odds outside events of probability delta (tails). It also needs
-    draws: from a matrix or a sampler, or of releases of neighbouring problems.
+    The attack needs a notion that bounds odds, or that bounds odds except for events of probability delta (tails). It
+    also needs draws, either from a matrix or a sampler, or as releases for neighbouring problems.
     """
     if not subject.traits & {"odds", "tails"}:
         return Elsewhere(missing_traits()["odds"])
@@ -110,7 +113,7 @@ def epsilon_attack(trial: Trial) -> None:
     """Check that samples of two inputs distinguish them no better than epsilon allows (Clopper-Pearson).
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     if trial.subject.traits & {"matrix", "sampler"}:
@@ -123,9 +126,9 @@ def epsilon_attack(trial: Trial) -> None:
 
 
 def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
-    """Draw reports of all secrets from one release, and fail if two secrets differ by more than the claim allows.
+    """Draw reports about all secrets from one release, and fail if two secrets differ by more than the claim allows.
 
-    Each secret is compared with partners for which a difference is easiest to see (:func:`_most_telling_pairs`).
+    Each secret is compared with the partners for which a difference is easiest to see (:func:`_most_telling_pairs`).
 
     Args:
         trial: One example of the check.
@@ -136,8 +139,8 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     if not names:
         trial.pass_over("the release names no `records`, and the profile has no `alike`")
     symmetric = subject.notion.symmetric
-    # The curve of a claim is a list of pairs (epsilon, delta) that it implies. A notion without a curve is attacked at
-    # its epsilon alone, with a delta of 0.
+    # A claim's curve is a list of pairs (epsilon, delta) that it implies. If the notion has no curve, only the epsilon
+    # is attacked, with a delta of 0.
     curve = subject.notion.curve(subject.claim_of(run.problem)) or ((float(subject.epsilon(run.problem)), 0.0),)
     tested_pairs = _most_telling_pairs(pairs, distances, curve[0][0], symmetric=symmetric)
     if not tested_pairs:
@@ -150,7 +153,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     draws = min(SAMPLER_DRAW_FACTOR * trial.effort.draws, MAX_DRAWS)
 
     def sample_many(name: str, count: int) -> list[Any]:
-        """Draw reports of the secret called ``name``, in a form that the judge can also read as numbers."""
+        """Draw reports about the secret ``name``, in a form that the judge can also read as numbers."""
         return [_attach_numbers(str(output)) for output in run.release.sample(name, count)]
 
     judge_claim = partial(judge, None, list(partners), partners.__getitem__, subject.kind, many=sample_many)
@@ -159,7 +162,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
             epsilon=epsilon,
             delta=delta,
             distance=lambda a, b: distance_by_names[a, b],
-            # The points of the curve share the error probability (union bound).
+            # All points on the curve share the error probability (union bound).
             confidence=1 - (1 - CONFIDENCE) / len(curve),
             draws=draws,
             seed=trial.chance(problem).getrandbits(32),
@@ -171,34 +174,34 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
                 f"{verdict.epsilon_lower:.4g} a unit of distance; epsilon allows {epsilon:.4g}. {verdict.event}",
                 problem,
             )
-        # The multiple of epsilon that would have been noticed; None means that no multiple would.
+        # The multiple of epsilon that would have been noticed. None means that no multiple would have been.
         trial.history.note_power(verdict.by_event[f"{EVENT_PROBABILITY:g}"] or math.inf, POWER_NOTE)
 
 
 def _most_telling_pairs(
     pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float, *, symmetric: bool
 ) -> dict[tuple[int, int], float]:
-    """Return distances by pair, for pairs that together cover every secret with a partner at a finite distance.
+    """Return distances by pair, for pairs that together cover every secret that has a partner at a finite distance.
 
-    Pairs with epsilon d nearest to 1 are preferred, because draws from these show most. If pairs are ordered, a secret
-    that occurs first in some pair and second in another is covered in both positions.
+    Pairs whose epsilon d is nearest to 1 are preferred, because draws for these show most. If pairs are ordered, a
+    secret that occurs first in some pair and second in another is covered in both positions.
 
     Args:
-        pairs: (P, 2) Indices of the secrets of each pair.
-        distances: (P,) The distances of the pairs.
+        pairs: The indices of the two secrets in each pair, (P, 2).
+        distances: The distance between the secrets in each pair, (P,).
         epsilon: The claimed epsilon per unit of distance.
-        symmetric: Whether the order of a pair does not matter.
+        symmetric: Whether the order within a pair does not matter.
     """
     distance_by_pair: dict[tuple[int, int], float] = {}
     covered: set[tuple[int, bool]] = set()
-    # Records at an infinite distance may be distinguished, so such pairs show nothing.
+    # The guarantee allows records at an infinite distance to be distinguished, so such pairs show nothing.
     finite = np.flatnonzero(np.isfinite(distances))
     # How far epsilon d is from 1. The lower limit avoids the logarithm of a distance of 0.
     log_deviations = np.abs(np.log(np.maximum(distances[finite] * epsilon, 1e-12)))
-    # Greedy: a pair is taken if it covers a secret that no earlier pair does.
+    # Greedily, a pair is taken if it covers a secret that no earlier pair covers.
     for pair_number in finite[np.argsort(log_deviations, kind="stable")].tolist():
         a, b = pairs[pair_number].tolist()
-        # A secret counts as covered on either side alike, unless the order matters.
+        # A secret counts as covered whichever side it is on, unless the order matters.
         members = {(a, False), (b, not symmetric)}
         if not members <= covered:
             covered |= members
@@ -208,9 +211,9 @@ def _most_telling_pairs(
 
 @lru_cache(1 << 16)
 def _attach_numbers(output: str) -> tuple[object, ...]:
-    """Return an output followed by the numbers in its text, so that the judge can also compare magnitudes.
+    """Return a tuple of an output and the numbers in its text, so that the judge can also compare magnitudes.
 
-    Through the cache equal outputs share one tuple, and the judge reads an object that occurs many times only once.
+    Because of the cache, equal outputs share one tuple, and the judge reads an object that occurs many times only once.
     """
     return output, *map(float, NUMBER.findall(output))
 
@@ -219,28 +222,28 @@ def _attach_numbers(output: str) -> tuple[object, ...]:
 
 
 def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
-    """Draw releases of a problem and of a neighbour, and fail if they differ by more than the claim allows.
+    """Draw releases for a problem and for a neighbour, and fail if they differ by more than the claim allows.
 
-    A few draws choose the most promising pair of neighbours. A first test of that pair never fails the check. Only if
+    A few draws choose the most promising pair of neighbours. A first test on that pair never fails the check. Only if
     its result is suspicious do many more draws decide.
 
     Args:
         trial: One example of the check.
-        problem: A problem. Without ``Profile.draws`` each draw is a solve, and the choice also includes further
-            generated problems.
+        problem: A problem. Without ``Profile.draws``, each draw is a solve, and further generated problems are
+            candidates too.
     """
     subject = trial.subject
     is_slow = subject.profile.draws is None
-    # Each draw is a solve here, so the attack runs once for each method, unless the effort is full.
+    # Without fast draws, each draw is a solve, so the attack runs only once for each method unless the effort is full.
     if is_slow and trial.effort.name != "full" and not trial.once_only("thousands of solves"):
         trial.be_idle()
         return
-    # No further problems (0 times) if draws are fast, since the attack then runs on every example's problem.
+    # If draws are fast there are no further problems (0 times), since the attack then runs on every example's problem.
     problems = [problem] + [trial.problem() for _ in range((MAX_PROBLEMS - 1) * is_slow)]
     pair_limit, pilot_factor = MAX_PAIRS, 1
     if has_fine_bits(draw_outcomes(trial, subject.load(at_epsilon_one(problem)), DRAWS_NEAR_ZERO)):
-        # The last bits of doubles reveal most if the results are near 0, and usually about a single number of the
-        # problem. So more problems and more neighbours of each are tried.
+        # The last bits of doubles reveal most if the results are near 0, and usually about a single number in the
+        # problem. Therefore more problems, and more neighbours of each, are tried.
         candidates = problems + [trial.problem() for _ in range(FURTHER_PROBLEMS)]
         problems = sorted(candidates, key=partial(_distance_from_zero, trial))[:MAX_PROBLEMS]
         pair_limit, pilot_factor = 2 * MAX_PAIRS, FINE_PILOT_FACTOR
@@ -252,9 +255,10 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     if not pairs:
         trial.be_idle()
         return
-    # At least 40 draws from each problem of a pair, because fewer would hardly rank the pairs.
+    # There are at least 40 draws from each problem in a pair, because fewer would hardly rank the pairs.
     pilot_draws = pilot_factor * max(40, trial.effort.draws // (PILOT_DIVISOR * len(pairs)))
-    # Two rounds: few draws choose the three most promising pairs, and four times as many the best of these.
+    # There are two rounds: few draws choose the three most promising pairs, and four times as many choose the best of
+    # these.
     for count, pair_count in ((pilot_draws, 3), (4 * pilot_draws, 1)):
         if len(pairs) > pair_count:
             order = np.argsort([-_promised_log_ratio(trial, candidate, count) for candidate in pairs], kind="stable")
@@ -270,10 +274,10 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     first_draws = max(MIN_DRAWS, FIRST_LOOK_DRAW_FACTOR * trial.effort.draws)
 
     def draw_many(index: int, count: int) -> list[Any]:
-        """Draw outcomes of the problem (index 0) or of its neighbour (index 1)."""
+        """Draw outcomes for the problem (index 0) or for its neighbour (index 1)."""
         return [*draw_outcomes(trial, loaded[index], count)]
 
-    # The judge takes the two problems as its only inputs: the second is the first one's neighbour at distance 1.
+    # The two problems are the judge's only inputs, and the second is the first one's neighbour at distance 1.
     judge_claim = partial(
         judge, None, [0, 1], [[1], []].__getitem__, subject.kind, many=draw_many, distance=lambda *_: 1.0
     )
@@ -281,11 +285,12 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         claim: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "seed": trial.chance(problem).getrandbits(32)}
         started = time.process_time()
         first_look = judge_claim(**claim, draws=first_draws, confidence=SUSPICION_CONFIDENCE)
-        # CPU seconds for each draw, from which the number of draws follows that the longer look has time for.
+        # The CPU seconds per draw, which determine for how many draws the longer look has time.
         pace = (time.process_time() - started) / first_look.draws
-        # After a failure each smaller example has the whole time again: the failure must not vanish for lack of draws.
+        # After a failure each smaller example has the whole time again, because the failure must not vanish for lack of
+        # draws.
         used_seconds = 0.0 if trial.history.failed_at is not None else trial.history.long_test_seconds
-        # An effort with fewer draws has less time for it, and the methods of a mechanism share that time.
+        # An effort with fewer draws has less time for it, and a mechanism's methods share that time.
         seconds = MAX_CPU_SECONDS * min(1.0, trial.effort.draws / EFFORTS["ci"].draws) / subject.siblings - used_seconds
         longer = max(
             first_draws, int(min(MAX_LONGER_FACTOR * first_draws / subject.siblings, seconds / max(pace, 1e-9)))
@@ -302,8 +307,8 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
                     f"The neighbour:\n{format_changes(*pair)}",
                     pair[0],
                 )
-        # The multiple of epsilon that both looks would have noticed. The last round of the judge tests each input with
-        # at least a fifth of the draws. It has half of the error, split among three tests.
+        # The multiple of epsilon that both looks would have noticed. In the judge's last round, the tests use at least
+        # a fifth of the draws for each input, and half of the error, which is split among three tests.
         factors = (
             first_look.by_event[f"{EVENT_PROBABILITY:g}"],
             visible_factor(epsilon, EVENT_PROBABILITY, longer // 5, error / 6, delta),
@@ -312,13 +317,14 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
 
 
 def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
-    """Return how far from 0 the number of a problem's result is that is closest to 0, in interquartile ranges of noise.
+    """Return the distance from 0 of that number in a problem's result which is nearest to 0, relative to its noise.
 
-    Each number is estimated by the median of a few draws, and its noise by their interquartile range.
+    Each number is estimated by the median of a few draws, and its noise by their interquartile range, which is the
+    unit.
 
     Args:
         trial: One example of the check.
-        problem: The problem; the draws are made at epsilon 1.
+        problem: The problem, for which draws are made at epsilon 1.
     """
     draws = draw_outcomes(trial, trial.subject.load(at_epsilon_one(problem)), DRAWS_NEAR_ZERO)
     lower, middle, upper = np.quantile(draws, (0.25, 0.5, 0.75), axis=0)
@@ -327,49 +333,49 @@ def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
 
 
 def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
-    """Fail if ``Profile.draws`` returns the same draws at each call.
+    """Fail if ``Profile.draws`` returns the same draws on each call.
 
-    Events are chosen on some draws and tested on others. If draws were repeated, the test would merely confirm the
+    Events are chosen on some draws and tested on others. If draws were repeated, the test would only confirm the
     choice.
 
     Args:
         trial: One example of the check.
         loaded: The loaded problem.
-        problem: The problem in the form of files, for the message.
+        problem: The problem in the form of its files, for the message.
     """
     draws, second_draws = (draw_outcomes(trial, loaded, FRESH_DRAWS) for _ in range(2))
     _, counts = np.unique(draws, axis=0, return_counts=True)
-    # Chance that two independent series are equal: the estimated probability that two draws agree, raised to the power
-    # of the number of draws.
+    # The probability that two independent series are equal: the estimated probability that two draws agree, raised to
+    # the power of the number of draws.
     chance = float(np.square(counts / FRESH_DRAWS).sum()) ** FRESH_DRAWS
     if chance < MAX_REPEAT_CHANCE and np.array_equal(draws, second_draws):
         trial.fail("Profile.draws gave the same draws twice: they must be fresh ones at each call", problem)
 
 
 def _promised_log_ratio(trial: Trial, pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
-    """Estimate, from a few draws, the greatest log ratio that a test of two neighbours may show.
+    """Estimate, from a few draws, the greatest log ratio that a test on two neighbours may show.
 
     The estimate only ranks pairs. No failure is based on it.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         pair: A problem and its neighbour.
         count: The number of draws from each.
     """
     first, second = ([*draw_outcomes(trial, trial.subject.load(problem), count)] for problem in pair)
-    # The number of columns that a table of both series has, so that their two tables have the same columns.
+    # The number of columns that one table for both series would have, so that the two tables have the same columns.
     width = Table.of([*first, *second]).numbers.shape[1]
     symmetric = trial.subject.notion.symmetric
     return propose_tests(Table.of(first, width), Table.of(second, width), 1.0, 0.0, symmetric=symmetric)[0].score
 
 
 def draw_outcomes(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
-    """Return (count, m) independent draws of the numbers that the profile observes in a release.
+    """Return independent draws, (count, m), of the numbers that the profile observes in a release.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         loaded: The loaded problem.
-        count: The number of draws. Without ``Profile.draws`` each is a solve.
+        count: The number of draws. Without ``Profile.draws``, each draw is a solve.
     """
     subject = trial.subject
     if subject.profile.draws is not None:
@@ -377,7 +383,7 @@ def draw_outcomes(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
     assert subject.profile.observed is not None  # otherwise the check's ``needs`` skips it
     observations = []
     for _ in range(count):
-        with watch_noise():  # which stops a mechanism that never stops drawing noise
+        with watch_noise():  # this stops a mechanism that never stops drawing noise
             outcome = subject.outcome(loaded)
         observations.append(np.asarray(subject.profile.observed(outcome.release)).ravel())
     return _as_rows(observations)

@@ -1,7 +1,7 @@
 """The interface of checks, and the trial in which a check runs one example.
 
-A check is a function of a :class:`Trial`. The decorator :class:`Check` registers the function with the traits and
-profile fields that it requires, so that a check that does not apply is skipped with a reason.
+A check is a function that takes a :class:`Trial`. The decorator :class:`Check` registers the function together with the
+traits and profile fields that it requires, so that a check that does not apply is skipped with a reason.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject, missing_traits
 
 TINY_EPSILON: Final = Decimal("0.015625")
-"""An epsilon with so much noise that a true number is drawn about once in a hundred draws."""
+"""An epsilon at which noise is so large that only about one draw in a hundred equals the true number."""
 
 KIT_SEED: Final = 20_240_501
-"""The ``--seed`` of checks that compare two runs with the same seed."""
+"""The ``--seed`` that is used by checks that compare two runs with the same seed."""
 
 
 class CheckFailedError(AssertionError):
-    """A check failed.
+    """Raised if a check fails.
 
     Attributes:
         what: The finding, as a sentence.
@@ -37,7 +37,7 @@ class CheckFailedError(AssertionError):
     """
 
     def __init__(self, what: str, problem: GeneratedProblem | None) -> None:
-        """Create the error, whose text also shows the problem, if there is one."""
+        """Create the error. Its text also shows the problem, if there is one."""
         self.what = what
         self.problem = problem
         problem_text = "" if problem is None else f"\nsmallest problem found:\n{problem.show()}"
@@ -45,18 +45,18 @@ class CheckFailedError(AssertionError):
 
 
 class Elsewhere(str):
-    """The reason why a check does not apply to a mechanism at all. A plain text says only why it could not run."""
+    """The reason why a check does not apply to a mechanism at all. A plain string only says why it could not run."""
 
 
 class LeftOut(str):
-    """The reason why a check that applies is left out, as the author of the plugin states it in ``Profile.skip``."""
+    """The reason why a check that applies is left out, as the plugin's author states it in ``Profile.skip``."""
 
 
 def default_method_only(subject: Subject) -> str | None:
     """Return why a check is skipped for a method other than the mechanism's default; None for the default.
 
-    This function is for checks of code that all methods share, such as reading files. Checks of other methods would
-    only repeat the first one.
+    This function is for checks of code that all methods share, such as code that reads files. With other methods, such
+    a check would only be repeated.
     """
     if subject.method.name != subject.spec.default.name:
         return Elsewhere("tried with the default method: problems and folders of the others are read by the same code")
@@ -65,20 +65,21 @@ def default_method_only(subject: Subject) -> str | None:
 
 @frozen
 class Check:
-    """A check, and the decorator that registers a function as a check in :data:`CHECKS`.
+    """A check, which is also the decorator that registers a function as this check in :data:`CHECKS`.
 
     Attributes:
-        name: Name in reports, in lists of expected failures and in ``Profile.skip``.
-        version: Version number, which increases when the check becomes stricter.
-        of: Traits that a release must have (:data:`privopt.testing.under_trial.TRAITS`); empty if the check applies to
-            all releases.
+        name: The name in reports, in lists of expected failures and in ``Profile.skip``.
+        version: The version number, which increases when the check becomes stricter.
+        of: The traits that a release must have (:data:`privopt.testing.under_trial.TRAITS`); empty if the check applies
+            to all releases.
         private: Whether the check applies only to methods whose releases themselves claim privacy, and not to methods
             that only reproduce a paper's claim.
-        needs: Takes a subject (the method under trial), and returns why the check cannot run on it, or None.
-        share: Fraction of the effort's number of examples that this check runs, below 1 for checks whose examples cost
-            more than a solve.
-        min_examples: Number of problems that are drawn regardless of the time. The first is the simplest one.
-        function: Function that runs one example, and reports a finding by :meth:`Trial.fail`.
+        needs: A function that takes a subject (the method under trial), and returns why the check cannot run on it, or
+            None.
+        share: The fraction of the effort's number of examples that this check runs, below 1 for checks whose examples
+            cost more than a solve.
+        min_examples: The number of problems that are drawn regardless of the time. The first is the simplest one.
+        function: The function that runs one example, and reports a finding with :meth:`Trial.fail`.
     """
 
     name: str
@@ -94,7 +95,7 @@ class Check:
         """Register a function as this check, and return the function.
 
         Raises:
-            RegistryError: Another module has a check of that name, which would no longer run.
+            RegistryError: Another module has a check with the same name, which would no longer run.
         """
         earlier = CHECKS.get(self.name)
         # A module that is imported again, in a test or a notebook, replaces its own check.
@@ -107,10 +108,10 @@ class Check:
         return function
 
     def reason_to_skip(self, subject: Subject) -> str | None:
-        """Return why the check is skipped for a method under trial (``subject``); None if it runs.
+        """Return why the check is skipped for the method under trial, ``subject``; None if it runs.
 
-        The reason has the type :class:`Elsewhere` if the check does not apply to the method at all, and
-        :class:`LeftOut` if the profile leaves the check out.
+        The reason is an :class:`Elsewhere` if the check does not apply to the method at all, and a :class:`LeftOut` if
+        the profile leaves the check out.
         """
         if self.name in subject.profile.skip:
             return LeftOut(subject.profile.skip[self.name])
@@ -124,20 +125,20 @@ class Check:
 
 
 def at_epsilon_one(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the same problem with epsilon 1, or rho 1/2, at which an attack needs the fewest draws."""
+    """Return the same problem with epsilon 1, or rho 1/2, because an attack then needs the fewest draws."""
     return _set_epsilon(problem, Decimal(1))
 
 
 def at_tiny_epsilon(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the same problem with an epsilon or rho near 0, whose noise hides nearly every difference of inputs."""
+    """Return the same problem with an epsilon or rho near 0, at which noise hides nearly every difference."""
     return _set_epsilon(problem, TINY_EPSILON)
 
 
 def _set_epsilon(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProblem:
     """Return the same problem with another epsilon, or with the rho that corresponds to it.
 
-    Pure epsilon-DP implies zero-concentrated DP with rho = epsilon**2 / 2 (Bun and Steinke 2016). A problem has one of
-    the two keys.
+    Pure epsilon-DP implies zero-concentrated DP with rho = epsilon**2 / 2 (Bun and Steinke 2016). A problem has at most
+    one of the two keys.
     """
     for key, value in (("privacy.epsilon", epsilon), ("privacy.rho", epsilon**2 / 2)):
         if problem.get(key) is not None:
@@ -146,7 +147,7 @@ def _set_epsilon(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProble
 
 
 CONSTANT_RUNS: Final = 16
-"""If this many runs on each of two neighbours differ in every case, the difference is not due to chance.
+"""The number of runs on each of two neighbours after which a persistent difference is not due to chance.
 
 With an epsilon near 0 an event has nearly the same probability p for both, and p**16 (1 - p)**16 is below 1e-9.
 """
@@ -156,7 +157,7 @@ CHECKS: Final[dict[str, Check]] = {}
 
 
 def require_field(field: str) -> Callable[[Subject], str | None]:
-    """Return a function for ``needs``, which returns why a check cannot run if the profile lacks a field."""
+    """Return a function for ``needs`` that returns why a check cannot run if the profile lacks a field."""
     return lambda subject: None if getattr(subject.profile, field) is not None else f"the profile has no `{field}`"
 
 
@@ -165,21 +166,21 @@ check = Check
 
 @define
 class History:
-    """The state of one check on one subject, across examples.
+    """The state of one check on one subject across its examples.
 
     Attributes:
-        start: CPU time of this process at the start of the check, in seconds.
-        examples: Number of examples that ran, up to and including the first failure.
-        failed_at: Start time of the first failed example, on the monotonic clock; None before a failure.
-        once: For each step that is too expensive for all examples, the number of the example that ran it.
-        long_test_seconds: CPU seconds of the attack's long tests so far, which share a limit.
-        earlier: Problems of earlier examples, with which checks compare a new one.
-        powers: For each example that states its power, a number and a note with a placeholder for the number
+        start: This process's CPU time at the start of the check, in seconds.
+        examples: The number of examples that ran, up to and including the first failure.
+        failed_at: The time, on the monotonic clock, at which the first failed example started; None before a failure.
+        once: For each step that is too expensive for all examples, the index of the example that ran it.
+        long_test_seconds: The CPU seconds that the attack's long tests have taken so far, which share a limit.
+        earlier: The problems from earlier examples, which checks can use again.
+        powers: For each example that stated its power, a number and a note with a placeholder for the number
             (:meth:`note_power`).
-        solved: Identities of the problems that the pipeline solved.
-        cannot: Why an example could not run or show a fault; the last such reason (:meth:`note_reason`).
-        rejected: Number of discarded examples.
-        idle: Number of examples among ``examples`` that could not have shown a fault (:meth:`Trial.be_idle`).
+        solved: The identities of the problems that the pipeline solved.
+        cannot: The last stored reason why an example could not run or show a fault (:meth:`note_reason`).
+        rejected: The number of discarded examples.
+        idle: The number of examples among ``examples`` that could not have shown a fault (:meth:`Trial.be_idle`).
     """
 
     start: float
@@ -197,8 +198,8 @@ class History:
     def note_reason(self, why: str) -> None:
         """Store why an example could not run or show a fault.
 
-        A reason why the check does not apply (:class:`Elsewhere`) does not replace any other reason. Otherwise the last
-        example would decide whether a check that was not done counts as missed.
+        A reason why the check does not apply (:class:`Elsewhere`) does not replace a reason of another type. Otherwise
+        the last example would decide whether a check that was not done counts as missed.
         """
         if why and (not isinstance(why, Elsewhere) or isinstance(self.cannot, Elsewhere) or not self.cannot):
             self.cannot = why
@@ -208,19 +209,19 @@ class History:
 
         Args:
             number: The size of the smallest fault that the example would have detected, such as a multiple of epsilon;
-                infinite if it would not have detected any fault.
+                infinite if it would have detected none.
             note: A clause with a placeholder for the number, in the syntax of :meth:`str.format`.
         """
         self.powers.append((number, note))
 
     @property
     def power(self) -> str:
-        """What the most powerful example would have detected; empty if no example states its power."""
+        """A note on what the most powerful example would have detected; empty if no example stated its power."""
         number, note = min(self.powers, default=(0.0, ""))
         if math.isinf(number):
             return "the attack had no power on these problems"
         # Rounded up to two decimals, so that the note never claims more power than the check had. The subtracted 1e-9
-        # keeps rounding errors from raising a number that has two decimals already.
+        # keeps rounding errors from raising a number that already has two decimals.
         return note.format(math.ceil(number * 100 - 1e-9) / 100)
 
 
@@ -230,8 +231,8 @@ class Trial:
 
     Attributes:
         subject: The method under trial.
-        data: Hypothesis's source of choices.
-        effort: How much work the check may do, such as the number of draws.
+        data: The Hypothesis source of choices.
+        effort: The limits on how much work the check may do, such as the number of draws.
         history: The state of the check across examples.
     """
 
@@ -246,14 +247,14 @@ class Trial:
         return problem
 
     def once_only(self, what: str) -> bool:
-        """Return True for only one example of the check. Use this for a step that is too expensive for all examples.
+        """Return True for only one of the check's examples. Use this for a step that is too expensive for all examples.
 
-        The first two examples are skipped, because they are the simplest problems. Of the later ones, the first that
-        asks for the step is chosen. After a failure all smaller examples run the step as well, because it may be the
-        step that failed.
+        The first two examples are skipped, because they are the simplest problems. Of the later examples, the first
+        that asks for the step is chosen. After a failure, all smaller examples run the step as well, because it may be
+        the step that failed.
 
         Args:
-            what: The step in words, under which the number of the chosen example is stored.
+            what: The step in words, under which the index of the chosen example is stored.
         """
         if self.history.failed_at is not None:
             return True
@@ -261,8 +262,9 @@ class Trial:
         return number >= 2 and self.history.once.setdefault(what, number) == number
 
     def chance(self, problem: GeneratedProblem) -> random.Random:
-        """Return a random generator whose choices are always the same for the same problem."""
-        # Not from Hypothesis: its choices would shrink together with the problem. CRC-32 is stable between processes.
+        """Return a random generator that always makes the same choices for the same problem."""
+        # The choices do not come from Hypothesis, because they would then shrink with the problem. CRC-32 is the same
+        # in all processes.
         return random.Random(zlib.crc32(repr(problem.identity).encode()))
 
     def attempt(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
@@ -270,8 +272,8 @@ class Trial:
 
         Args:
             problem: The problem.
-            fresh: Key of the run: another value gives another run of the same problem, instead of the cached one.
-            options: Options of :class:`privopt.run.task.Options`.
+            fresh: The run's key. Another value gives another run on the same problem instead of the cached one.
+            options: Options for :class:`privopt.run.task.Options`.
         """
         pipeline_run = self.subject.run(problem, fresh=fresh, **options)
         if pipeline_run.error is None:
@@ -281,12 +283,12 @@ class Trial:
     def run(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
         """Run the pipeline on a problem, and return the run.
 
-        If the run fails, the example is discarded, because the check ``solves`` reports the failure.
+        If the run fails, the example is discarded, because the ``solves`` check reports the failure.
 
         Args:
             problem: The problem.
-            fresh: Key of the run: another value gives another run of the same problem, instead of the cached one.
-            options: Options of :class:`privopt.run.task.Options`.
+            fresh: The run's key. Another value gives another run on the same problem instead of the cached one.
+            options: Options for :class:`privopt.run.task.Options`.
         """
         pipeline_run = self.attempt(problem, fresh=fresh, **options)
         if pipeline_run.error is not None:
@@ -294,25 +296,25 @@ class Trial:
         return pipeline_run
 
     def draw_run(self) -> tuple[GeneratedProblem, Run]:
-        """Draw a problem and run the pipeline on it."""
+        """Draw a problem, run the pipeline on it, and return both the problem and the run."""
         problem = self.problem()
         return problem, self.run(problem)
 
     def be_idle(self, why: str = "") -> None:
-        """Do not count this example among the problems in the result, because it could not have shown a fault.
+        """Exclude this example from the number of problems in the result, because it could not have shown a fault.
 
         Args:
-            why: The reason, as a clause. If all examples are excluded, the check is skipped for such a reason
+            why: The reason, as a clause. If all examples are excluded, the check is skipped with one of their reasons
                 (:meth:`History.note_reason`).
         """
         self.history.idle += 1
         self.history.note_reason(why)
 
     def pass_over(self, why: str) -> NoReturn:
-        """End the example without a finding. If no example could run, the check is skipped for such a reason.
+        """End the example without a finding. If no example could run, the check is skipped with one of the reasons.
 
         Args:
-            why: Why the check cannot run on this example, as a clause.
+            why: The reason why the check cannot run on this example, as a clause.
         """
         self.history.note_reason(why)
         hypothesis.reject()

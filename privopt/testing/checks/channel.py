@@ -1,6 +1,6 @@
-"""Check a release's ``channel()``, on which estimates and posteriors rely.
+"""A check on a release's ``channel()``, on which estimates and posteriors rely.
 
-The stated probabilities must satisfy the guarantee, and the release's draws must follow these probabilities.
+The stated probabilities must satisfy the guarantee, and draws from the release must follow these probabilities.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from privopt.testing.under_trial import Run, Subject
 
 
 def states_channel(subject: Subject) -> str | None:
-    """Return why releases of the method under trial do not state a channel; None if they do.
+    """Return why releases by the method under trial do not state a channel; None if they do.
 
-    A channel gives the probability of each report for each secret. The type ``Elsewhere`` of the reason says that the
+    A channel gives the probability of each report for each secret. The reason's type, ``Elsewhere``, says that the
     check does not apply to the method at all.
     """
-    # Estimates prefer the channel that the mechanism makes from problem and release to that of the release alone.
+    # Estimates prefer the channel that a mechanism makes from the problem and the release to the release's own channel.
     is_stated = isinstance(subject.mechanism, HasChannel)
     if not is_stated and subject.mechanism_class.release_class.channel is Release.channel:
         return Elsewhere("the release states no `channel`: only its draws tell (epsilon-attack)")
@@ -33,17 +33,17 @@ def states_channel(subject: Subject) -> str | None:
 
 @check("channel", version=2, needs=states_channel, share=0.3, min_examples=4)
 def channel(trial: Trial) -> None:
-    """Check that the probabilities of ``channel()`` satisfy the claimed guarantee, and that draws follow them.
+    """Check that the probabilities in ``channel()`` satisfy the claimed guarantee, and that draws follow them.
 
     A channel gives the probability of each report for each secret.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run = trial.draw_run()
     with trial.subject.registered():
         opened = load_release(run.folder)
-        stated_channel = channel_of(opened.mechanism, opened.problem, opened.release)  # just as estimates do
+        stated_channel = channel_of(opened.mechanism, opened.problem, opened.release)  # as estimates do
     if stated_channel is None:
         trial.pass_over("channel() gives None")
     if isinstance(stated_channel, NoisyCounts):
@@ -54,7 +54,7 @@ def channel(trial: Trial) -> None:
         if duplicates:
             trial.fail(f"channel() has {duplicates[0]!r} twice among its {side_name}", problem)
     must_be_alike = required_pairs(trial.subject, run)
-    # A mechanism's own channel need not have all records; a release's must.
+    # A channel that the mechanism makes need not have all records, but a release's own channel must.
     missing_names = sorted({*must_be_alike.names} - {*names[0]})
     if missing_names and not isinstance(opened.mechanism, HasChannel):
         trial.fail(f"channel() has no row for {missing_names[0]!r}", problem)
@@ -66,27 +66,27 @@ def channel(trial: Trial) -> None:
 def _check_stated_odds(
     trial: Trial, problem: GeneratedProblem, run: Run, stated_channel: Channel, must_be_alike: Alike
 ) -> None:
-    """Fail if the stated probabilities of two inputs in a required pair differ by more than the notion allows.
+    """Fail if the stated probabilities for two inputs in a required pair differ by more than the notion allows.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         problem: The problem, for messages.
-        run: The run of the pipeline that gave the release.
+        run: The run of the pipeline that produced the release.
         stated_channel: The release's channel.
-        must_be_alike: The pairs of inputs that the guarantee makes hard to distinguish, with their distances.
+        must_be_alike: The pairs of inputs that the guarantee must make hard to distinguish, with their distances.
     """
     subject = trial.subject
     # The pairs (epsilon, delta) that the claim implies, for inputs at distance 1.
     curve = subject.notion.curve(subject.claim_of(run.problem)) if subject.traits & {"odds", "tails"} else ()
     row = {str(name): index for index, name in enumerate(stated_channel.inputs)}
-    # A mechanism's own channel may have rows for only some records, such as the problem's public places.
+    # A channel that the mechanism makes may have rows for only some records, such as the problem's public places.
     compared = [all(must_be_alike.names[index] in row for index in pair) for pair in must_be_alike.pairs.tolist()]
     if not any(compared):
         trial.be_idle("channel() has rows for no two inputs that must be alike")
     pairs, distances = must_be_alike.pairs[compared], must_be_alike.distances[compared]
     for (i, j), distance in zip(pairs.tolist(), distances.tolist(), strict=True):
         first, second = (stated_channel.probabilities[row[must_be_alike.names[index]]] for index in (i, j))
-        # At an infinite distance nothing is bounded.
+        # At an infinite distance, nothing is bounded.
         for epsilon, delta in curve if math.isfinite(distance) else ():
             finding = excess(first, second, epsilon * distance, delta, symmetric=subject.notion.symmetric)
             if finding is not None:
@@ -101,12 +101,12 @@ def _check_stated_odds(
 
 
 def _check_draws(trial: Trial, problem: GeneratedProblem, release: Release, stated_channel: Channel) -> None:
-    """Fail if the frequencies of draws for one randomly chosen input contradict the stated probabilities.
+    """Fail if the frequencies of reports drawn for a randomly chosen input contradict the stated probabilities.
 
     Args:
         trial: One example of the check.
         problem: The problem, for messages and for the choice of the input.
-        release: The release to draw from.
+        release: The release from which reports are drawn.
         stated_channel: The release's channel.
     """
     row_number = trial.chance(problem).randrange(len(stated_channel.inputs))

@@ -1,4 +1,4 @@
-"""Checks of the output folder: writing and reading back does not change a release, and verify accepts it."""
+"""Checks that writing a release to its folder and reading it back does not change it, and that verify accepts it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from privopt.testing.checks.base import Trial, check, require_field
 
 @check("round-trip")
 def round_trip(trial: Trial) -> None:
-    """Check that a release read back from its folder equals the written release, and that verify finds no fault.
+    """Check that a release that is read back from its folder is unchanged, and that verify finds no fault.
 
-    The loss must also be the same. When the release is written again, every file must have the same bytes.
+    The loss must also be unchanged. When the release is written again, every file must have the same bytes.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     attempt = trial.attempt(problem)
@@ -36,7 +36,7 @@ def round_trip(trial: Trial) -> None:
         for complaint in verify(run.folder).complaints:
             trial.fail(f"verify: {complaint}", problem)
         copy = subject.new_folder()
-        # Written a second time, the files must have the same bytes. Then reading has lost nothing.
+        # If the files have the same bytes when they are written again, reading has lost nothing.
         release.write(copy)
         original_files = artefact(run.folder, private=True)
         for name, contents in artefact(copy, private=True).items():
@@ -46,10 +46,10 @@ def round_trip(trial: Trial) -> None:
 
 @check("oracle", needs=require_field("oracle"))
 def oracle(trial: Trial) -> None:
-    """Check that the release meets the conditions that the profile's ``oracle`` computes with independent code.
+    """Check that the release meets the conditions that the profile's ``oracle`` checks with independent code.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run = trial.draw_run()
     find_complaints = trial.subject.profile.oracle

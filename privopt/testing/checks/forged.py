@@ -1,7 +1,7 @@
-"""Checks of forged folders, which verify must report and all commands that use a folder must refuse.
+"""Checks that verify reports forged folders, and that all commands that use a folder refuse them.
 
-Each forgery changes one file. Most forgeries also update the checksums, so that only a check of the contents can notice
-them. A reason of the type ``Elsewhere`` says that a check does not apply to a mechanism.
+Each forgery changes one file. Most forgeries also update the checksums, so only a check of the contents can notice
+them. A reason whose type is ``Elsewhere`` says that a check does not apply to a mechanism.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from privopt.testing.variants import number_in
 FORGED = "forged"
 """A name that no record has."""
 WORD = re.compile(r"[^\s,\"]+")
-"""Pattern of a cell of a table, or of a word."""
+"""Matches a cell in a table, or a word."""
 LONG_NUMBER = "1e3000000"
 """A number whose exact value takes about a second to compute. With ten times the exponent it takes a minute."""
 
 
 @frozen(kw_only=True)
 class Forgery:
-    """A change of one file in a release's folder.
+    """A change to one file in a release's folder.
 
     Attributes:
-        what: A description of the change, as a clause.
-        file: Name of the changed file, relative to the folder.
+        what: A clause that describes the change.
+        file: The changed file's name, relative to the folder.
         contents: The file's new contents.
         summed: Whether SHA256SUMS is updated, so that only a check of the contents can notice the change.
     """
@@ -60,11 +60,11 @@ class Forgery:
     summed: bool = True
 
     def write(self, trial: Trial, run: Run) -> Path:
-        """Write a copy of a run's folder with the changed file into a folder of ``trial``, and return its path."""
+        """Copy a run's folder into a new folder for ``trial``, with the changed file, and return the copy's path."""
         folder = trial.subject.new_folder() / "forged"
         shutil.copytree(run.folder, folder)
         (folder / self.file).write_bytes(self.contents)
-        # Otherwise the checksums alone would give every change away.
+        # Otherwise the checksums alone would reveal every change.
         if self.summed:
             (folder / SUMS).write_text(sums_text(folder), "utf-8")
         return folder
@@ -72,10 +72,10 @@ class Forgery:
 
 @check("verify-catches", share=0.3)
 def verify_catches(trial: Trial) -> None:
-    """Check that verify reports a number of a table that was raised by 1000, with updated checksums.
+    """Check that verify reports that a number in a table was raised by 1000, with updated checksums.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run = trial.draw_run()
     if run.release.artefact and hasattr(run.release, "weights"):
@@ -92,25 +92,25 @@ def check_noticed(trial: Trial, problem: GeneratedProblem, run: Run, forgery: Fo
     """Fail if verify does not report a forgery of a run's folder.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         problem: The problem, for the message.
         run: The run whose folder is forged.
         forgery: The forgery.
     """
-    # An error (a refusal of the folder) is as good as a complaint.
+    # An error, which means that the folder is refused, is as good as a complaint.
     with trial.subject.registered(), suppress(PrivoptError):
         if not verify(forgery.write(trial, run)).complaints:
             trial.fail(f"verify does not notice that {forgery.what} (with SHA256SUMS made to fit)", problem)
 
 
 def _raise_last_number(run: Run) -> Forgery | None:
-    """Return a forgery with the last number of a table raised by 1000; None if no table has a number."""
+    """Return a forgery in which a table's last number is raised by 1000; None if no table has a number."""
     tables = [path.name for path in sorted(run.folder.glob("*.csv"))]
     return next(chain.from_iterable(_replace_last_word(run, name, _add_thousand) for name in tables), None)
 
 
 def _add_thousand(text: str) -> str | None:
-    """Return the text of a number raised by 1000, still an integer if it was one; None for other texts."""
+    """Return a number's text raised by 1000, as an integer if it was one; None if the text is not a number."""
     number = number_in(text)
     if number is None:
         return None
@@ -119,10 +119,10 @@ def _add_thousand(text: str) -> str | None:
 
 @check("use-verifies", version=2, private=True, needs=default_method_only, share=0.3, min_examples=3)
 def use_verifies(trial: Trial) -> None:
-    """Check that a forged folder fails verification, and is not opened, audited or reported on.
+    """Check that a forged folder fails verification, and that it is not opened, audited or reported on.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run = trial.draw_run()
     for forgery in _make_forgeries(run):
@@ -130,7 +130,7 @@ def use_verifies(trial: Trial) -> None:
         with trial.subject.registered():
             if _try_use(lambda folder: verify(folder).holds, folder):
                 trial.fail(f"verify does not notice that {forgery.what}", problem)
-            # Any result, even an empty one, means that the folder was used. Only False means that it was refused.
+            # Any other result, even an empty one, means that the folder was used.
             for use in (open_verified, audit, write_report):
                 if _try_use(use, folder) is not False:
                     trial.fail(f"{forgery.what}, and {use.__name__} takes the folder all the same", problem)
@@ -138,7 +138,8 @@ def use_verifies(trial: Trial) -> None:
         # A short text can stand for a number of millions of digits, which verify must refuse without computing it.
         usual_seconds = _measure_seconds(partial(verify, run.folder))
         for forgery in _make_long_numbers(run):
-            # Compared with the usual time of the same folder on this machine, so that a slow machine accuses nobody.
+            # Compared with the usual time for the same folder on this machine, so that a slow machine causes no
+            # failure.
             if (
                 _measure_seconds(partial(verify, forgery.write(trial, run)))
                 > usual_seconds + _long_number_seconds() / 2
@@ -148,7 +149,7 @@ def use_verifies(trial: Trial) -> None:
 
 
 def _try_use(use: Callable[[Path], Any], folder: Path) -> Any:
-    """Call ``use`` on a folder, and return the result, or False if the folder is refused."""
+    """Call ``use`` on a folder, and return its result, or False if the folder is refused."""
     try:
         return use(folder)
     except PrivoptError:
@@ -156,7 +157,7 @@ def _try_use(use: Callable[[Path], Any], folder: Path) -> Any:
 
 
 def _measure_seconds(work: Callable[[], Any]) -> float:
-    """Return the CPU seconds of a call, whether it succeeds or ends with one of the usual errors."""
+    """Return the CPU seconds that a call takes, whether it succeeds or ends with one of the usual errors."""
     start = time.process_time()
     with suppress(PrivoptError, ArithmeticError, ValueError):
         work()
@@ -165,20 +166,20 @@ def _measure_seconds(work: Callable[[], Any]) -> float:
 
 @lru_cache(1)
 def _long_number_seconds() -> float:
-    """Return the CPU seconds that computing the value of :data:`LONG_NUMBER` takes on this machine."""
+    """Return the CPU seconds that this machine takes to compute the value of :data:`LONG_NUMBER`."""
     return _measure_seconds(partial(Fraction, LONG_NUMBER))
 
 
 def _artefact_files(run: Run) -> list[str]:
-    """Return the names of the files that make up the release itself (the artefact), without those of the problem."""
-    # An artefact's name is a file, or a file and one of its members behind a colon.
+    """Return the names of the files that make up the release itself (the artefact), without the problem's files."""
+    # A part of the artefact is named by its file, or by its file, a colon and one of the file's members.
     return sorted({name.partition(":")[0] for name in artefact(run.folder) if name.split("/")[0] != PROBLEM})
 
 
 def _make_forgeries(run: Run) -> Iterator[Forgery]:
-    """Yield forgeries of a run's artefact, which is the release's files, and of the claims in its result.json.
+    """Yield forgeries of a run's artefact, which are the release's own files, and of the claims in its result.json.
 
-    In the artefact, a byte is added without updated checksums, a text is replaced, or the last row of a table is
+    In the artefact, a byte is added without updating the checksums, a text is replaced, or a table's last row is
     removed or repeated. In result.json, the guarantee's statement and each numeric detail that verify recomputes are
     changed.
     """
@@ -189,7 +190,8 @@ def _make_forgeries(run: Run) -> Iterator[Forgery]:
         if name.endswith((".csv", ".npz")):
             yield from _replace_last_word(run, name, lambda text: FORGED if number_in(text) is None else None)
         *rows, last = contents.splitlines() or [b""]
-        # A table with numbers only is left out, because rows without names may be missing or repeated unnoticed.
+        # Tables that contain only numbers are left out, because rows without names can be missing or repeated
+        # unnoticed.
         if name.endswith(".csv") and rows and any(number_in(cell) is None for cell in last.decode("utf-8").split(",")):
             for what, lines in (("taken away", rows), ("written twice", [*rows, last, last])):
                 what = f"the last row of {name} was {what}"
@@ -203,13 +205,13 @@ def _make_forgeries(run: Run) -> Iterator[Forgery]:
 
 
 def _make_long_numbers(run: Run) -> Iterator[Forgery]:
-    """Yield forgeries of a run's files in which a rational of the release is replaced by a very long number.
+    """Yield forgeries of a run's files in which one of the release's rationals is replaced by a very long number.
 
-    The number's text is short, but the number has millions of digits (:data:`LONG_NUMBER`).
+    The text is short, but the number has millions of digits (:data:`LONG_NUMBER`).
     """
     values = attrs.asdict(run.release, recurse=False).values()
     listed = chain.from_iterable(value if isinstance(value, (list, tuple)) else (value,) for value in values)
-    # Only words that equal a rational attribute of the release are replaced, because verify must parse those.
+    # Only words that equal one of the release's rational attributes are replaced, because verify must parse those.
     texts = {str(number) for number in listed if isinstance(number, Fraction)}
     for name in _artefact_files(run):
         yield from _replace_last_word(run, name, lambda text: LONG_NUMBER if text in texts else None)
@@ -218,12 +220,12 @@ def _make_long_numbers(run: Run) -> Iterator[Forgery]:
 def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None]) -> Iterator[Forgery]:
     """Yield forgeries of a file in which the last word for which ``change`` returns a replacement is replaced.
 
-    In an archive only the last element of each text array is tried, with one forgery per array.
+    In an archive, only each text array's last element is tried, with one forgery per array.
 
     Args:
         run: The run whose folder is forged.
-        name: The name of the file.
-        change: Returns the replacement of a word, or None to keep the word.
+        name: The file's name.
+        change: A function that returns the replacement for a word, or None to keep the word.
     """
     if name.endswith(".npz"):
         arrays = load_arrays(run.folder / name)
@@ -231,7 +233,7 @@ def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None])
             last = str(array.flat[-1]) if array.dtype.kind == "U" and array.size else ""  # "U" is text
             replacement = change(last) if last else None
             if replacement is not None:
-                # NumPy would cut the replacement to the array's width; a character takes 4 bytes.
+                # NumPy would cut the replacement to the array's width, in which a character takes 4 bytes.
                 changed = array.astype(f"<U{max(len(replacement), array.dtype.itemsize // 4)}")
                 changed.flat[-1] = replacement
                 what = f"{last!r} in {member} of {name} became {replacement!r}"
@@ -239,7 +241,7 @@ def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None])
         return
     with suppress(UnicodeDecodeError):
         text = (run.folder / name).read_bytes().decode("utf-8")
-        # The header of a table is kept, because verify would refuse another header for its form alone.
+        # A table's header is kept, because verify would refuse another header for its form alone.
         body = text.find("\n") + 1 if name.endswith(".csv") else 0
         for match in reversed([*WORD.finditer(text, body)]):
             replacement = change(match[0])
@@ -254,8 +256,8 @@ def _forge_claim(run: Run, table: str, key: str, value: Any, what: str) -> Forge
 
     Args:
         run: The run whose folder is forged.
-        table: The object in result.json that has the claim, such as ``"guarantee"``.
-        key: The key of the claim.
+        table: The object in result.json that contains the claim, such as ``"guarantee"``.
+        key: The claim's key.
         value: The claim's new value.
         what: A description of the change.
     """
@@ -265,13 +267,13 @@ def _forge_claim(run: Run, table: str, key: str, value: Any, what: str) -> Forge
 
 
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an ``.npz`` archive by name."""
+    """Return the arrays in an ``.npz`` archive by name."""
     with np.load(path, allow_pickle=False) as archive:
         return dict(archive)
 
 
 def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the bytes of an ``.npz`` archive of arrays."""
+    """Return the bytes of an ``.npz`` archive that contains the arrays."""
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]
     return stream.getvalue()

@@ -1,4 +1,4 @@
-"""Check that samples are drawn anew at each call, on an input whose samples vary so much that a repetition shows."""
+"""A check that samples are drawn anew on each call, on an input whose samples vary enough to show a repetition."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ from privopt.testing.checks.samples import CONFIDENCE, required_pairs
 from privopt.testing.under_trial import Run
 
 FORK_TIMEOUT_SECONDS: Final = 30.0
-"""Seconds after which a forked process that should only make a few draws is killed."""
+"""The number of seconds after which a forked process that should only make a few draws is killed."""
 
 SAMPLE_SIZE: Final = 200
-"""Number of samples in which two independent calls differ, unless one output makes up nine tenths of them."""
+"""The number of samples in which two independent calls differ, unless one output makes up nine tenths of them."""
 
 MAX_SHARE: Final = 0.9
-"""Largest share of one output among samples that can show a repetition.
+"""The largest share that one output can have among samples that can show a repetition.
 
-Two independent series of SAMPLE_SIZE samples are then equal with a chance below 1e-17.
+Two independent series of SAMPLE_SIZE samples are then equal with a probability below 1e-17.
 """
 
 MAX_INPUTS: Final = 24
-"""Maximum number of inputs of a release that are tried in search of one whose samples can show a repetition."""
+"""The largest number of a release's inputs that are tried in search of one whose samples can show a repetition."""
 
 
 @check("fresh-samples", version=4, of={"sampler"}, share=0.3, min_examples=3)
 def fresh_samples(trial: Trial) -> None:
-    """Check that two calls of sample are independent, even in two processes, and that one draw is like one of many.
+    """Check that two calls to sample are independent, even in two processes, and that single draws are like many.
 
-    An input that nearly always gives the same output shows nothing, so a better one is searched for, also at epsilon 1.
+    Single draws must have the same frequencies as many draws at once. An input that nearly always gives the same output
+    shows nothing, so a better one is searched for, if necessary at epsilon 1.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     run = trial.run(problem)
@@ -65,11 +66,12 @@ def fresh_samples(trial: Trial) -> None:
                 f"{', '.join(child_samples[:6])}, ...; expected randomness of the operating system at each draw",
                 problem,
             )
-    # Draws one at a time must have the frequencies of many draws at once, up to the width of both confidence intervals.
+    # Draws one at a time must have the same frequencies as many draws at once, up to the width of both confidence
+    # intervals.
     many = Counter(run.release.sample(name, 10 * SAMPLE_SIZE))
     single_draws = Counter(output for _ in range(SAMPLE_SIZE) for output in run.release.sample(name, 1))
     for output, hits in single_draws.items():
-        # The outputs share the error probability, and so do both intervals of an output.
+        # The outputs share the error probability, and so do an output's two intervals.
         error = (1 - CONFIDENCE) / (2 * len(single_draws))
         if clopper_pearson(hits, SAMPLE_SIZE, error)[0] > clopper_pearson(many[output], 10 * SAMPLE_SIZE, error)[1]:
             trial.fail(
@@ -80,16 +82,16 @@ def fresh_samples(trial: Trial) -> None:
 
 
 def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
-    """Return an input whose samples can show a repetition, or else the one whose samples vary most, with its samples.
+    """Return an input whose samples can show a repetition, or else the one whose samples vary most, and its samples.
 
     Args:
-        trial: One example of the check, which is discarded if the release has no inputs.
-        run: The run of the pipeline that gave the release.
+        trial: One example of the check. It is discarded if the release has no inputs.
+        run: The run of the pipeline that produced the release.
     """
     names = required_pairs(trial.subject, run).names
     if not names:
         trial.pass_over("the release names no `records`, and the profile has no `alike`")
-    # In random order, so that other examples try other inputs.
+    # The order is random, so that other examples try other inputs.
     tried: list[tuple[float, str, list[str]]] = []
     for name in trial.chance(run.given).sample(names, min(MAX_INPUTS, len(names))):
         samples = list(run.release.sample(name, SAMPLE_SIZE))
@@ -101,18 +103,18 @@ def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
 
 
 def _max_share(samples: Sequence[str]) -> float:
-    """Return the share of the most frequent output among samples; 1 if there are no samples."""
+    """Return the share that the most frequent output has among samples; 1 if there are no samples."""
     return max(Counter(samples).values(), default=1) / max(1, len(samples))
 
 
 def _sample_in_child(release: Any, name: str) -> list[str]:
-    """Return samples of one input, drawn in a forked process.
+    """Return samples for one input that are drawn in a forked process.
 
-    A generator that is seeded once per process would give two children the same samples.
+    Such samples show a generator that is seeded before the fork, which would give two children the same samples.
 
     Args:
-        release: The release to draw from.
-        name: The id of the input.
+        release: The release from which samples are drawn.
+        name: The input's id.
 
     Returns:
         The samples; an empty list if processes cannot be forked or the child hangs.
@@ -121,13 +123,13 @@ def _sample_in_child(release: Any, name: str) -> list[str]:
         return []
     read_end, write_end = os.pipe()
     with warnings.catch_warnings():
-        # Python warns of a fork while threads run. The child only draws, and needs none of them.
+        # Python warns about a fork while threads are running. The child only draws, and needs none of the threads.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
         try:
             os.write(write_end, "\n".join(release.sample(name, SAMPLE_SIZE)).encode())
-        # Not sys.exit, which would run the parent's cleanup and pytest's hooks in the child.
+        # sys.exit is not used, because it would run the parent's cleanup and pytest's hooks in the child.
         finally:
             os._exit(0)
     os.close(write_end)

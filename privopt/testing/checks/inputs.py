@@ -1,4 +1,4 @@
-"""Checks of faulty input: privopt's error must name the faulty key or file, and nothing may be written.
+"""A check of how faulty input is refused: an error must name the faulty key or file, and nothing must be written.
 
 The faults are derived from the problem class's declaration, so that a new key is checked without a new test.
 """
@@ -26,13 +26,13 @@ from privopt.testing.under_trial import error_text
 from privopt.testing.variants import number_in, secret_files
 
 FAULTS_PER_PROBLEM: Final = 25
-"""Number of faults that are tried on one problem. The effort "full" tries all of them."""
+"""The number of faults that are tried on one problem. The effort "full" tries all faults."""
 DIGITS: Final = b"9" * 5_000
 """An integer with more digits than Python converts (4,300)."""
 DEEP: Final = b"[" * 100_000
-"""Lists nested deeper than Python's recursion limit."""
+"""Lists that are nested deeper than Python's recursion limit."""
 INTERNALS: Final = re.compile(r"maximum recursion depth|set_int_max_str_digits| at 0x[0-9a-f]{4}")
-"""Words in Python's messages about its limits and objects, which do not help a user."""
+"""Matches words in Python's messages about its limits and objects, which do not help a user."""
 
 
 @frozen(kw_only=True)
@@ -42,9 +42,10 @@ class FaultyProblem:
     Attributes:
         problem: The problem with the fault.
         what: A description of the fault.
-        names: Names of keys or files, of which the error message must contain at least one. The first is that of the
-            fault.
-        certain: Whether the problem is certainly invalid and must be refused. Otherwise it must only not cause a crash.
+        names: The names of keys or files, of which the error message must contain at least one. The first is the one
+            that is faulty.
+        certain: Whether the problem is certainly invalid, so that it must be refused. Otherwise it only must not cause
+            a crash.
     """
 
     problem: GeneratedProblem
@@ -57,26 +58,27 @@ class FaultyProblem:
 def bad_input(trial: Trial) -> None:
     """Check that bad input raises a PrivoptError that names the key or the file, and that nothing is written.
 
-    Each bad input differs from a valid problem by one change. The changes are a random selection of all possible ones.
+    Each bad input differs from a valid problem by one change. The changes are selected at random from all possible
+    ones.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     trial.run(problem)  # ends the example if even the valid problem is not solved
     secret = secret_files(trial.subject.read_problem(problem))
     cases = list(make_faulty_problems(problem, trial.subject.mechanism_class.problem_class, secret))
     if trial.effort.name != "full":
-        # All faults of each problem would take too long. Over all examples, most faults are tried.
+        # Trying all faults on each problem would take too long. Over all examples, most faults are tried.
         cases = _select_cases(trial.chance(problem).sample(cases, len(cases)))
     for case in cases:
         _check_refused(trial, case)
 
 
 def _select_cases(cases: Sequence[FaultyProblem]) -> list[FaultyProblem]:
-    """Return at most :data:`FAULTS_PER_PROBLEM` of the cases, spread over all names of keys and files.
+    """Return at most :data:`FAULTS_PER_PROBLEM` of the cases, spread over all keys and files by name.
 
-    The first case of each name comes before the second case of any name. Files are two turns ahead of keys, because
+    The first case for each key comes before the second case for any key. Files are two turns ahead of keys, because
     there are more keys.
     """
     counts_by_name: Counter[str] = Counter()
@@ -93,7 +95,7 @@ def _check_refused(trial: Trial, case: FaultyProblem) -> None:
 
     Args:
         trial: One example of the check.
-        case: The faulty problem, with the names of which the error message must contain one.
+        case: The faulty problem.
     """
     run = trial.attempt(case.problem)
     error, name = run.error, case.names[0]
@@ -105,12 +107,12 @@ def _check_refused(trial: Trial, case: FaultyProblem) -> None:
     internals = INTERNALS.search(str(error))
     names_fault = any(name_part in str(error) for name_part in case.names)
     exit_code = getattr(error, "exit_code", None)
-    # Each row is a complaint: whether it applies, and its words.
+    # Each row is a possible complaint: whether it applies, and its words.
     for applies, words in (
         (not isinstance(error, PrivoptError), f"{error_text(error)} came of it; expected a PrivoptError naming {name}"),
         (internals, f"the message quotes the interpreter ({internals and internals[0]}): {error}"),
         (run.folder.exists(), f"an error came, but {run.folder.name} was written"),
-        # Exit code 2 is that of wrong input; an error of another class would end a script differently.
+        # Exit code 2 means wrong input. An error from another class would end a script differently.
         (case.certain and exit_code != 2, f"{type(error).__name__} has exit code {exit_code}; expected an InputError"),
         (case.certain and not names_fault, f"the message does not name {' or '.join(case.names)}: {error}"),
     ):
@@ -121,14 +123,15 @@ def _check_refused(trial: Trial, case: FaultyProblem) -> None:
 def make_faulty_problems(
     problem: GeneratedProblem, problem_class: type, secret: Sequence[str] = ()
 ) -> Iterator[FaultyProblem]:
-    """Yield problems with one fault each, derived from the declaration of the problem class.
+    """Yield problems with one fault each, derived from the problem class's declaration.
 
     Args:
         problem: A valid problem.
         problem_class: The problem's class.
-        secret: Names of the problem's secret files.
+        secret: The names of the problem's secret files.
     """
-    # A line that is no TOML, lists nested too deeply, an integer too long for Python, and a long hexadecimal integer.
+    # A line that is not TOML, lists that are nested too deeply, an integer too long for Python, and a long hexadecimal
+    # integer.
     for extra_line in ("[[[", f"x = {DEEP.decode()}", f"x = {DIGITS.decode()}", f"x = 0x{'f' * 5_000}"):
         broken_problem = attrs.evolve(problem, toml=f"{problem.toml}\n{extra_line}")
         yield FaultyProblem(problem=broken_problem, what=f"{extra_line[:9]} was added to the TOML", names=("TOML",))
@@ -139,9 +142,9 @@ def make_faulty_problems(
 
 
 def _break_file(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str, bytes, bool]]:
-    """Yield corrupted versions of a file: a description, the new contents, and whether these are certainly invalid.
+    """Yield corruptions of a file, each as a description, the new contents, and whether these are certainly invalid.
 
-    An empty ``.txt`` file may be valid. So may a secret table without rows, because refusing it would reveal that
+    An empty ``.txt`` file can be valid. So can a secret table without rows, because refusing it would reveal that
     nobody is in it.
 
     Args:
@@ -174,7 +177,7 @@ def _break_file(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str,
 
 
 def _break_cells(name: str, lines: list[bytes]) -> Iterator[tuple[str, bytes, bool]]:
-    """Yield corrupted versions of a table, as :func:`_break_file` does, in which a number of the last row is replaced.
+    """Yield corruptions of a table, as :func:`_break_file` does, in which a number in the last row is replaced.
 
     Args:
         name: The name of the CSV file.
@@ -188,7 +191,8 @@ def _break_cells(name: str, lines: list[bytes]) -> Iterator[tuple[str, bytes, bo
             row = b",".join([*cells[:column], replacement, *cells[column + 1 :]])
             column_name = lines[0].split(b",")[column].decode()
             what = f"{replacement[:9].decode() or 'nothing'} was put into {column_name} of {name}"
-            # Not certainly wrong, because a column of ids may hold any text, and an unused column may hold anything.
+            # This is not certainly wrong, because a column of ids can contain any text, and an unused column can
+            # contain anything.
             yield what, b"\n".join([*lines[:-1], row, b""]), False
 
 
@@ -197,8 +201,8 @@ def _break_keys(problem: GeneratedProblem, cls: type, prefix: str) -> Iterator[F
 
     Args:
         problem: A valid problem.
-        cls: The attrs class that declares the keys of the problem, or of one of its tables.
-        prefix: The table's path with a final dot, such as ``"privacy."``; empty for the problem itself.
+        cls: The attrs class that declares the keys in the problem or in one of its tables.
+        prefix: The table's path followed by a dot, such as ``"privacy."``; empty for the problem itself.
     """
     hints = get_type_hints(cls)
     unknown = f"{prefix}no-such-key"
@@ -218,11 +222,11 @@ def _break_keys(problem: GeneratedProblem, cls: type, prefix: str) -> Iterator[F
             yield FaultyProblem(problem=problem.with_key(key, value), what=f"{key} was set to {value!r}", names=(name,))
         if given_value is not None and declared.check is not None and _is_numeric(members):
             for value in (-1, 0):
-                if declared.check(value):  # it returns the requirement that the value violates; None if it is valid
+                if declared.check(value):  # this returns the requirement that the value violates, if any
                     yield FaultyProblem(
                         problem=problem.with_key(key, value), what=f"{key} was set to {value}", names=(name,)
                     )
-        # Keys of a table are broken only if the problem has that table. Otherwise the table itself would be the fault.
+        # A table's keys are broken only if the problem has that table. Otherwise the table itself would be the fault.
         for member in members:
             if attrs.has(member) and member is not File and isinstance(given_value, Mapping):
                 yield from _break_keys(problem, member, f"{key}.")
@@ -230,7 +234,7 @@ def _break_keys(problem: GeneratedProblem, cls: type, prefix: str) -> Iterator[F
 
 def _union_members(type_: Any) -> tuple[Any, ...]:
     """Return the types that a key accepts: the members of a union except None, or else the type itself."""
-    # tuple[...] and Literal[...] have arguments too, but are one type each.
+    # tuple[...] and Literal[...] have arguments too, but each is a single type.
     arguments = get_args(type_)
     if NoneType in arguments or (arguments and get_origin(type_) not in (tuple, Literal)):
         return tuple(member for member in arguments if member is not NoneType)
@@ -243,11 +247,11 @@ def _is_numeric(members: tuple[Any, ...]) -> bool:
 
 
 def _wrong_values(members: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield values that are valid for none of the types that a key accepts (``members``)."""
+    """Yield values that are not valid for any of the types that a key accepts (``members``)."""
     # Literal[...] and tuple[...] count as Literal and tuple, whatever their arguments are.
     kinds = {get_origin(member) or member for member in members}
     tables = any(attrs.has(member) and member is not File for member in members)
-    # Each row: whether a value is wrong for these types, and the value.
+    # Each row says whether a value is wrong for these types, and contains the value.
     rows: tuple[tuple[bool, Any], ...] = (
         (not kinds & {str, File, Literal}, "some text"),
         (File in kinds, "no-such-file.csv"),

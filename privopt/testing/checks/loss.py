@@ -1,6 +1,6 @@
-"""Checks of the loss: its value and bound, its dependence on epsilon, and equal losses of equivalent problems.
+"""Checks of the loss: its value and bound, its dependence on epsilon, and equal losses for equivalent problems.
 
-A reason of the type ``Elsewhere`` says that a check does not apply to a mechanism.
+A reason whose type is ``Elsewhere`` says that a check does not apply to a mechanism.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from privopt.testing.problems import GeneratedProblem, Variant
 from privopt.testing.under_trial import Subject
 
 SUM_TOLERANCE: Final = 1e-9
-"""Relative difference that two computations of the same sum may have because of rounding."""
+"""The relative difference that rounding can cause between two computations of the same sum."""
 
 
 def is_same_sum(first: float, second: float) -> bool:
-    """Return whether two numbers differ by no more than the same sum may when it is computed in different orders."""
+    """Return whether two numbers differ by no more than one sum can if it is computed in different orders."""
     return abs(first - second) <= SUM_TOLERANCE * max(1.0, abs(first), abs(second))
 
 
 @check("objective-reported", min_examples=12)
 def objective_reported(trial: Trial) -> None:
-    """Check that the reported objective is the loss of the release, and that the gap follows from the bound.
+    """Check that the reported objective is the release's loss, and that the gap follows from the bound.
 
-    The loss is recomputed by the mechanism's own utility. The gap of a maximised objective is not recomputed.
+    The mechanism's own utility recomputes the loss. For a maximised objective, the gap is not recomputed.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run = trial.draw_run()
     objective = run.stated.objective
@@ -47,7 +47,7 @@ def objective_reported(trial: Trial) -> None:
     if bound is None and gap is not None:
         trial.fail(f"objective.gap is {gap!r} without a bound", problem)
     if bound is not None and not utility.maximise:
-        # Computed as in Bounds.of: relative to the value, and never negative.
+        # Computed as in Bounds.of, relative to the value and never negative.
         expected_gap = max(0.0, (value - bound) / max(abs(value), 1e-12))
         if gap is None or not is_same_sum(gap, expected_gap):
             trial.fail(f"objective.gap is {gap!r}; value and bound give {expected_gap!r}", problem)
@@ -60,18 +60,18 @@ def lower_bound(trial: Trial) -> None:
     A lower bound above such a loss is false, as is an upper bound below it if the objective is maximised.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run = trial.draw_run()
     bound = run.stated.objective.lower_bound
     if bound is None or math.isinf(bound):
         trial.be_idle(Elsewhere("its releases state no bound"))
         return
-    # The profile finds a release by other means, such as brute force, and returns its loss.
+    # The profile finds a release by other means, such as brute force, and returns the release's loss.
     find_best_known = trial.subject.profile.best_known
     known_value = None if find_best_known is None else find_best_known(run.problem, run.stated)
     if known_value is None:
-        # If `best_known` returns None for all problems drawn, the check does not apply to the mechanism.
+        # If `best_known` returns None for all drawn problems, the check does not apply to the mechanism.
         known_nowhere = Elsewhere("the profile's `best_known` finds no release for the problems drawn")
         trial.be_idle("the profile has no `best_known`" if find_best_known is None else known_nowhere)
         return
@@ -86,16 +86,16 @@ def lower_bound(trial: Trial) -> None:
 
 
 def loss_tolerance(subject: Subject, *values: float) -> float:
-    """Return the largest allowed difference of two losses (``values``) that should be equal, in their unit.
+    """Return the largest allowed difference between two losses (``values``) that should be equal, in their unit.
 
-    It consists of the optimality gap of both solves, the profile's own relative tolerance, and rounding.
+    It allows for both solves' optimality gaps, the profile's own relative tolerance, and rounding.
     """
-    # Each solve may miss the optimum by the relative gap of the method, hence the factor 2.
+    # Each solve can miss the optimum by the method's relative gap, hence the factor 2.
     return (2 * max(subject.method.gap, 1e-6) + subject.profile.tolerance) * max(map(abs, values)) + SUM_TOLERANCE
 
 
 def _has_stricter(subject: Subject) -> str | None:
-    """Return why the loss cannot be compared with that of a problem that asks for more privacy; None if it can."""
+    """Return why the loss cannot be compared with that for a problem with more privacy; None if it can."""
     if subject.noisy:
         return Elsewhere("the loss depends on the noise drawn")
     return require_field("stricter")(subject)
@@ -105,11 +105,11 @@ def _has_stricter(subject: Subject) -> str | None:
 def loss_monotone(trial: Trial) -> None:
     """Check that a request for less privacy does not increase the loss.
 
-    The profile's ``stricter`` returns the same problem with more privacy. A release for it is also private in the
-    original problem.
+    The profile's ``stricter`` returns the same problem with more privacy. Any release for that problem also satisfies
+    the original one's guarantee.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     make_stricter = trial.subject.profile.stricter
@@ -131,12 +131,12 @@ def loss_monotone(trial: Trial) -> None:
 
 
 def _quiet_loss(trial: Trial, problem: GeneratedProblem, **options: Any) -> float:
-    """Return the objective of a solve in which every noise value is 0, so that the objective is not random.
+    """Return the objective from a solve in which every noise value is 0, so that the objective is not random.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         problem: The problem to solve.
-        options: Options of :class:`privopt.interfaces.SolveContext`.
+        options: Options for :class:`privopt.interfaces.SolveContext`.
     """
     subject, loaded = trial.subject, trial.subject.load(problem)
     with watch_noise(answer_truthfully):
@@ -146,7 +146,7 @@ def _quiet_loss(trial: Trial, problem: GeneratedProblem, **options: Any) -> floa
 
 
 def _has_own_noise(trial: Trial, *problems: GeneratedProblem) -> bool:
-    """Return whether the loss of a problem varies although the noise of :mod:`privopt.numbers.noise` is left out.
+    """Return whether a problem's loss varies although the noise from :mod:`privopt.numbers.noise` is left out.
 
     Args:
         trial: One example of the check.
@@ -159,12 +159,12 @@ def _check_agreement(trial: Trial, problem: GeneratedProblem, variant: Variant, 
     """Fail if a variant's objective is not the problem's objective times the variant's factor, up to tolerances.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         problem: The original problem.
         variant: The equivalent problem, and the factor between the objectives.
         options: Options for the solve of the variant, such as another solver.
     """
-    # A random loss would differ by chance, so noise is left out of both solves.
+    # A random loss would differ by chance, so noise is left out in both solves.
     if trial.subject.noisy:
         value, variant_value = _quiet_loss(trial, problem), _quiet_loss(trial, variant.problem, **options)
     else:
@@ -183,11 +183,11 @@ def _check_agreement(trial: Trial, problem: GeneratedProblem, variant: Variant, 
 
 
 def _check_variant(name: str, summary: str, min_examples: int = 15) -> None:
-    """Register a check that a variant from the profile (an equivalent problem) has the same objective as its problem.
+    """Register a check that a variant from the profile, which is an equivalent problem, has the same objective.
 
     Args:
-        name: The name of the variant in ``Profile.variants``, and of the check.
-        summary: The docstring of the check.
+        name: The name of the variant in ``Profile.variants``, which is also the check's name.
+        summary: The check's docstring.
         min_examples: The number of problems that are drawn regardless of the time.
     """
 
@@ -220,11 +220,11 @@ def backends_agree(trial: Trial) -> None:
     """Check that CBC and HiGHS find the same objective, within the requested gap.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     run = trial.run(problem)
-    # The default solver is CBC. If result.json names no CBC, the method uses no solver of linear programs.
+    # The default solver is CBC. If result.json does not name CBC, the method uses no linear program solver.
     if "cbc" not in str(run.stated.solver.get("name", "")).lower():
         trial.be_idle(Elsewhere("CBC solved none of the problems drawn"))
         return

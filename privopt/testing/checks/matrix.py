@@ -1,7 +1,7 @@
-"""Check an obfuscation matrix with the kit's own exact computation.
+"""Checks of an obfuscation matrix, with the kit's own exact computation.
 
-Row i of the matrix has integer weights: the probability of each output for record i, times 2**63 (``TOTAL``). Each
-check takes a ``trial``, one example of the check, which draws a problem, solves it and reports a finding.
+Row i of the matrix contains integer weights: the probability of each output for record i, times 2**63 (``TOTAL``). Each
+check takes a ``trial``, one example of the check, which draws a problem, solves it and reports findings.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
     """Draw a problem, solve it, and return the problem, the run and the weights as Python integers.
 
     Args:
-        trial: One example of the check, which fails if the release has no two-dimensional weights.
+        trial: One example of the check. It fails if the release has no two-dimensional weights.
 
     Returns:
-        The problem, its run, and a list of K weights for each of the N records.
+        The problem, its run, and N lists of K weights, one for each record.
     """
     problem, run = trial.draw_run()
     weights = getattr(run.release, "weights", None)
@@ -39,8 +39,8 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
 def compare_log_ratio(x: int, y: int, allowed: Fraction) -> tuple[float, bool]:
     """Return log(x / y) of two positive integers, and whether the exact logarithm is at most ``allowed``.
 
-    Doubles decide, unless the logarithm is within 1e-9 (relative, if above 1) of the limit. In that case a computation
-    with 60 digits decides.
+    Doubles decide unless the logarithm is within 1e-9 of the limit (relative to the logarithm if that is above 1). In
+    that case a computation with 60 digits decides.
     """
     import mpmath
 
@@ -48,7 +48,8 @@ def compare_log_ratio(x: int, y: int, allowed: Fraction) -> tuple[float, bool]:
     if abs(ratio - float(allowed)) > 1e-9 * max(1.0, abs(ratio)):
         return ratio, ratio <= float(allowed)
     with mpmath.workdps(60):
-        # The allowance of 10^-50 is far above the rounding at 60 digits, and far below what a weight can change.
+        # The allowance of 10^-50 is far above the rounding error at 60 digits, and far below the effect of changing a
+        # weight.
         exact = mpmath.log(mpmath.mpf(x)) - mpmath.log(mpmath.mpf(y))
         return ratio, bool(exact <= mpmath.mpf(allowed.numerator) / allowed.denominator + mpmath.mpf(10) ** -50)
 
@@ -58,7 +59,7 @@ def rows_sum_to_one(trial: Trial) -> None:
     """Check that every row of weights sums to exactly 2**63.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, _, rows = solve_with_weights(trial)
     for number, row in enumerate(rows):
@@ -73,12 +74,12 @@ def rows_sum_to_one(trial: Trial) -> None:
 
 @check("zeros-on-both-sides", version=3, of={"matrix", "odds"}, needs=states_direction)
 def zeros_on_both_sides(trial: Trial) -> None:
-    """Check that no output has probability 0 for one record of a required pair but not for the other.
+    """Check that no output has probability 0 for one record in a required pair but not for the other.
 
-    Under a notion that is not symmetric, an output that only the second record gives is no fault.
+    Under a notion that is not symmetric, it is no fault if only the second record gives an output.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run, rows = solve_with_weights(trial)
     names, outputs = run.release.records, run.release.outputs
@@ -87,7 +88,7 @@ def zeros_on_both_sides(trial: Trial) -> None:
         trial.be_idle()
     for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
         for k, (x, y) in enumerate(zip(rows[i], rows[j], strict=True)):
-            # Without symmetry only x > 0 and y = 0 is forbidden: the second record may give outputs of its own.
+            # Without symmetry only x > 0 with y = 0 is forbidden, because the second record may give further outputs.
             is_forbidden = (x == 0) != (y == 0) if trial.subject.notion.symmetric else x > 0 and y == 0
             if is_forbidden and math.isfinite(d):
                 zero, giver = (names[i], names[j]) if x == 0 else (names[j], names[i])
@@ -100,12 +101,12 @@ def zeros_on_both_sides(trial: Trial) -> None:
 
 @check("epsilon-achieved", version=3, of={"matrix", "odds"}, needs=states_direction)
 def epsilon_achieved(trial: Trial) -> None:
-    """Check with the kit's own code that no ratio of probabilities is above exp(epsilon d).
+    """Check with the kit's own code that no ratio between probabilities is above exp(epsilon d).
 
-    Under a notion that is not symmetric, only the ratio of a pair's first record to its second is bounded.
+    Under a notion that is not symmetric, only the first record's probability divided by the second's is bounded.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run, rows = solve_with_weights(trial)
     epsilon = Fraction(trial.subject.epsilon(run.problem))
@@ -142,7 +143,7 @@ def sampler(trial: Trial) -> None:
     """Check that samples follow the certified weights, and that their order reveals nothing.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run, rows = solve_with_weights(trial)
     number = trial.chance(problem).randrange(len(rows))
@@ -163,10 +164,11 @@ def sampler(trial: Trial) -> None:
         places = np.flatnonzero(np.array(samples) == output)
         hits = len(places)
         if 0 < hits < count:
-            # Standard deviation of the mean of `hits` positions drawn without replacement from `count` ones.
+            # The standard deviation of the mean of `hits` positions that are drawn without replacement from `count`
+            # positions.
             spread = math.sqrt((count - hits) * (count + 1) / (12 * hits))
             deviation = abs(float(places.mean()) - (count - 1) / 2) / spread
-            # Seven standard deviations occur by chance about once in 4e11 times.
+            # By chance, a deviation of seven standard deviations occurs about once in 4e11 times.
             if deviation > 7 and count >= 100:
                 trial.fail(
                     f"output {output} stands at place {places.mean():.0f} of {count} samples of record {record} on "
@@ -177,10 +179,10 @@ def sampler(trial: Trial) -> None:
 
 @check("channel-of-weights", of={"matrix"}, share=0.3, min_examples=4)
 def channel_of_weights(trial: Trial) -> None:
-    """Check that ``channel()`` states each probability as its weight divided by 2**63, up to rounding.
+    """Check that ``channel()`` states each probability as the weight divided by 2**63, up to rounding.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run, _ = solve_with_weights(trial)
     release, channel = run.release, run.release.channel()
@@ -204,10 +206,10 @@ def channel_of_weights(trial: Trial) -> None:
 
 @check("verify-catches-rows", of={"matrix"}, share=0.3)
 def verify_catches_rows(trial: Trial) -> None:
-    """Check that verify refuses a release in which one record gives an output with certainty, unlike a neighbour.
+    """Check that verify refuses a release in which one record, unlike a neighbour, gives an output with certainty.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run, rows = solve_with_weights(trial)
     _, pairs, distances = required_pairs(trial.subject, run)
@@ -218,13 +220,14 @@ def verify_catches_rows(trial: Trial) -> None:
         weights = parts["weights"].copy()
         row, neighbour = finite_pairs[0].tolist()
         # An unlikely output is given probability 1, so that the change is as large as possible. If the notion is
-        # symmetric, it is the row's least likely one, because the neighbour still gives the row's former outputs.
-        # Otherwise it is the neighbour's, because only the ratio of the row to the neighbour is bounded.
+        # symmetric, it is the row's least likely output, because the neighbour still gives the row's former outputs.
+        # Otherwise it is the neighbour's least likely output, because only the row's probability divided by the
+        # neighbour's is bounded.
         output = int(np.argmin(weights[row if trial.subject.notion.symmetric else neighbour]))
         weights[row] = 0
         weights[row, output] = TOTAL
         limit = Fraction(trial.subject.epsilon(run.problem)) * Fraction(distances[is_finite][0].item())
-        # At a large epsilon even this row may be allowed, if only one direction is bounded.
+        # If only one direction is bounded, even this row can be allowed at a large epsilon.
         is_forbidden = (
             (weights[neighbour] != weights[row]).any()
             if trial.subject.notion.symmetric

@@ -1,9 +1,9 @@
-"""Checks that compare neighbours: sensitivity by search, the noise scale, and exact distributions of outcomes.
+"""Checks that compare neighbours: a search for the sensitivity, the noise scale, and exact outcome distributions.
 
-The difference between the noiseless values of a problem and of its neighbours is compared, exactly, with the scale of
-the noise. A mechanism may draw noise several times, and a draw may depend on earlier ones. In that case the privacy
-losses add up (adaptive composition). A call of the noise is one call of :mod:`privopt.numbers.noise`, which adds noise
-to an array of values.
+The difference between the noiseless values for a problem and for its neighbours is compared, exactly, with the noise
+scale. A mechanism can draw noise several times, and a draw can depend on earlier ones. In that case the privacy losses
+add up (adaptive composition). A noise call is one call to :mod:`privopt.numbers.noise`, which adds noise to an array of
+values.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ from privopt.testing.profile import Query
 from privopt.testing.under_trial import Subject, error_text
 
 PROBABILITY_TOLERANCE: Final = 1e-9
-"""Rounding error allowed for doubles: absolute in sums of probabilities, relative in log ratios and in fractions."""
+"""The rounding error allowed for doubles: absolute in sums of probabilities, relative in log ratios and fractions."""
 
 LOG_RATIO_ERROR: Final = 1e-14
-"""Absolute rounding error of the log of a ratio of doubles."""
+"""The absolute rounding error in the logarithm of a ratio between doubles."""
 
 MAX_NEIGHBOURS: Final = 60
-"""Maximum number of neighbours of one problem, each of which costs a run of the mechanism."""
+"""The largest number of neighbours that are tried for one problem. Each costs a run of the mechanism."""
 
 NEIGHBOURS_IF_CONSTANT: Final = 6
-"""Number of neighbours that are tried if it is unlikely that they show a fault."""
+"""The number of neighbours that are tried if they are unlikely to show a fault."""
 
 NO_SCALE: Final = Fraction(1, 2**20)
-"""The noise scale is multiplied by this in a run that should have almost no noise."""
+"""The factor by which the noise scale is multiplied in a run that should have almost no noise."""
 
 
 has_neighbours = require_field("neighbours")
-"""A function that takes a subject, and returns why its neighbours cannot be compared, or None if they can."""
+"""A function that takes a subject and returns why neighbours cannot be compared, or None if they can."""
 
 
 def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIGHBOURS) -> list[GeneratedProblem]:
-    """Return the neighbours of a problem under its guarantee: all of them, or ``limit`` at random if there are more.
+    """Return a problem's neighbours under its guarantee: all of them, or a random ``limit`` of them if there are more.
 
     Args:
-        trial: One example of the check, whose profile gives the neighbours.
+        trial: One example of the check. Its subject's profile lists the neighbours.
         problem: The problem.
         limit: The largest number of neighbours to return.
     """
     list_neighbours = trial.subject.profile.neighbours
     assert list_neighbours is not None  # has_neighbours
-    # Some neighbouring relations give infinitely many neighbours, so the list is cut before the choice.
+    # Under some neighbouring relations there are infinitely many neighbours, so the list is cut before the choice.
     neighbours = list(islice(list_neighbours(problem), limit * 8))
     return neighbours if len(neighbours) <= limit else trial.chance(problem).sample(neighbours, limit)
 
@@ -72,7 +72,7 @@ def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIG
 def format_changes(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
     """Return the first six lines in which a neighbour's text differs from its problem's, for messages.
 
-    If no corresponding lines differ, for instance because only lines were added, the whole neighbour is returned.
+    If no corresponding lines differ, for instance because lines were only added, the whole neighbour is returned.
     """
     old_lines, new_lines = problem.show().splitlines(), neighbour.show().splitlines()
     changed_lines = [f"  {b}   (was: {a})" for a, b in zip(old_lines, new_lines, strict=False) if a != b]
@@ -80,9 +80,9 @@ def format_changes(problem: GeneratedProblem, neighbour: GeneratedProblem) -> st
 
 
 def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
-    """Return the queries to which a method adds noise for a loaded problem, each with its true values and noise scale.
+    """Return the queries to which a method adds noise for a loaded problem, with their true values and noise scales.
 
-    The queries come from the profile. If it states none, they are the recorded calls of the noise in a solve.
+    The queries come from the profile. If it states none, they are the noise calls that are recorded during a solve.
     """
     if subject.profile.queries is not None:
         return subject.profile.queries(problem, subject.method.name)
@@ -90,12 +90,12 @@ def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
 
 
 def _record_calls(subject: Subject, problem: object, answer: Answer = answer_truthfully) -> Sequence[Call]:
-    """Solve a loaded problem once, and return the calls of the noise, each with its true values and noise scale.
+    """Solve a loaded problem once, and return the noise calls, each with its true values and noise scale.
 
     Args:
         subject: The method under trial.
         problem: The loaded problem.
-        answer: Returns the noisy values of each call; the true values by default.
+        answer: A function that returns each call's noisy values; by default these are the true values.
     """
     with watch_noise(answer) as calls:
         subject.outcome(problem)
@@ -114,13 +114,13 @@ def _adds_noise(subject: Subject) -> str | None:
 
 @check("sensitivity", version=5, of={"noise"}, needs=_adds_noise, min_examples=10)
 def sensitivity(trial: Trial) -> None:
-    """Check that the noiseless values of neighbours differ by no more than the scale of the noise allows.
+    """Check that neighbours' noiseless values differ by no more than the noise scale allows.
 
-    For each neighbour the exact privacy losses of all calls of the noise are added up, and the sum is compared with the
+    For each neighbour, the exact privacy losses in all noise calls are added up, and the sum is compared with the
     claimed budget.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     subject = trial.subject
@@ -140,12 +140,12 @@ def sensitivity(trial: Trial) -> None:
                 trial.fail(f"{message}, nor anything to attack by; yet {subject.kind} is claimed", problem)
             trial.pass_over(f"{message}: see the check epsilon-attack")
         has_changed = _check_budget(trial, problem, queries, neighbours)
-        # A profile computes its queries without drawing noise, so shifted noise would not change them.
+        # A profile computes queries without drawing noise, so shifted noise would not change them.
         if subject.profile.queries is None:
             _check_shifted_budget(trial, problem, queries, neighbours)
     except TooManyCallsError as error:
         trial.fail(str(error), problem)
-    except PrivoptError:  # the check solves reports a refused problem
+    except PrivoptError:  # the solves check reports a refused problem
         hypothesis.reject()
     if not neighbours:
         trial.be_idle()
@@ -156,21 +156,21 @@ def sensitivity(trial: Trial) -> None:
 def _check_shifted_budget(
     trial: Trial, problem: GeneratedProblem, usual: Sequence[Query], neighbours: Sequence[GeneratedProblem]
 ) -> None:
-    """Check the budget if one call of the noise returns values far from the true ones, to which a mechanism may react.
+    """Check the budget if one noise call returns values far from the true ones, to which a mechanism may react.
 
-    A mechanism could, for instance, draw again if a value looks implausible, and thus spend more budget. Neighbours get
-    the same noisy values as the problem, so that the losses of the calls add up (adaptive composition).
+    A mechanism could, for instance, draw again if a value looks implausible, and so spend more budget. Neighbours get
+    the same noisy values as the problem, so the losses in the calls add up (adaptive composition).
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         problem: The problem.
-        usual: The problem's calls of the noise when true values are returned.
+        usual: The problem's noise calls if true values are returned.
         neighbours: The problem's neighbours.
     """
     subject, chance = trial.subject, trial.chance(problem)
     even_sign, odd_sign = chance.choice((-1, 1)), chance.choice((-1, 1))
-    # For each shift: the signs for values with even and odd index, its size in noise scales, an amount that is added to
-    # the size, and words for the message.
+    # For each shift: the signs for values with even and with odd indices, its size in noise scales, an amount that is
+    # added to that size, and words for the message.
     for signs, scales, extra, description in (
         ((-1, -1), 64, 1000, "far lower"),
         ((1, 1), 64, 1000, "far higher"),
@@ -183,11 +183,11 @@ def _check_shifted_budget(
             )
         except TooManyCallsError:
             raise
-        except Exception:  # so much noise is rare (64 scales: once in exp(64) times), and a mechanism may fail at it
+        except Exception:  # so much noise is rare (64 scales: once in exp(64) times), so a mechanism may fail on it
             continue
         shapes = [[(q.scale, len(q.values)) for q in calls] for calls in (usual, shifted_calls)]
-        # If the number and scales of the calls are as usual, the mechanism probably did not react to the shift, and few
-        # neighbours are enough.
+        # If the number and the scales of the calls are as usual, the mechanism probably did not react to the shift, so
+        # a few neighbours are enough.
         tested = neighbours if shapes[0] != shapes[1] else neighbours[:NEIGHBOURS_IF_CONSTANT]
         remark = (
             f"where noise call {number + 1} comes out {description}, noise is drawn {len(shifted_calls)} times, and "
@@ -203,15 +203,16 @@ def _check_budget(
     answer: Answer | None = None,
     remark: str = "",
 ) -> bool:
-    """Fail if the privacy loss towards a neighbour exceeds the budget; return whether any neighbour changes the values.
+    """Fail if the privacy loss for a neighbour exceeds the budget; return whether any neighbour changes the values.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         problem: The problem.
-        calls: The calls of the noise for the problem, with the true values.
+        calls: The noise calls for the problem, with their true values.
         neighbours: The problem's neighbours.
-        answer: Returns the noisy values of the neighbours' calls; None to use the profile's queries.
-        remark: Beginning of the message, such as how the noise was shifted; empty for none.
+        answer: A function that returns the noisy values for the neighbours' calls; None to get the neighbours' queries
+            as usual (:func:`queries_of`).
+        remark: The beginning of the message, such as how the noise was shifted; empty for none.
     """
     subject = trial.subject
     budget = subject.notion.budget_of(subject.claim_of(trial.subject.load(problem)))
@@ -220,7 +221,7 @@ def _check_budget(
     for neighbour in neighbours:
         loaded = trial.subject.load(neighbour)
         other_calls = queries_of(subject, loaded) if answer is None else _record_calls(subject, loaded, answer)
-        # Calls are compared one by one, so a neighbour must have as many calls, with as many values each.
+        # Calls are compared one by one, so a neighbour must have as many calls, each with as many values.
         counts, other_counts = ([len(q.values) for q in query_list] for query_list in (calls, other_calls))
         if counts != other_counts:
             trial.fail(
@@ -248,14 +249,14 @@ def _privacy_loss(
 
     Args:
         subject: The method under test, whose notion determines the cost of a call.
-        calls: The calls that drew noise for the first input.
-        others: Those for the second input, as many as in ``calls``.
+        calls: The noise calls for the first input.
+        others: The noise calls for the second input, as many as in ``calls``.
 
     Returns:
-        The sum of the losses in the unit of the notion's budget (epsilon or rho), and pairs of a line for messages and
-        whether this line states a fault regardless of the sum.
+        The sum of the losses in the unit of the notion's budget (epsilon or rho), and pairs that consist of a line for
+        messages and whether this line states a fault regardless of the sum.
     """
-    # Basic composition: the losses of the calls add up, in the unit in which the notion measures its budget.
+    # By basic composition, the losses in the calls add up, in the unit in which the notion measures its budget.
     total, lines = Fraction(0), []
     for query, other in zip(calls, others, strict=True):
         changes = [abs(_to_fraction(a) - _to_fraction(b)) for a, b in zip(query.values, other.values, strict=True)]
@@ -280,28 +281,29 @@ def _privacy_loss(
 
 
 def _to_fraction(value: Any) -> Fraction:
-    """Convert a number to an exact rational. NumPy scalars are first converted to Python numbers."""
+    """Convert a number to an exact rational. NumPy scalars are converted to Python numbers first."""
     return Fraction(value.item() if isinstance(value, np.generic) else value)
 
 
 def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificate) -> Fraction:
-    """Return the fraction of the budget, above 0 and at most 1, that a run used.
+    """Return the fraction of the budget that a run used, above 0 and at most 1.
 
-    The fraction is 1 if the certificate states more than half. Otherwise it is the certified fraction, or a greater one
-    that some neighbour shows. The check own-scale needs it because a mechanism that spends less than its budget may
+    The result is 1 if the certificate states more than half. Otherwise it is the certified fraction, or a greater one
+    that some neighbour shows. The own-scale check needs it because a mechanism that spends less than its budget can
     still be private at half the noise scale.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
-        problem: The problem of the run.
-        certificate: The run's certificate, with the budget that was used (``worst``) and ``allowed``.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        problem: The problem that the run solved.
+        certificate: The run's certificate, which states the budget that was used (``worst``) and the one that is
+            ``allowed``.
     """
     certified_share = (
         1.0
         if certificate.worst is None or not certificate.allowed
         else min(1.0, certificate.worst / certificate.allowed)
     )
-    # The certificate rounds up, so that one half may be stated as slightly more than one half.
+    # The certificate rounds up, so it may state one half as slightly more than one half.
     if certified_share > 0.5 * (1 + PROBABILITY_TOLERANCE):
         return Fraction(1)
     subject, loaded, used_share = trial.subject, trial.subject.load(problem), Fraction(certified_share)
@@ -313,17 +315,18 @@ def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificat
                 used_share,
                 _privacy_loss(subject, queries, queries_of(subject, trial.subject.load(neighbour)))[0] / budget,
             )
-    return min(Fraction(1), used_share) or Fraction(1)  # with 0 there would be no scale to halve, so it counts as 1
+    return min(Fraction(1), used_share) or Fraction(1)  # 0 would leave no scale to halve, so it counts as 1
 
 
 @check("own-scale", version=2, of={"noise"}, private=True, share=0.3, min_examples=3)
 def own_scale(trial: Trial) -> None:
-    """Check that the certificate fails if the noise is drawn at half of the necessary scale, or at almost 0.
+    """Check that the certificate fails if noise is drawn at half of the necessary scale, or at a scale of almost 0.
 
-    A certificate that still holds was computed from the intended scale, not from the scale of the draw.
+    A certificate that still holds was computed from the intended scale rather than from the one at which noise was
+    drawn.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     drawn_share = _used_share(trial, problem, trial.run(problem).stated.certificate) / 2
@@ -332,7 +335,7 @@ def own_scale(trial: Trial) -> None:
         if drawn_share == Fraction(1, 2)
         else f"{float(drawn_share):.3g} of the requested scale"
     )
-    # At these scales a run spends at least twice its budget, which no correct certificate accepts.
+    # At these scales a run spends at least twice its budget, which a correct certificate does not accept.
     for factor, words in ((drawn_share, share_text), (min(drawn_share, NO_SCALE), "next to no scale at all")):
         with watch_noise(factor=factor) as calls:
             run = trial.attempt(problem, fresh=("scale", factor))
@@ -355,7 +358,7 @@ def own_scale(trial: Trial) -> None:
 
 
 def _has_distribution(subject: Subject) -> str | None:
-    """Return why the method under trial has no stated distributions to compare between neighbours; None if it has."""
+    """Return why the method under trial states no distributions to compare between neighbours; None if it does."""
     if subject.profile.probabilities is None:
         return Elsewhere("the profile has no `probabilities`")
     return has_neighbours(subject)
@@ -363,10 +366,10 @@ def _has_distribution(subject: Subject) -> str | None:
 
 @check("exact-epsilon", version=2, of={"odds"}, needs=_has_distribution, share=4.0, min_examples=40)
 def exact_epsilon(trial: Trial) -> None:
-    """Check with the profile's distribution that no neighbour changes a probability by more than exp(epsilon).
+    """Check with the profile's distribution that no neighbour changes a probability by a factor above exp(epsilon).
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     loaded = trial.subject.load(problem)
@@ -398,14 +401,14 @@ def exact_epsilon(trial: Trial) -> None:
 
 
 def stated_distribution(subject: Subject, loaded: object) -> NDArray[np.float64]:
-    """Return the probabilities (m,) of a mechanism's outcomes for a loaded problem, as stated by its profile.
+    """Return the probabilities of a mechanism's outcomes for a loaded problem, (m,), as its profile states them.
 
     Raises:
         UsageError: The stated numbers are not a probability distribution.
     """
     assert subject.profile.probabilities is not None  # callers have checked it
     probabilities = np.asarray(subject.profile.probabilities(loaded, subject.method.name), dtype=np.float64)
-    # NaN is refused too, because a comparison with NaN by <= is false.
+    # NaN is refused too, because NaN <= x is false for every x.
     sums_to_one = abs(probabilities.sum() - 1) <= PROBABILITY_TOLERANCE
     if probabilities.ndim != 1 or (probabilities < 0).any() or not sums_to_one:
         raise UsageError(
@@ -425,22 +428,22 @@ def excess(
     """Return the output at which two distributions differ most, and a sentence, or None if the difference is allowed.
 
     Args:
-        first: Probabilities of the outputs for one input.
-        second: Probabilities of the outputs for the other input.
-        allowed: Largest allowed log ratio.
-        delta: Delta of the claim. If it is not 0, the hockey-stick divergence of all outputs is compared with it.
-        symmetric: Whether the bound applies in both directions. Otherwise it applies only to the first input against
-            the second.
+        first: The outputs' probabilities for one input.
+        second: The outputs' probabilities for the other input.
+        allowed: The largest allowed log ratio.
+        delta: The claimed delta. If it is not 0, it is compared with the hockey-stick divergence over all outputs.
+        symmetric: Whether the bound applies in both directions. Otherwise it bounds only the first input's
+            probabilities in terms of the second's.
 
     Returns:
-        The index of the output with the greatest log ratio (0 if ``delta`` is not 0, since the divergence concerns all
-        outputs) and a sentence on the difference; None if the difference is allowed, up to rounding errors.
+        The index of the output with the greatest log ratio (0 if ``delta`` is not 0, since the divergence is over all
+        outputs), and a sentence on the difference; None if the difference is allowed, up to rounding errors.
     """
     if delta:
-        # The limit of 700 keeps exp from overflowing. The hockey-stick divergence is the least delta at which the claim
-        # would hold.
+        # The limit of 700 keeps exp from overflowing. The hockey-stick divergence is the smallest delta with which the
+        # claim would hold.
         factor = math.exp(min(allowed, 700.0))
-        # Both directions, or only the first input against the second.
+        # Both directions, or only the first one.
         directions = ((first, second), (second, first))[: 1 + symmetric]
         needed_delta = max(float(np.maximum(p - factor * q, 0.0).sum()) for p, q in directions)
         return (
@@ -460,5 +463,5 @@ def excess(
 
 
 def _log_ratio(p: float, q: float) -> float:
-    """Return the absolute log ratio of two probabilities; infinite if only one of them is 0."""
+    """Return the absolute log ratio between two probabilities; infinite if only one of them is 0."""
     return 0.0 if p == q else math.inf if not (p and q) else abs(math.log(p) - math.log(q))

@@ -1,4 +1,4 @@
-"""Check that a mechanism that chooses an outcome draws from the distribution that its profile states."""
+"""A check that a mechanism that chooses an outcome draws from the distribution that its profile states."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject
 
 FURTHER_PROBLEMS: Final = 8
-"""Number of further problems among which the most telling is chosen, if each draw is a solve."""
+"""The number of further problems among which the most telling one is chosen, if each draw is a solve."""
 
 EPSILONS: Final = (Decimal(1), Decimal("0.1"), Decimal("0.01"), Decimal("0.001"))
-"""Epsilons at which a problem is tried besides its own. If the scores of the outcomes are far apart, only a small
-epsilon leaves a random choice."""
+"""The epsilons, besides its own, at which a problem is tried.
+
+If the outcomes' scores are far apart, the choice is random only at a small epsilon."""
 
 FACTORS: Final = (1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
-"""Multiples of epsilon for which the power of a test is computed."""
+"""The multiples of epsilon for which a test's power is computed."""
 
 MAX_OUTCOME_PROBABILITY: Final = 0.9
-"""If an outcome is likelier than this, draws show too little. This rule is for problems whose epsilon is not a key."""
+"""The probability of an outcome above which draws show too little, for problems whose epsilon is not a key."""
 
 
 def _can_draw(subject: Subject) -> str | None:
-    """Return why outcomes of the method under trial cannot be drawn and compared with a stated distribution.
+    """Return why the method's outcomes cannot be drawn and compared with a stated distribution; None if they can.
 
-    The result is None if they can. It has the type ``Elsewhere`` if the check does not apply to the method at all.
+    The reason's type is ``Elsewhere`` if the check does not apply to the method under trial at all.
     """
     if subject.profile.probabilities is None:
         return Elsewhere("the profile has no `probabilities`")
@@ -48,13 +49,13 @@ def _can_draw(subject: Subject) -> str | None:
 
 @check("drawn-as-stated", version=4, of={"odds"}, needs=_can_draw, share=0.3, min_examples=4)
 def drawn_as_stated(trial: Trial) -> None:
-    """Check that outcomes occur as often as the profile's distribution says, by a binomial test of each outcome.
+    """Check that outcomes occur as often as the profile's distribution says, with a binomial test for each outcome.
 
-    A problem counts only if draws at a multiple of epsilon would be noticed. If one outcome is nearly certain, or if
-    all are equally likely, a mechanism that draws at another epsilon than stated has nearly the same distribution.
+    A problem counts only if draws at a multiple of epsilon would be noticed. If one outcome is nearly certain, or all
+    are equally likely, a mechanism that draws at an epsilon other than the stated one has nearly the same distribution.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problems = [trial.problem()]
     if trial.subject.profile.draws is None:
@@ -86,11 +87,11 @@ def drawn_as_stated(trial: Trial) -> None:
 def _most_telling_problem(trial: Trial, problems: Sequence[GeneratedProblem]) -> GeneratedProblem:
     """Return the problem, possibly at another epsilon, whose stated distribution changes most if epsilon is doubled.
 
-    If no epsilon can be changed, return the problem whose most likely outcome has the lowest probability.
+    If epsilon cannot be changed, the result is the problem whose most likely outcome has the lowest probability.
 
     Args:
         trial: One example of the check.
-        problems: The problems to choose from, at least one.
+        problems: One or more problems from which to choose.
     """
     best_problem, best_score = problems[0], -math.inf
     for problem in problems:
@@ -103,10 +104,10 @@ def _most_telling_problem(trial: Trial, problems: Sequence[GeneratedProblem]) ->
             if distribution is None:
                 continue
             changed = None if stated_epsilon is None else _distribution_at(trial.subject, variant, 2.0)
-            # Another epsilon may also change the number of outcomes.
+            # Another epsilon can also change the number of outcomes.
             if changed is not None and len(changed) != len(distribution):
                 changed = None
-            # The total variation distance of the two distributions, which bounds what any test can see.
+            # The total variation distance between the two distributions, which bounds what any test can see.
             score = -float(distribution.max()) if changed is None else float(np.abs(changed - distribution).sum()) / 2
             if score > best_score:
                 best_problem, best_score = variant, score
@@ -114,12 +115,12 @@ def _most_telling_problem(trial: Trial, problems: Sequence[GeneratedProblem]) ->
 
 
 def _distribution_at(subject: Subject, problem: GeneratedProblem, factor: float) -> NDArray[np.float64] | None:
-    """Return the stated distribution of a problem at a multiple of its epsilon; None if the mechanism refuses it.
+    """Return a problem's stated distribution at a multiple of its epsilon; None if the mechanism refuses the problem.
 
     Args:
         subject: The method under trial.
         problem: The problem.
-        factor: The multiple. At 1 the problem is loaded unchanged, and need not have an epsilon.
+        factor: The multiple. If it is 1, the problem is loaded unchanged and need not have an epsilon.
     """
     if factor != 1.0:
         epsilon = Decimal(str(problem.get("privacy.epsilon"))) * Decimal(str(factor))
@@ -131,7 +132,7 @@ def _distribution_at(subject: Subject, problem: GeneratedProblem, factor: float)
 
 
 def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: NDArray[np.float64]) -> float:
-    """Return the smallest of :data:`FACTORS` of epsilon that draws would reveal in nine cases of ten; infinite if none.
+    """Return the smallest of :data:`FACTORS` that draws would reveal in nine cases out of ten; infinite if none.
 
     Args:
         trial: One example of the check, whose effort determines the number of draws.
@@ -144,8 +145,8 @@ def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: ND
         if changed is None or len(changed) != len(probabilities):
             continue
         for stated, true in zip(probabilities.tolist(), changed.tolist(), strict=True):
-            # The count at an unlucky quantile of the changed distribution, on the side of the stated probability: in
-            # nine cases of ten the true count is at least as far from the stated one.
+            # The count at an unlucky quantile of the changed distribution, on the side of the stated probability. In
+            # nine cases out of ten, the true count is at least as far from the expected one.
             hits = binomial_quantile(1 - MIN_POWER if true > stated else MIN_POWER, count, min(1.0, true))
             if not is_plausible_count(hits, count, min(1.0, stated), len(probabilities)):
                 return factor

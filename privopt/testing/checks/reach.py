@@ -1,7 +1,7 @@
-"""Check the noise that a release of counts states in its ``channel()``.
+"""A check of the noise that a release of counts states in its ``channel()``.
 
-The reach is the size that the noise of a count exceeds with at most a given probability. Estimates take the width of
-their intervals from the stated reach, so a reach that is too small would give intervals that miss the truth too often.
+The reach is the size that a count's noise exceeds with at most a given probability. The widths of intervals in
+estimates come from the stated reach, so with a reach that is too small they would miss the truth too often.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from privopt.testing.problems import GeneratedProblem
 __all__: list[str] = []
 
 SHARES: Final = (0.5, 0.1, 0.01)
-"""Probabilities for which the stated reach is compared with drawn noise."""
+"""The probabilities for which the stated reach is compared with drawn noise."""
 
 MIN_NOISE_DRAWS: Final = 1000
-"""Minimum number of draws of noise.
+"""The smallest number of noise values that are drawn.
 
 With this number, a stated reach that is half of the true one goes unnoticed less than once in ten million times (by the
-binomial distribution, for discrete Laplace noise of scale 1). With 400 draws it would go unnoticed one time in forty.
+binomial distribution, for discrete Laplace noise with scale 1). With 400 draws it would go unnoticed once in forty
+times.
 """
 
 
@@ -35,11 +36,11 @@ binomial distribution, for discrete Laplace noise of scale 1). With 400 draws it
 def reach(trial: Trial) -> None:
     """Check that drawn noise exceeds the stated reach no more often than the stated probability.
 
-    The reach of a probability a is the number that the noise of a count exceeds with probability at most a. The check
-    uses epsilon 1, because with a large epsilon almost all noise is 0, and even half of the reach would pass.
+    The reach for a probability a is the number that a count's noise exceeds with probability at most a. The check uses
+    epsilon 1, because with a large epsilon almost all noise is 0, so even half of the true reach would pass.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     from scipy.special import bdtrc
 
@@ -57,7 +58,7 @@ def reach(trial: Trial) -> None:
         noises += [abs(noise) for call in calls for noise in (call.noisy - call.values).tolist()]
     for probability in SHARES:
         excess_count = sum(noise > stated_noise.reach(probability) for noise in noises)
-        # bdtrc(k - 1, n, p) is the probability of k hits or more. The compared probabilities share the allowed error.
+        # bdtrc(k - 1, n, p) is the probability of at least k hits. The compared probabilities share the allowed error.
         if excess_count and bdtrc(excess_count - 1, len(noises), probability) < (1 - CONFIDENCE) / len(SHARES):
             trial.fail(
                 f"channel() says that noise exceeds {stated_noise.reach(probability):g} with probability "
@@ -67,7 +68,7 @@ def reach(trial: Trial) -> None:
 
 
 def _load_stated_noise(trial: Trial, problem: GeneratedProblem) -> NoisyCounts:
-    """Solve a problem, and return the noise of counts that the release states in its ``channel()``.
+    """Solve a problem, and return the noise in counts that the release states in its ``channel()``.
 
     If the release does not state such noise, the example is discarded.
 
@@ -78,7 +79,7 @@ def _load_stated_noise(trial: Trial, problem: GeneratedProblem) -> NoisyCounts:
     run = trial.run(problem)
     with trial.subject.registered():
         opened = load_release(run.folder)
-        stated_noise = channel_of(opened.mechanism, opened.problem, opened.release)  # just as estimates do
+        stated_noise = channel_of(opened.mechanism, opened.problem, opened.release)  # as estimates do
     if not isinstance(stated_noise, NoisyCounts):
         trial.pass_over(Elsewhere("channel() states no noise of counts"))
     return stated_noise

@@ -1,4 +1,4 @@
-"""Checks of whole runs: solvability, claims, evidence, absence of side effects, and reproducibility from a seed."""
+"""Checks of whole runs: that problems are solved, claims, evidence, side effects, and reproducibility from a seed."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from privopt.testing.profile import Profile
 from privopt.testing.under_trial import Run, error_text, subject
 
 CHILD_TIMEOUT_SECONDS: Final = 600.0
-"""Time limit, in seconds, of the other process that solves the same problems for comparison."""
+"""The time limit, in seconds, for the other process that solves the same problems for comparison."""
 
 
 @check("solves", version=4)
 def solves(trial: Trial) -> None:
     """Check that every valid problem is solved or reported as infeasible, and that no ability is misspelt.
 
-    An ability is an optional method of a mechanism that privopt looks up by name. The first example also solves the
-    profile's ``examples``.
+    An ability is an optional method of a mechanism that privopt looks up by name. In the first example, the profile's
+    ``examples`` are solved too.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     if misspelt := misspelt_abilities(trial.subject.mechanism_class):
         trial.fail("; ".join(misspelt), None)
@@ -61,7 +61,7 @@ def solves(trial: Trial) -> None:
 
 
 def _check_solved(trial: Trial, problem: GeneratedProblem) -> bool:
-    """Fail if a valid problem leads to an error other than infeasibility or a refused release; return if it was solved.
+    """Return whether a valid problem was solved; fail unless it was, was infeasible or had its release refused.
 
     Args:
         trial: One example of the check.
@@ -81,10 +81,10 @@ def _check_solved(trial: Trial, problem: GeneratedProblem) -> bool:
 
 @check("certificate-holds", private=True)
 def certificate_holds(trial: Trial) -> None:
-    """Check that the certificate of every release holds, and certifies the claimed kind of guarantee.
+    """Check that every release's certificate holds, and certifies the claimed kind of guarantee.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     attempt = trial.attempt(problem)
@@ -99,7 +99,7 @@ def certificate_holds(trial: Trial) -> None:
     if certificate.kind != trial.subject.kind:
         trial.fail(f"the certificate is for {certificate.kind}, the method claims {trial.subject.kind}", problem)
     worst, allowed = certificate.worst, certificate.allowed
-    # The figures of a deterministic choice ("choice") need not be a privacy loss and its limit, so they are skipped.
+    # For a deterministic choice ("choice"), the figures need not be a privacy loss and its limit, so they are skipped.
     if worst is None or allowed is None or "choice" in trial.subject.traits:
         return
     if worst > allowed * (1 + 1e-12):  # the margin is for the rounding of both figures
@@ -110,10 +110,10 @@ def certificate_holds(trial: Trial) -> None:
 def guarantee_stated(trial: Trial) -> None:
     """Check that the guarantee in result.json states the registered kind, the requested epsilon and a text.
 
-    The epsilon must be exact, and have a unit. A run without ``--seed`` must not be marked as seeded.
+    The epsilon must be exact and have a unit. A run without ``--seed`` must not be marked as seeded.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run = trial.draw_run()
     guarantee = run.stated.guarantee
@@ -122,7 +122,7 @@ def guarantee_stated(trial: Trial) -> None:
     requested_epsilon = problem.get("privacy.epsilon")
     if requested_epsilon is not None and guarantee.epsilon != Fraction(str(requested_epsilon)):
         trial.fail(f"guarantee.epsilon is {guarantee.epsilon!r}, the problem asks for {requested_epsilon}", problem)
-    # Only an epsilon has a unit; every guarantee has a statement in words.
+    # Only an epsilon has a unit, whereas every guarantee has a statement in words.
     for name in ("unit", "statement") if requested_epsilon is not None else ("statement",):
         if not str(getattr(guarantee, name) or "").strip():
             trial.fail(f"guarantee.{name} is empty; expected the promise's {name} in words", problem)
@@ -132,14 +132,15 @@ def guarantee_stated(trial: Trial) -> None:
 
 @check("no-mutation")
 def no_mutation(trial: Trial) -> None:
-    """Check that a solve does not change the loaded problem, the problem's files or the state of the process.
+    """Check that a solve changes neither the loaded problem nor the problem's files nor the process's global state.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     original_state = _record_surroundings()
-    # The key -1, which no other check uses, asks for a run that is not cached yet: the two records enclose it.
+    # The key -1, which no other check uses, requests a run that is not cached yet, so that it happens between the two
+    # records.
     run = trial.run(problem, fresh=-1)
     final_state = _record_surroundings()
     if run.changed:
@@ -157,7 +158,8 @@ def no_mutation(trial: Trial) -> None:
 
 
 def _record_surroundings() -> dict[str, Any]:
-    """Return global state of the process that a solve must not change, by its name in words."""
+    """Return the process's global state that a solve must not change, by its name in words."""
+    # The state contains an array, for which == would not give a single truth value, so its text is compared instead.
     state = np.random.get_state(legacy=False)  # noqa: NPY002  (the legacy state must not change, so it is read)
     return {
         "the current folder": os.getcwd(),
@@ -175,10 +177,10 @@ def _record_surroundings() -> dict[str, Any]:
 def seed_determinism(trial: Trial) -> None:
     """Check that the same seed gives the same release, in a second run and in another process.
 
-    Once per check, the other process solves the problems of all examples so far.
+    Once per check, the other process solves the problems from all examples so far.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     first_run = trial.run(problem, seed=KIT_SEED)
@@ -186,7 +188,7 @@ def seed_determinism(trial: Trial) -> None:
     _check_same_release(trial, first_run, second_run.folder, "a second run")
     if trial.subject.noisy and not first_run.stated.guarantee.seeded:
         trial.fail("the noise came from --seed, but guarantee.seeded is not true (Outcome.seeded)", problem)
-    # A process takes seconds to start, so only the default method does this part, unless the effort is "full".
+    # A process takes seconds to start, so this part is for the default method only, unless the effort is "full".
     default = trial.subject.method.name == trial.subject.spec.default.name
     if (default or trial.effort.name == "full") and trial.once_only("another process"):
         runs = [
@@ -198,7 +200,7 @@ def seed_determinism(trial: Trial) -> None:
 
 
 def _is_importable(cls: type[Any]) -> bool:
-    """Return whether another process can import a class: whether it is at the top level of a module that has a file."""
+    """Return whether another process can import a class, which must be at the top level of a module that has a file."""
     module: Any = sys.modules.get(cls.__module__)
     is_file = cls.__module__ != "__main__" and getattr(module, "__file__", None) is not None
     return is_file and getattr(module, cls.__qualname__, None) is cls
@@ -207,20 +209,20 @@ def _is_importable(cls: type[Any]) -> bool:
 def _check_other_process(trial: Trial, runs: list[Run]) -> None:
     """Fail if another process gives different releases for the same problems.
 
-    The other process has another hash seed, so that sets iterate in another order. Classes that it cannot import are
-    not checked.
+    The other process has another hash seed, so its sets are iterated in another order. Classes that it cannot import
+    are not checked.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         runs: Successful runs with the seed :data:`KIT_SEED`.
     """
     cls, spec, method = trial.subject.mechanism_class, trial.subject.spec, trial.subject.method
     if not _is_importable(cls):
         return
-    # The other process solves the problem files of the runs, each into a folder of its own.
+    # The other process solves the runs' problem files, each into its own folder.
     out_folders = [trial.subject.new_folder() / "out" for _ in runs]
     work = [(str(run.source), str(out_folder)) for run, out_folder in zip(runs, out_folders, strict=True)]
-    # With two jobs, work may end in another order, which must not matter. Only the effort "full" has time for it.
+    # With two jobs, work can end in another order, which must not matter. Only the effort "full" has time for this.
     jobs = 2 if trial.effort.name == "full" else 1
     class_source = cls.__module__, sys.modules[cls.__module__].__file__, cls.__qualname__
     arguments = class_source, (spec.name, spec.kind_of(method), method.name, method.gap), jobs, work
@@ -245,7 +247,7 @@ sys.path[:] = json.loads(sys.argv[1])
 from privopt.testing.checks.runs import solve_again
 solve_again(*json.loads(sys.argv[2]))
 """
-"""Code of the other process, which, unlike a process of multiprocessing, does not import the parent's script."""
+"""The other process's code. Unlike a multiprocessing process, it does not import the parent's script."""
 
 
 def solve_again(
@@ -254,27 +256,27 @@ def solve_again(
     jobs: int,
     work: list[tuple[str, str]],
 ) -> None:
-    """Solve problems with the kit's seed, by a mechanism's class, into the given folders. The other process calls this.
+    """Solve problems with the kit's seed into the given folders. The other process calls this function.
 
-    The class is imported by the name of its module or, if there is no such module, from its file.
+    The mechanism's class is imported by its module's name or, if there is no such module, from its file.
 
     Args:
         class_source: The class's module, the module's file, and the class's qualified name.
-        registration: The mechanism's name, its notion, and the method's name and relative optimality gap.
-        jobs: Number of jobs of each solve.
-        work: Pairs of a problem file and its output folder.
+        registration: The mechanism's name, its privacy notion, and the method's name and relative optimality gap.
+        jobs: The number of jobs in each solve.
+        work: Pairs that consist of a problem file and its output folder.
     """
     (module, file, qualname), (mechanism, kind, method, gap) = class_source, registration
     if find_spec(module) is not None:
         imported = import_module(module)
     else:
         spec = spec_from_file_location(module, file)
-        assert spec is not None  # its parent imported it
+        assert spec is not None  # the parent process has imported the file
         assert spec.loader is not None
         imported = sys.modules[module] = module_from_spec(spec)
         spec.loader.exec_module(imported)
-    # Only the names and the gap matter here. The class is imported already, so the target is never used, and no problem
-    # is drawn from the profile.
+    # Only the names and the gap matter here: the target is never used, because the class is already imported, and no
+    # problem is drawn from the profile.
     method_spec = MethodSpec(name=method, summary="under trial", guarantee=kind, gap=gap)
     mechanism_spec = MechanismSpec(
         name=mechanism, target="under:Trial", guarantee=kind, summary="under trial", methods=[method_spec]
@@ -289,22 +291,22 @@ def solve_again(
 
 
 def _check_same_release(trial: Trial, run: Run, other_folder: Path, description: str) -> None:
-    """Fail if the release of another run with the same seed differs from that of a run.
+    """Fail if another run with the same seed gave a different release.
 
     Args:
         trial: One example of the check.
         run: The run.
-        other_folder: The output folder of the other run.
-        description: A phrase for the other run, such as ``"a second run"``.
+        other_folder: The other run's output folder.
+        description: A phrase that names the other run, such as ``"a second run"``.
     """
     for line in find_differences(run.folder, other_folder):
         trial.fail(f"{description} with the same seed gave another release: {line}", run.given)
 
 
 def find_differences(first: Path, second: Path) -> Iterator[str]:
-    """Yield a sentence for each difference of the output folders ``first`` and ``second``, including ``private/``.
+    """Yield a sentence for each difference between the output folders ``first`` and ``second``, including ``private/``.
 
-    Of result.json only the status, guarantee, objective and certificate are compared, because times differ.
+    In result.json only the status, guarantee, objective and certificate are compared, because times differ.
     """
     first_files, second_files = (artefact(folder, private=True) for folder in (first, second))
     for name in sorted({**first_files, **second_files}):
@@ -322,13 +324,13 @@ def find_differences(first: Path, second: Path) -> Iterator[str]:
 
 @check("evidence", private=True, share=0.3, min_examples=3)
 def evidence(trial: Trial) -> None:
-    """Check that no certificate of a noisy release states the evidence "proved".
+    """Check that no certificate for a noisy release states the evidence "proved".
 
-    One draw does not reveal the distribution of its noise, so the evidence must be "declared" (partly the publisher's
-    word). A release is noisy if it changes from run to run, or when all noise is omitted.
+    One draw does not reveal the distribution of its noise, so the evidence must be "declared", which rests partly on
+    the publisher's word. A release is noisy if it changes from run to run, or if it changes when all noise is left out.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run = trial.draw_run()
     stated_evidence = run.stated.certificate.evidence
@@ -356,22 +358,22 @@ def evidence(trial: Trial) -> None:
 
 @check("vacuous-guarantee", private=True)
 def vacuous_guarantee(trial: Trial) -> None:
-    """Check that no certificate holds without a checked condition that makes two different inputs hard to distinguish.
+    """Check that a certificate holds only if some checked condition makes two different inputs hard to distinguish.
 
-    Problems in which no two inputs differ are exempt, because all inputs are at distance 0 or there are no neighbours.
-    The profile's ``nothing_near`` returns a problem whose inputs differ, but in which no pair is required to be hard to
-    distinguish, for example because all are too far apart. Such a problem must be refused, or have a certificate that
-    does not hold.
+    Problems in which no two inputs differ, because all inputs are at distance 0 or there are no neighbours, are exempt.
+    The profile's ``nothing_near`` returns a problem whose inputs differ, but in which no pair must be hard to
+    distinguish, for example because all inputs are too far apart. Such a problem must be refused, or have a certificate
+    that does not hold.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run = trial.draw_run()
     _check_not_vacuous(trial, problem, run)
     make_nothing_near = trial.subject.profile.nothing_near
     nothing_near = None if make_nothing_near is None else make_nothing_near(problem)
     if nothing_near is not None:
-        run = trial.attempt(nothing_near)  # refused by problem classes that lack the key that it changes
+        run = trial.attempt(nothing_near)  # refused by a problem class without the key that was changed
         if run.error is None:
             _check_not_vacuous(trial, nothing_near, run)
         elif not isinstance(run.error, PrivoptError):
@@ -383,7 +385,7 @@ def vacuous_guarantee(trial: Trial) -> None:
 def _check_not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     """Fail if a run's certificate holds although no checked condition concerns two different inputs.
 
-    A condition between inputs at distance 0 only says that equal places have equal reports.
+    A condition on two inputs at distance 0 does not count, because it only says that equal places have equal reports.
 
     Args:
         trial: One example of the check.
@@ -394,10 +396,10 @@ def _check_not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> Non
     if certificate.holds is not True:
         return
     # Metric problems have ``alike``, which returns the required pairs and their distances, and ``apart``, which is
-    # false if all records are at distance 0 from each other.
+    # false if all records are at distance 0 from one another.
     are_apart = getattr(run.problem, "apart", None)
     if are_apart is not None:
-        _, distances = run.problem.alike()  # the problem's pairs, because a release may keep pairs of each user
+        _, distances = run.problem.alike()  # not the release's pairs, which may differ from user to user
         is_vacuous = are_apart and (certificate.checked == 0 or not (distances > 0).any())
     else:
         list_neighbours = trial.subject.profile.neighbours

@@ -1,4 +1,4 @@
-"""Find the pairs of secrets that a guarantee covers, and test frequencies of outcomes against stated probabilities."""
+"""The pairs of secrets that a guarantee covers, and tests of outcomes' frequencies against stated probabilities."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from privopt.testing.under_trial import Run, Subject
 T = TypeVar("T", bound=Hashable)
 
 CONFIDENCE: Final = 1 - 1e-7
-"""Confidence of one statistical verdict: a correct mechanism fails at most once in ten million trials."""
+"""The confidence of one statistical verdict: a correct mechanism fails at most once in ten million trials."""
 
 
 class Alike(NamedTuple):
-    """Pairs of secrets that the guarantee must make hard to distinguish.
+    """The pairs of secrets that the guarantee must make hard to distinguish.
 
     Attributes:
-        names: Ids of the secrets; for a matrix, in the order of its rows.
-        pairs: (P, 2) Indices of the secrets of each pair; ordered if the notion is not symmetric.
-        distances: (P,) The distances of the pairs; 1 for neighbours without a distance.
+        names: The secrets' ids; for a matrix, in the order of its rows.
+        pairs: The indices of the two secrets in each pair, (P, 2); ordered if the notion is not symmetric.
+        distances: The distance between the secrets in each pair, (P,); 1 for neighbours without a distance.
     """
 
     names: list[str]
@@ -32,19 +32,19 @@ class Alike(NamedTuple):
 
 
 def required_pairs(subject: Subject, run: Run) -> Alike:
-    """Return the pairs of secrets that the guarantee of a run must make hard to distinguish, with their distances.
+    """Return the pairs of secrets that a run's guarantee must make hard to distinguish, with their distances.
 
-    The first of profile, problem and release that states pairs decides. If none of them does, all pairs of secrets are
-    required at distance 1, or no pairs under a notion that is not symmetric, because nothing says which secret of a
-    pair is protected. If each user has their own matrix (scope "own-matrix"), the problem's pairs do not apply. A
-    profile can check such matrices by its ``oracle``.
+    The pairs come from the profile, the problem or the release, whichever states them first in this order. If none of
+    them does, all pairs of secrets are required at distance 1. Under a notion that is not symmetric, no pairs are,
+    because nothing says which secret in a pair is protected. If each user has their own matrix (scope "own-matrix"),
+    the problem's pairs do not apply; a profile can check such matrices with its ``oracle``.
     """
-    # Metric problems have ``alike``, which returns pairs and distances; releases with records may have ``pairs``.
+    # Metric problems have ``alike``, which returns pairs and distances. Releases with records may have ``pairs``.
     release, problem_pairs = run.release, getattr(run.problem, "alike", None)
     names = [str(name) for name in getattr(release, "records", ())]
     if subject.profile.alike is not None:
         stated_pairs = list(subject.profile.alike(run.problem))
-        # If the release has no records, the secrets are those that occur in the profile's pairs, in that order.
+        # If the release has no records, the secrets are those that occur in the profile's pairs, in the same order.
         names = names or list(dict.fromkeys(str(name) for a, b, _ in stated_pairs for name in (a, b)))
         index_by_name = {name: number for number, name in enumerate(names)}
         numbers = np.array([(index_by_name[str(a)], index_by_name[str(b)]) for a, b, _ in stated_pairs], dtype=np.int64)
@@ -75,24 +75,24 @@ def find_odd_frequency(outcomes: Sequence[T], probabilities: Mapping[T, float]) 
     """
     counts, count = Counter(outcomes), len(outcomes)
     for name, probability in probabilities.items():
-        # Rounding may put a probability slightly above 1.
+        # Rounding can put a probability slightly above 1.
         if not is_plausible_count(counts[name], count, min(1.0, probability), len(probabilities)):
             return f"{name} came {counts[name]} times in {count} draws; expected {probability * count:.6g} times"
     return None
 
 
 def is_plausible_count(hits: int, count: int, probability: float, tests: int = 1) -> bool:
-    """Return whether a count is in its two-sided binomial interval at :data:`CONFIDENCE`.
+    """Return whether a count lies in its two-sided binomial interval at :data:`CONFIDENCE`.
 
     Args:
         hits: How often an outcome occurred.
         count: The number of draws.
-        probability: The stated probability of the outcome.
+        probability: The outcome's stated probability.
         tests: The number of such tests that share the error probability.
     """
     from scipy.special import bdtr, bdtrc
 
-    # Half of the error for each side, and an equal part for each outcome that is tested.
+    # Half of the error is for each side, and each tested outcome has an equal part.
     tail = (1 - CONFIDENCE) / (2 * tests)
     # At a probability of 0 or 1, a single deviating draw refutes the probability, whatever the confidence.
     if probability in (0.0, 1.0):

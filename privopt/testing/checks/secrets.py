@@ -1,7 +1,8 @@
-"""Checks that nothing outside ``private/`` reveals a secret: neither its bytes, nor its order, nor any function of it.
+"""Checks that nothing outside ``private/`` reveals a secret's bytes, its order or any function of it.
 
 The last of these is non-interference (Goguen and Meseguer 1982): if the noisy values are the same for two inputs,
-everything public must be the same. A reason of the type ``Elsewhere`` says that a check does not apply to a mechanism.
+everything public must be the same. A reason whose type is ``Elsewhere`` says that a check does not apply to a
+mechanism.
 """
 
 from __future__ import annotations
@@ -36,30 +37,30 @@ from privopt.testing.under_trial import Subject, error_text
 from privopt.testing.variants import csv_table, exports, secret_files
 
 LEAK_RUNS: Final = 24
-"""A secret is a leak only if it occurs in each of this many runs, because noise may give a true count by chance."""
+"""The number of runs that must all contain a secret for a leak, because noise may give a true count by chance."""
 
 MAX_EQUAL_RUNS: Final = 160
-"""Maximum number of runs on each of two neighbours in search of equal releases. Fewer are made without a suspicion."""
+"""The largest number of runs on each of two neighbours in search of equal releases, if there is a suspicion."""
 
 RUNS_BEFORE_LOOK: Final = 24
-"""Number of runs before the first comparison. Later comparisons come after a third as many runs each."""
+"""The number of runs before the first comparison. There is a further comparison after every third as many runs."""
 
 MIN_EQUAL_RELEASES: Final = 16
-"""Number of equal releases on each side whose public files must all agree before a difference counts as a fault.
+"""The number of equal releases on each side whose public files must all agree before a difference counts as a fault.
 
-A part that is a fair coin toss would be blamed about once in two billion times."""
+A part that is a fair coin toss would be reported about once in two billion times."""
 
 Parts = dict[str, bytes]
-"""The published parts of a run by name."""
+"""A run's published parts by name."""
 
 
 class _Observation(NamedTuple):
     """The data published by one run on an input.
 
     Attributes:
-        released: The files that make up the release itself (the artefact), by name.
+        released: The contents of the files that make up the release itself (the artefact), by name.
         public: All public parts, by name.
-        noise_inputs: For each call of the noise, the true values to which it added noise.
+        noise_inputs: For each noise call, the true values to which it added noise.
     """
 
     released: Parts
@@ -68,7 +69,7 @@ class _Observation(NamedTuple):
 
 
 def _encode_secret(secret: bytes) -> Iterator[bytes]:
-    """Yield a secret's text in UTF-16 and UTF-32 and, if it is an integer, its bytes as 64-bit integer and double."""
+    """Yield a secret's text in UTF-16 and UTF-32 and, if it is an integer, its bytes as int64 and as a double."""
     text = secret.decode("utf-8", "replace")
     yield text.encode("utf-16-le")
     yield text.encode("utf-32-le")
@@ -79,11 +80,11 @@ def _encode_secret(secret: bytes) -> Iterator[bytes]:
 
 
 def _find_in_public_files(secret: bytes, folder: Path) -> str | None:
-    """Return the name of a public file of a release's folder that contains a secret; None if there is none.
+    """Return the name of a public file in a release's folder that contains a secret; None if there is none.
 
-    A file contains a secret if it has the secret as a separate word, or in an encoding of :func:`_encode_secret`.
+    A file contains a secret if the secret occurs in it as a separate word, or in an encoding by :func:`_encode_secret`.
     """
-    # As a separate word, because digits inside a longer number belong to another number.
+    # Only separate words count, because digits inside a longer number belong to another number.
     word, encodings = re.compile(rb"(?<![0-9A-Za-z])%b(?![0-9A-Za-z])" % re.escape(secret)), [*_encode_secret(secret)]
     for name, contents in public_bytes(folder):
         if word.search(contents) or any(form in contents for form in encodings):
@@ -92,9 +93,9 @@ def _find_in_public_files(secret: bytes, folder: Path) -> str | None:
 
 
 def _has_secrets(subject: Subject) -> str | None:
-    """Return why the problems of the method under trial have no secret that could leak; None if they have some.
+    """Return why problems for the method under trial have no secret that could leak; None if they have some.
 
-    A problem has secrets if its release draws noise for privacy, or if its profile gives neighbouring inputs.
+    A problem has secrets if its release draws noise for privacy, or if the profile lists neighbouring inputs.
     """
     if subject.kind == NOTHING:
         return Elsewhere(f"not for guarantee kind {subject.kind}")
@@ -103,13 +104,13 @@ def _has_secrets(subject: Subject) -> str | None:
 
 @check("no-secret-leak", needs=_has_secrets, min_examples=10)
 def no_secret_leak(trial: Trial) -> None:
-    """Check that no secret of a problem is in a file outside ``private/``.
+    """Check that none of a problem's secrets is in a file outside ``private/``.
 
-    Epsilon is tiny, so that noise seldom leaves a true count unchanged. A secret counts as leaked only if it occurs in
-    every run.
+    The check uses a tiny epsilon, at which noise seldom leaves a true count unchanged. A secret counts as leaked only
+    if it occurs in every run.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     if not problem.secrets:
@@ -121,7 +122,7 @@ def no_secret_leak(trial: Trial) -> None:
         file_name = _find_in_public_files(secret, run.folder)
         if file_name is None:
             continue
-        # In one run the secret may be there by chance, as a noisy value. In every run it is not noise.
+        # In one run the secret may be there by chance, as a noisy value. If it is there in every run, it is not noise.
         if all(
             _find_in_public_files(secret, trial.run(problem, fresh=number).folder) is not None
             for number in range(1, LEAK_RUNS)
@@ -135,23 +136,23 @@ def no_secret_leak(trial: Trial) -> None:
 
 @check("public-report", version=2, needs=default_method_only, share=0.04, min_examples=1)
 def public_report(trial: Trial) -> None:
-    """Check that a report page can be made of a folder, and that it is the same without ``private/``.
+    """Check that a report page can be made from a folder, and that the page is the same without ``private/``.
 
-    The publisher of a release withholds the folder ``private/``.
+    A release's publisher withholds the folder ``private/``.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run = trial.draw_run()
     public_folder = trial.subject.new_folder() / run.folder.name
-    # Only the folder "private" at the top level is left out, not others of that name.
+    # Only the top-level folder "private" is left out, but not other folders with that name.
     shutil.copytree(
         run.folder, public_folder, ignore=lambda folder, names: {PRIVATE} if Path(folder) == run.folder else set()
     )
     with trial.subject.registered():
         try:
             full_report_bytes = write_report(run.folder).read_bytes()
-        except Exception as error:  # whatever the mechanism's code raises is a finding
+        except Exception as error:  # any error that the mechanism's code raises is a finding
             trial.fail(f"privopt report raised {error_text(error)}; expected a page", problem)
         # The folder is cached for other checks, which must not find a report in it.
         (run.folder / REPORT).unlink()
@@ -163,25 +164,25 @@ def public_report(trial: Trial) -> None:
 
 
 UNREAD_COLUMN: Final = "telephone"
-"""Name of a column that no mechanism reads."""
+"""The name of a column that no mechanism reads."""
 
 UNREAD_VALUE: Final = "0176 2350917"
-"""Value of all cells in that column."""
+"""The value in all cells of the column that no mechanism reads."""
 
 
 @check("unread-columns", version=2, share=0.2, min_examples=8)
 def unread_columns(trial: Trial) -> None:
     """Check that neither the name nor the values of a column that the mechanism does not read are published.
 
-    The column is added to each table of a problem in turn. Tables that refuse further columns are skipped, but an error
-    that is not one of privopt is a fault.
+    The column is added to each of a problem's tables in turn. Tables that refuse further columns are skipped, but an
+    error other than one of privopt's own is a fault.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     is_tried = False
-    # Each table is tried in one example only, since every change of a table costs a solve.
+    # Each table is tried in only one example, since every change to a table costs a solve.
     for name in problem.files:
         table = csv_table(problem, name)
         if table is None or not trial.once_only(f"columns of {name}"):
@@ -193,7 +194,7 @@ def unread_columns(trial: Trial) -> None:
             if not isinstance(run.error, PrivoptError):
                 what = f"a column {UNREAD_COLUMN!r} was added to {name}, and solve raised {error_text(run.error)}"
                 trial.fail(f"{what}; expected the column refused or ignored", planted)
-            continue  # the table may not have further columns
+            continue  # the table must not have further columns
         is_tried = True
         for word in (UNREAD_COLUMN, UNREAD_VALUE):
             file_name = _find_in_public_files(word.encode(), run.folder)
@@ -208,30 +209,30 @@ def unread_columns(trial: Trial) -> None:
 
 @check("order-leak", version=4, of={"noise"}, needs=_has_secrets, share=0.6, min_examples=6)
 def order_leak(trial: Trial) -> None:
-    """Check that public files reveal nothing about the order or the format of the secret files.
+    """Check that public files reveal nothing about the order or format of the secret files.
 
-    The secret is also given in another row order and in other formats. No public part may be constant for each form but
-    differ between forms, neither under new noise nor if all noisy values are equal. Runs have no seed, because with a
-    seed the noise may legitimately be assigned to other rows.
+    The secret is also given with its rows in another order and in other formats. No public part may be constant for
+    each form but differ between forms, whether noise is drawn anew or all noisy values are equal. Runs have no seed,
+    because with a seed the noise may legitimately be assigned to other rows.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     secret = secret_files(trial.subject.read_problem(problem))
-    # Copies of the problem with the same secret in other forms. Each example tries one of them, chosen at random.
+    # The copies are the same problem with its secret in other forms. Each example tries one copy, chosen at random.
     copies = list(exports(trial.subject.profile, problem, secret, trial.chance(problem)))
     if not copies:
         trial.be_idle("the secret of no problem drawn could be given in another order or format")
     for copy in trial.chance(problem).sample(copies, min(len(copies), 1)):
-        # With almost no epsilon a part that depends on noise is practically never constant for one form and different
-        # for the other by chance.
+        # With an epsilon near 0, a part that depends on noise is practically never, by chance, constant for each form
+        # but different between the forms.
         for part, pair in _constant_but_different_parts(
             trial, at_tiny_epsilon(problem), at_tiny_epsilon(copy.problem)
         ).items():
             trial.fail(f"{copy.change}, and {part} is always another: {_first_difference(*pair)}", problem)
-        # With all noisy values equal, a ranking has only ties, which a mechanism may break by the order of rows. Here
-        # epsilon does not matter, because no noise is drawn.
+        # If all noisy values are equal, a ranking has only ties, which a mechanism might break by the order of rows.
+        # Here epsilon does not matter, because no noise is drawn.
         for part, pair in _constant_but_different_parts(trial, problem, copy.problem, answer_with_ties).items():
             trial.fail(
                 f"{copy.change}, and where all noisy values are equal {part} is always another: "
@@ -241,15 +242,15 @@ def order_leak(trial: Trial) -> None:
 
 
 def _observe(trial: Trial, problem: GeneratedProblem, number: int, answer: Answer | None) -> _Observation | None:
-    """Return what one run on an input publishes, or None if the run fails and so publishes nothing.
+    """Return what one run on an input publishes, or None if the run fails and therefore publishes nothing.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         problem: The input.
-        number: The number of the run. A run with the same arguments as an earlier one is taken from a cache.
-        answer: Returns the noisy values instead of drawing them; None to draw them.
+        number: The run's number. A run with the same arguments as an earlier one is taken from a cache.
+        answer: A function that returns the noisy values; None to draw them.
     """
-    # The key under which the run is cached. Other answers of the noise give another run.
+    # The key under which the run is cached. Other answers to noise calls give another run.
     fresh = number if answer is None else (answer.__name__, number)
     with watch_noise(answer) as calls:
         run = trial.attempt(problem, fresh=fresh)
@@ -265,14 +266,14 @@ def _constant_but_different_parts(
     """Return the public parts that are constant over several runs on each of two inputs, but differ between them.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         first: One input.
         second: The other input.
-        answer: Returns the noisy values of all runs instead of drawing them; None to draw them.
+        answer: A function that returns the noisy values in all runs; None to draw them.
 
     Returns:
         The contents of each such part for both inputs, by the part's name. Empty if a run fails, or if there is an
-        ``answer`` but a run has no call of the noise.
+        ``answer`` but a run makes no noise call.
     """
     sides: tuple[list[Parts], list[Parts]] = ([], [])
     differing: dict[str, tuple[bytes, bytes]] = {}
@@ -282,7 +283,7 @@ def _constant_but_different_parts(
             if observation is None or (answer is not None and not observation.noise_inputs):
                 return {}
             observations.append(observation.public)
-        # Most pairs stop differing after a few runs, so the loop seldom goes to its end.
+        # Most pairs stop differing after a few runs, so the loop seldom runs to its end.
         differing = _constant_differences(*sides)
         if not differing:
             break
@@ -315,19 +316,19 @@ def _constant_differences(first: Sequence[Parts], second: Sequence[Parts]) -> di
 def fresh_noise(trial: Trial) -> None:
     """Check that each run without a seed draws new noise.
 
-    Equal releases do not prove that nothing was drawn, since an outcome may be almost certain. But then it is almost
-    certain for neighbours too. So the check fails only if one input always gives the same release, and a neighbour
-    always gives a different one.
+    Equal releases do not prove that nothing was drawn, since an outcome can be almost certain. In that case it is
+    almost certain for neighbours too. Therefore the check fails only if one input always gives the same release and a
+    neighbour always gives a different one.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = at_tiny_epsilon(trial.problem())
     artefact_files, second_files = (artefact(trial.run(problem, fresh=number).folder) for number in (0, 1))
     # If two runs published different releases, noise was drawn, and nothing is left to check.
     for neighbour in neighbours_of(trial, problem, NEIGHBOURS_IF_CONSTANT) if artefact_files == second_files else ():
         for name, pair in _constant_but_different_parts(trial, problem, at_tiny_epsilon(neighbour)).items():
-            if name in artefact_files:  # parts outside of the release are for the check non-interference
+            if name in artefact_files:  # the non-interference check covers parts outside the release
                 trial.fail(
                     f"runs without a seed always publish the same {name}, and for a neighbour always another: "
                     f"{_first_difference(*pair)}; noise must be drawn again for each run. The neighbour:\n"
@@ -340,7 +341,7 @@ def fresh_noise(trial: Trial) -> None:
 
 
 MAX_NEIGHBOUR_STEPS: Final = 60
-"""Limit (exclusive) of the number of steps to a distant neighbour. A rounded figure changes only after some steps."""
+"""The exclusive limit on the number of steps to a distant neighbour. A rounded figure changes only after some steps."""
 
 
 @check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, min_examples=6)
@@ -348,13 +349,12 @@ def non_interference(trial: Trial) -> None:
     """Check that inputs with equal releases have equal public files, except for times.
 
     Otherwise something public other than the noisy release depends on the secret. Releases are made equal by returning
-    equal noisy values from all calls of the noise. If a mechanism draws noise elsewhere, parts that are constant for
-    one input must be the same for its neighbour, and runs with equal releases are compared. The compared inputs may be
-    many steps from neighbour to neighbour apart, because a difference between them implies a difference between two
-    neighbours on the way.
+    equal noisy values from all noise calls. If a mechanism draws noise elsewhere, parts that are constant for one input
+    must be the same for its neighbour, and runs with equal releases are compared. The compared inputs can be many
+    neighbouring steps apart, because a difference between them implies a difference between two neighbours on the way.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem = trial.problem()
     neighbours = neighbours_of(trial, problem)
@@ -362,13 +362,13 @@ def non_interference(trial: Trial) -> None:
         trial.be_idle()
         return
     neighbour = trial.chance(problem).choice(neighbours)
-    # Every second example compares with a distant input, in which rounded figures differ as well.
+    # Every second example compares the problem with a distant input, for which rounded figures differ as well.
     if trial.history.examples % 2:
         compared = _distant_neighbour(trial, neighbour)
         follows = _follows_from_noise(trial, problem, compared)
     else:
         compared, follows = neighbour, _follows_from_noise(trial, problem, neighbour)
-    # Equal answers did not make the releases equal: inputs are compared by runs whose releases happen to be equal.
+    # If equal answers did not make the releases equal, inputs are compared by runs whose releases happen to be equal.
     if not follows:
         for part, pair in _constant_but_different_parts(
             trial, at_tiny_epsilon(problem), at_tiny_epsilon(compared)
@@ -379,19 +379,19 @@ def non_interference(trial: Trial) -> None:
 
 
 def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a problem that is 30 to 59 neighbours away from a problem.
+    """Return a problem that is 30 to 59 neighbouring steps away from a problem.
 
     Each step takes the neighbour at the same position in the profile's list, so that the changes add up, for instance
-    to one more person at each step.
+    one more person at each step.
 
     Args:
-        trial: One example of the check, whose profile gives the neighbours.
+        trial: One example of the check. Its subject's profile lists the neighbours.
         problem: The problem at which the steps begin.
     """
     list_neighbours = trial.subject.profile.neighbours
     assert list_neighbours is not None  # has_neighbours
     chance = trial.chance(problem)
-    # The position in the profile's list: one of the first eight, because the list may be long or endless.
+    # The position in the profile's list, one of the first eight, because the list may be long or endless.
     position = chance.randrange(8)
     for _ in range(chance.randrange(MAX_NEIGHBOUR_STEPS // 2, MAX_NEIGHBOUR_STEPS)):
         neighbours = list(islice(list_neighbours(problem), position + 1))
@@ -400,14 +400,14 @@ def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProb
 
 
 def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: GeneratedProblem) -> bool:
-    """Compare the public parts of two inputs if all calls of the noise return equal values; fail if the parts differ.
+    """Compare two inputs' public parts if all noise calls return equal values, and fail if the parts differ.
 
     A second run on each input shows whether anything else is random. A remaining difference must persist over
-    :data:`CONSTANT_RUNS` runs, in which a difference by chance would disappear. Runs on the two inputs alternate, so
-    that the time of day changes for both.
+    :data:`CONSTANT_RUNS` runs, during which a difference by chance would disappear. Runs on the two inputs alternate,
+    so that the time of day changes for both.
 
     Args:
-        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         problem: One input.
         neighbour: The other input.
 
@@ -418,27 +418,27 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
     for number in range(CONSTANT_RUNS):
         for observations, input_problem in zip(sides, (problem, neighbour), strict=True):
             observation = _observe(trial, input_problem, number, answer_by_size)
-            # A failed run publishes nothing to compare. A run without calls of the noise may draw it elsewhere.
+            # A failed run publishes nothing to compare. A run without noise calls may draw its noise elsewhere.
             if observation is None or not observation.noise_inputs:
                 return observation is None
             observations.append(observation)
         first_observation, second_observation = (observations[0] for observations in sides)
-        # The releases of one input differ although the answers are the same. So something else is drawn, and equal
-        # answers do not make releases equal.
+        # If one input's releases differ although the answers are the same, something else is drawn, so equal answers do
+        # not make releases equal.
         if any(observations[0].released != observations[-1].released for observations in sides):
             return False
         if (
             first_observation.released != second_observation.released
             and first_observation.noise_inputs == second_observation.noise_inputs
         ):
-            return False  # the releases differ but the values under noise do not: the secret enters elsewhere
+            return False  # the releases differ but the values under the noise do not, so the secret enters elsewhere
         differing = _constant_differences(
             *([observation.public for observation in observations] for observations in sides)
         )
-        # Not after the first run: only a second one shows whether anything else is drawn.
+        # The loop does not end after the first run, because only a second one shows whether anything else is drawn.
         if number and not differing:
             return True
-    # The loop has ended without a return, so some parts differed in every run.
+    # The loop ended without a return, so some parts differed in every run.
     description = (
         "the release was made equal"
         if first_observation.released == second_observation.released
@@ -456,8 +456,8 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
 def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: GeneratedProblem) -> None:
     """Run on two neighbours many times, and fail if public parts always differ although the releases are equal.
 
-    If parts differ between runs with the same release, that is a suspicion. It becomes a finding if each input has
-    :data:`MIN_EQUAL_RELEASES` such runs. The runs end early if there is no suspicion.
+    A difference between runs with the same release is a suspicion. It becomes a finding if each input has
+    :data:`MIN_EQUAL_RELEASES` such runs. If there is no suspicion, the runs end early.
 
     Args:
         trial: One example of the check.
@@ -470,7 +470,7 @@ def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: Ge
             run = trial.attempt(input_problem, fresh=number)
             if run.error is not None:
                 return
-            # Runs are grouped by their release: the text of all its files is the key.
+            # Runs are grouped by their release, with the text of all its files as the key.
             releases.setdefault(repr(artefact(run.folder)), []).append(read_public_parts(run.folder))
         if number + 1 >= RUNS_BEFORE_LOOK and (number + 1) % (RUNS_BEFORE_LOOK // 3) == 0:
             if any(True for _ in _differing_parts(parts_by_release, MIN_EQUAL_RELEASES)):
@@ -488,10 +488,10 @@ def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: Ge
 def _differing_parts(
     sides: Sequence[Mapping[str, list[Parts]]], min_runs: int
 ) -> Iterator[tuple[list[int], str, tuple[bytes, bytes]]]:
-    """Yield public parts that, for a given release, are constant for each input but differ between the inputs.
+    """Yield the public parts that, for a given release, are constant for each input but differ between the inputs.
 
     Args:
-        sides: For each of the two inputs, a mapping from a release to the public parts of the runs that gave it.
+        sides: For each of the two inputs, a mapping from a release to the public parts of the runs that produced it.
         min_runs: The required number of runs with that release on each input.
 
     Yields:
@@ -506,7 +506,7 @@ def _differing_parts(
 
 
 def _first_difference(first: bytes, second: bytes) -> str:
-    """Return a clause on the position of the first difference between two files and the texts there, for messages."""
+    """Return a clause, for messages, on where two files first differ and on the texts there."""
     # If one file is the beginning of the other, they differ where the shorter one ends.
     offset = next(
         (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))

@@ -1,4 +1,4 @@
-"""Confidence bounds of log odds, and the power of tests that use these bounds.
+"""Confidence bounds on log odds, and the power of tests that use these bounds.
 
 The bounds combine two Clopper-Pearson intervals (:mod:`privopt.numbers.binomial`), so they hold for any number of
 draws.
@@ -17,25 +17,25 @@ from privopt.arrays import Floats
 from privopt.numbers.binomial import binomial_quantile, clopper_pearson
 
 MIN_POWER: Final = 0.9
-"""Probability with which a test detects a breach of the size that it is said to detect."""
+"""The probability with which a test detects a breach of the size that it is said to detect."""
 MAX_CLAIM_FACTOR: Final = 100.0
-"""Largest multiple of the claimed epsilon for which the power of a test is computed."""
+"""The largest multiple of the claimed epsilon for which a test's power is computed."""
 
 
 def log_odds_lower(hits: npt.ArrayLike, against: npt.ArrayLike, draws: int, error: float, delta: float = 0.0) -> Floats:
-    """Return a lower confidence bound of log((P(E) - delta) / Q(E)), or -inf if there is no bound.
+    """Return a lower confidence bound on log((P(E) - delta) / Q(E)), or -inf if there is no bound.
 
-    P and Q are the distributions of outputs for two inputs, and E is an event. A claim (epsilon, delta) is refuted if
-    the bound is above epsilon. Counts may be arrays, with one entry per event.
+    P and Q are the output distributions for two inputs, and E is an event. A claim (epsilon, delta) is refuted if the
+    bound is above epsilon. Counts can be arrays with one entry per event.
 
     Args:
-        hits: Number of draws from P in the event E.
-        against: Number of draws from Q in E.
-        draws: Number of draws from each distribution.
-        error: Probability with which the bound may fail.
-        delta: Delta of the claim.
+        hits: The number of draws from P that are in the event E.
+        against: The number of draws from Q that are in E.
+        draws: The number of draws from each distribution.
+        error: The probability with which the bound may be wrong.
+        delta: The claimed delta.
     """
-    # Half of the error for each side (union bound): P(E) is bounded from below, Q(E) from above.
+    # Half of the error is for each side (union bound): P(E) is bounded from below, Q(E) from above.
     hit_lower, _ = clopper_pearson(hits, draws, error / 2)
     _, against_upper = clopper_pearson(against, draws, error / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -48,18 +48,19 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
     """Return a test's power: the smallest multiple of the claimed epsilon that it would detect in nine cases of ten.
 
     Args:
-        limit: Log odds that the claim allows, above 0.
-        likely: Probability of the tested event under the input that makes it more likely.
-        draws: Number of draws from each input.
-        error: Error probability of the test.
-        delta: Delta of the claim.
+        limit: The log odds that the claim allows, above 0.
+        likely: The tested event's probability under the input that makes it more likely.
+        draws: The number of draws from each input.
+        error: The test's error probability.
+        delta: The claimed delta.
 
     Returns:
         The factor, at least 1; None if the test would not even detect :data:`MAX_CLAIM_FACTOR`.
     """
     if likely <= delta:
         return None
-    # Both counts are taken at unlucky quantiles, each with half of the probability that the test may miss the breach.
+    # Both counts are taken at unlucky quantiles, each with half of the probability with which the test may miss the
+    # breach.
     tail = (1.0 - MIN_POWER) / 2
     hits = binomial_quantile(tail, draws, likely)
 
@@ -74,14 +75,14 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
 
 
 def rarest_visible(draws: int, limit: float, error: float) -> float:
-    """Return the smallest probability at which a test detects an output that the other input never gives.
+    """Return the smallest probability at which a test detects an output that only one of two inputs can give.
 
     Args:
-        draws: Number of draws from each input.
-        limit: Log odds that the claim allows.
-        error: Error probability of the test.
+        draws: The number of draws from each input.
+        limit: The log odds that the claim allows.
+        error: The test's error probability.
     """
-    # The upper confidence bound of the output's probability under the other input, after no hit in all its draws.
+    # The upper confidence bound on the output's probability under the other input, if none of its draws is a hit.
     _, never_upper = clopper_pearson(0, draws, error / 2)
     needed = min(1.0, float(never_upper) * math.exp(limit))
     return find_threshold(
@@ -92,8 +93,8 @@ def rarest_visible(draws: int, limit: float, error: float) -> float:
 def find_threshold(holds: Callable[[float], bool], lower: float, upper: float) -> float:
     """Return the smallest number between ``lower`` and ``upper`` at which a condition holds, by bisection.
 
-    The condition must hold at the upper end and, once it holds, for all larger numbers. The error is at most 2**-50 of
-    the range.
+    The condition must hold at the upper end and, if it holds for a number, for all larger ones. The error is at most
+    2**-50 times the range.
     """
     for _ in range(50):
         middle = 0.5 * (lower + upper)

@@ -1,4 +1,4 @@
-"""Draw pairs of inputs for the judge to compare, from lists, Hypothesis strategies or functions.
+"""Pairs of inputs for the judge to compare, drawn from lists, Hypothesis strategies or functions.
 
 Equal seeds give equal pairs.
 """
@@ -17,22 +17,22 @@ from hypothesis.strategies import SearchStrategy
 from privopt.errors import UsageError
 
 Inputs: TypeAlias = object
-"""A sequence of inputs, a Hypothesis strategy of inputs, or a function of a NumPy generator that returns an input."""
+"""A sequence of inputs, a Hypothesis strategy for inputs, or a function from a NumPy generator to an input."""
 MOST_PAIRS: Final = 2_000
-"""Maximum number of pairs that are listed. If there are more, a random sample of them is taken."""
+"""The largest number of pairs that are listed. If there are more, a random sample of them is taken."""
 INPUTS_AT_ONCE: Final = 48
-"""Number of inputs that are drawn at once from a strategy or a function."""
+"""The number of inputs that are drawn at a time from a strategy or a function."""
 MAX_NEIGHBOURS: Final = 50
-"""Maximum number of neighbours of one input that are compared."""
+"""The largest number of neighbours with which one input is compared."""
 
 
 def _is_strategy(value: object) -> bool:
-    """Return whether a value is a Hypothesis strategy, from which examples are drawn."""
+    """Return whether a value is a Hypothesis strategy, from which examples must be drawn."""
     return isinstance(value, SearchStrategy)
 
 
 def _draw_examples(strategy: Any, count: int, seed: int) -> list[Any]:
-    """Return up to ``count`` examples of a Hypothesis strategy. Equal seeds give equal examples."""
+    """Draw up to ``count`` examples from a Hypothesis strategy. Equal seeds give equal examples."""
     examples: list[Any] = []
 
     @hypothesis.seed(seed)
@@ -53,14 +53,14 @@ def _draw_examples(strategy: Any, count: int, seed: int) -> list[Any]:
 
 
 def _make_inputs(inputs: Inputs, count: int, chance: np.random.Generator, parameter_name: str) -> list[Any]:
-    """Return a list of inputs: all elements of a list, or ``count`` draws from a strategy or a function.
+    """Return a list of inputs: all elements of a list, or up to ``count`` draws from a strategy or a function.
 
     Args:
-        inputs: A list of inputs, a Hypothesis strategy for inputs, or a function of a NumPy generator that returns an
-            input.
-        count: Maximum number of draws.
+        inputs: A list of inputs, a Hypothesis strategy for inputs, or a function that takes a NumPy generator and
+            returns an input.
+        count: The largest number of draws.
         chance: The source of random choices.
-        parameter_name: The name of the user's argument, for the error.
+        parameter_name: The name of the user's argument, for the error message.
 
     Raises:
         UsageError: ``inputs`` has none of these types.
@@ -84,18 +84,19 @@ def pairs_of(
 ) -> Iterator[tuple[Any, Any, float]]:
     """Yield triples (a, b, odds): two inputs, and the log odds that the claim allows between them per unit of epsilon.
 
-    The odds are the distance of the inputs, or 1 if the notion of privacy has no distance.
+    The odds are the distance between the inputs, or 1 if the privacy notion has no distance.
 
     Args:
         inputs: A list of inputs, a Hypothesis strategy for inputs, or a function that takes a NumPy generator and
             returns an input. With a strategy or a function, the iteration never ends.
-        neighbours: Returns the neighbours of an input under the claim, or a strategy for neighbours. If None, any two
-            inputs form a pair.
-        odds: Takes two inputs, and returns the log odds that the claim allows between them; finite and not negative.
-        chance: Source of random choices.
+        neighbours: A function that returns an input's neighbours under the claim, or a strategy for neighbours. If
+            None, any two inputs form a pair.
+        odds: A function that takes two inputs and returns the log odds that the claim allows between them, which must
+            be finite and non-negative.
+        chance: The source of random choices.
 
     Raises:
-        UsageError: Allowed odds are negative or not finite, or ``inputs`` has another type.
+        UsageError: The allowed odds are negative or not finite, or ``inputs`` has another type.
     """
     while True:
         batch = _make_inputs(inputs, INPUTS_AT_ONCE, chance, "inputs")
@@ -104,7 +105,7 @@ def pairs_of(
                 _list_pairs(batch, chance) if neighbours is None else _neighbour_pairs(batch, neighbours), MOST_PAIRS
             )
         )
-        # In random order, so that a search that stops early has seen pairs from all parts of the list.
+        # The order is random, so that a search that stops early has seen pairs from all parts of the list.
         for pair_number in chance.permutation(len(pairs)).tolist():
             a, b = pairs[pair_number]
             limit = odds(a, b)
@@ -113,21 +114,21 @@ def pairs_of(
                     f"the odds that the claim allows must be finite, got {limit!r} between {a!r} and {b!r}"
                 )
             yield a, b, limit
-        # A list is exhausted after one batch; strategies and functions can go on.
+        # A list is exhausted after one batch, whereas strategies and functions can go on.
         if not pairs or not (_is_strategy(inputs) or callable(inputs)):
             return
 
 
 def _list_pairs(inputs: Sequence[Any], chance: np.random.Generator) -> Iterator[tuple[Any, Any]]:
-    """Yield pairs of different inputs, in random order if there are more than :data:`MOST_PAIRS`."""
-    # The number of pairs is limited before the shuffle, so that the pairs of a million inputs are not all listed.
+    """Yield pairs of inputs at different positions, in random order if there are more than :data:`MOST_PAIRS`."""
+    # The number of pairs is limited before the shuffle, so that a million inputs' pairs are not all listed.
     index_pairs = list(islice(combinations(range(len(inputs)), 2), 50 * MOST_PAIRS))
     order = chance.permutation(len(index_pairs)).tolist() if len(index_pairs) > MOST_PAIRS else range(len(index_pairs))
     yield from ((inputs[index_pairs[number][0]], inputs[index_pairs[number][1]]) for number in order)
 
 
 def _neighbour_pairs(inputs: Sequence[Any], neighbours: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield each input with each of its neighbours: at most :data:`MAX_NEIGHBOURS` of a list, five of a strategy."""
+    """Yield each input with each neighbour: at most :data:`MAX_NEIGHBOURS` from a list, or five from a strategy."""
     for number, a in enumerate(inputs):
         neighbour_source = neighbours(a)
         neighbour_inputs = (

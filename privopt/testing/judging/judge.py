@@ -1,7 +1,7 @@
-"""Test a privacy claim statistically, in rounds of search and test.
+"""A statistical test of a privacy claim, in rounds of search and test.
 
-Each round searches pairs of inputs for promising events and tests the best ones on fresh draws. The error probability
-is split among the rounds in a geometric series, so that all statements hold simultaneously for any number of rounds.
+Each round searches pairs of inputs for promising events, and tests the best ones on fresh draws. The error probability
+is split among the rounds as a geometric series, so all statements hold simultaneously for any number of rounds.
 """
 
 from __future__ import annotations
@@ -28,35 +28,36 @@ from privopt.testing.judging.outputs import ErrorOutput, Table, uncompared_share
 from privopt.testing.judging.verdict import Verdict
 
 FIRST_ROUND_DRAWS: Final = 500
-"""Number of draws from each input of a pair in the first round."""
+"""The number of draws from each input in a pair in the first round."""
 GROWTH_PER_ROUND: Final = 4
-"""How many times more draws each round has than the one before."""
+"""The factor by which the number of draws from each input grows from one round to the next."""
 FIRST_PAIRS: Final = 24
-"""Number of pairs of inputs that the first round searches; later rounds search fewer."""
+"""The number of pairs of inputs that the first round searches. Later rounds search fewer."""
 TESTS_PER_ROUND: Final = 3
-"""Maximum number of tests in a round, of different views or pairs."""
+"""The largest number of tests in a round, which use different views or pairs."""
 MIN_DRAWS_PER_CALL: Final = 200
-"""Minimum number of draws that ``many`` is asked for at once, unless fewer are needed."""
+"""The smallest number of draws that is requested from ``many`` at a time, unless fewer are needed."""
 MAX_SHOWN_CHARACTERS: Final = 120
-"""Maximum length of an input's text in messages."""
+"""The largest number of characters of an input's text in messages."""
 LIKELY: Final = (0.5, 0.25, 0.1, 0.01, 0.001)
-"""Probabilities of an event for which the verdict states the power."""
+"""The event probabilities for which the verdict states the power."""
 
 
 class _OutOfTimeError(Exception):
-    """The time limit was reached within a round."""
+    """Raised if the time limit is reached within a round."""
 
 
 @define(eq=False)
 class _Drawer:
-    """Draws outputs of the mechanism, counts its calls and checks the time limit.
+    """Draws outputs from the mechanism, counts them and checks the time limit.
 
     Attributes:
-        mechanism: Takes an input, and returns one output; None if ``many`` is given.
-        many: Takes an input and a count, and returns that many outputs; None to call ``mechanism`` for each output.
-        chance: The random generator, which is passed to functions with a parameter ``rng``.
-        calls: Number of outputs drawn so far.
-        _options: Keyword arguments of the drawing function: the generator as ``rng``, or nothing.
+        mechanism: A function that takes an input and returns one output; None if ``many`` is given.
+        many: A function that takes an input and a count, and returns that many outputs; None to call ``mechanism`` for
+            each output.
+        chance: The random generator, which is passed to a drawing function that has a parameter ``rng``.
+        calls: The number of outputs drawn so far.
+        _options: The keyword arguments for the drawing function: the generator as ``rng``, or none.
     """
 
     mechanism: Callable[..., Any] | None
@@ -66,7 +67,7 @@ class _Drawer:
     _options: dict[str, Any] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Find out whether the drawing function has a parameter ``rng``, and store the arguments to call it with."""
+        """Find out whether the drawing function has a parameter ``rng``, and store its keyword arguments."""
         drawing_function = self.mechanism if self.many is None else self.many
         assert drawing_function is not None  # judge() refuses calls without any function
         try:
@@ -76,7 +77,7 @@ class _Drawer:
         self._options = {"rng": self.chance} if takes_rng else {}
 
     def draw(self, value: object, count: int) -> list[Any]:
-        """Draw ``count`` outputs for one input. An error that the mechanism raises counts as an output.
+        """Draw ``count`` outputs for one input. An error that the mechanism raises also counts as an output.
 
         Raises:
             _OutOfTimeError: The time limit was reached.
@@ -85,7 +86,7 @@ class _Drawer:
         while len(outputs) < count:
             if clock().left == 0.0:
                 raise _OutOfTimeError
-            # In batches, so that the clock is checked between them.
+            # Drawn in batches, so that the clock is checked between them.
             size = min(1 if self.many is None else max(MIN_DRAWS_PER_CALL, count // 8), count - len(outputs))
             outputs += self._draw_batch(value, size)
             self.calls += size
@@ -110,14 +111,14 @@ class _Drawer:
         assert self.mechanism is not None  # judge() refuses calls without any function
         try:
             return [self.mechanism(value, **self._options)]
-        # An error may depend on the input, and users of the mechanism see it, so it is an output like any other.
+        # An error can depend on the input, and whoever uses the mechanism sees it, so it is an output like any other.
         except (Exception, SystemExit) as error:
             return [ErrorOutput.of(error)]
 
 
 @frozen(kw_only=True, eq=False)
 class _Candidate:
-    """A pair of inputs, and the tests suggested by its draws so far.
+    """A pair of inputs, and the tests that its draws have suggested so far.
 
     Attributes:
         a: The first input.
@@ -133,7 +134,7 @@ class _Candidate:
 
     @property
     def score(self) -> float:
-        """The expected log odds, per unit, of the best test; -inf before a search."""
+        """The best test's expected log odds, per unit of what the claim allows; -inf before a search."""
         return self.tests[0].score if self.tests else -math.inf
 
 
@@ -154,9 +155,10 @@ def judge(
 ) -> Verdict:
     """Test, from draws alone, whether a function satisfies the guarantee that it claims.
 
-    Each round is four times as long as the one before. It searches pairs of inputs with some draws, and tests the most
-    promising events with fresh draws. The error probability is split among all tests of all rounds, with half of it for
-    the last planned round. The trial ends at a violation, or when the draws are used up.
+    In each round, an input gets four times as many draws as in the previous round. A round searches pairs of inputs
+    with some draws, and tests the most promising events with fresh draws. The error probability is split among all
+    tests in all rounds, with half of it for the last planned round. The trial ends at a violation, or when the draws
+    are used up.
 
     >>> def answer(truth, rng):  # tells the truth in three of four cases: epsilon log 3
     ...     return truth if rng.random() < 0.75 else not truth
@@ -166,22 +168,24 @@ def judge(
     False
 
     Args:
-        mechanism: Takes one input, and a NumPy generator if it has a parameter ``rng``. Its draws must be independent.
-            An error that it raises counts as an output. None if ``many`` is given.
-        inputs: A list, a Hypothesis strategy, or a function of a generator.
-        neighbours: Returns the neighbours of an input under the claim, as a list or a strategy. If None, any two inputs
-            are neighbours (local DP, metric DP). A notion that is not symmetric requires this argument: an event may be
-            at most exp(epsilon) times as likely for the input as for each neighbour.
-        notion: Name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`), or bounds them up to a
-            delta (:attr:`PrivacyConstraint.tails`).
+        mechanism: A function that takes one input and, if it has a parameter ``rng``, a NumPy generator. Its draws must
+            be independent. An error that it raises counts as an output. None if ``many`` is given.
+        inputs: The inputs, as a list, a Hypothesis strategy, or a function that takes a generator and returns an input.
+        neighbours: A function that returns an input's neighbours under the claim, as a list or a strategy. If None, any
+            two inputs are neighbours (local DP, metric DP). A notion that is not symmetric requires this argument: an
+            event must be at most exp(epsilon) times as likely for the input as for each neighbour.
+        notion: The name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`), or bounds them up to
+            a delta (:attr:`PrivacyConstraint.tails`).
         epsilon: The claimed epsilon, above 0; per unit of distance if the notion depends on distances.
         delta: The claimed delta, at least 0.
-        distance: Returns the distance of two inputs, for notions that depend on distances; 1 by default.
-        many: ``(input, count)`` -> ``count`` outputs, for mechanisms that can draw many outputs faster than one by one.
-        confidence: Joint confidence of all statements.
-        draws: Maximum number of calls of the mechanism. Nearly all of these are used.
-        time_limit: Seconds after which the trial stops; None for no limit.
-        seed: Seed of all choices of the judge, and of ``rng``.
+        distance: A function that returns the distance between two inputs, for notions that depend on distances; 1 by
+            default.
+        many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that draw many outputs faster
+            than one by one.
+        confidence: The joint confidence of all statements.
+        draws: The largest number of calls to the mechanism. Nearly all of these are used.
+        time_limit: The number of seconds after which the trial stops; None for no limit.
+        seed: The seed for all of the judge's choices, and for ``rng``.
 
     Returns:
         The verdict. Equal seeds give equal verdicts if the mechanism draws from ``rng`` and no time limit stops the
@@ -210,7 +214,7 @@ def judge(
         drawer=drawer,
         confidence=confidence,
     )
-    # The drawer looks at this limit between its calls; what was found before the limit stays valid.
+    # The drawer checks this limit between its calls. What was found before the limit stays valid.
     with limit(time_limit, now=time.monotonic):
         try:
             trial.run(pairs, draws)
@@ -220,7 +224,7 @@ def judge(
 
 
 def _check_numbers(epsilon: float, delta: float, confidence: float, draws: int, time_limit: float | None) -> None:
-    """Raise a UsageError, with a line for each fault, unless the numeric arguments of :func:`judge` are valid."""
+    """Raise a UsageError with a line for each fault, unless :func:`judge`'s numeric arguments are valid."""
     # With fewer draws not even one round of search would fit into half of them (_plan_rounds).
     min_draws = 8 * FIRST_ROUND_DRAWS
     requirements: list[tuple[str, object, type, Callable[[Any], bool], str]] = [
@@ -240,13 +244,13 @@ def _check_numbers(epsilon: float, delta: float, confidence: float, draws: int, 
 
 
 class _SearchRound(NamedTuple):
-    """One round of the plan: how many pairs of inputs are searched and tested, with how many draws.
+    """A planned round: how many pairs of inputs are searched and tested, and with how many draws.
 
     Attributes:
-        pairs: Number of pairs to search.
-        search: Number of draws from each input of a pair for the search.
-        test: Number of draws from each input of a pair for the tests.
-        tested: Maximum number of pairs to test.
+        pairs: The number of pairs to search.
+        search: The number of draws from each input in a pair for the search.
+        test: The number of draws from each input in a pair for the tests.
+        tested: The largest number of pairs to test.
     """
 
     pairs: int
@@ -256,10 +260,10 @@ class _SearchRound(NamedTuple):
 
 
 def _plan_rounds(draws: int) -> list[_SearchRound]:
-    """Return the rounds of a trial with the given total number of draws.
+    """Return the rounds in a trial with the given total number of draws.
 
     All rounds except the last search many pairs, with at most half of the draws in total. The last round examines only
-    the best pair. A fifth of its draws serve to search for events, and the others to test these events.
+    the best pair. A fifth of its draws are for searching for events, and the others for testing them.
     """
     rounds: list[_SearchRound] = []
     remaining_draws, size = draws, FIRST_ROUND_DRAWS
@@ -268,15 +272,15 @@ def _plan_rounds(draws: int) -> list[_SearchRound]:
         # With at most as many tested pairs as searched ones, a round takes at most about a quarter of all draws.
         pairs = min(pairs, max(1, draws // (16 * size)))
         next_round = _SearchRound(pairs, size, size, min(pairs, TESTS_PER_ROUND))
-        # Both inputs of each pair are drawn for the search, and both of each tested pair once more.
+        # The search draws from both inputs in each pair, and the tests draw from both inputs in each tested pair.
         calls = 2 * size * (pairs + next_round.tested)
         if remaining_draws - calls < draws // 2:
             break
         rounds.append(next_round)
         remaining_draws -= calls
         size *= GROWTH_PER_ROUND
-    # These numbers are for one input. Both inputs together take a fifth of the remaining draws for the search, and four
-    # fifths for the tests.
+    # These are numbers of draws from one input. Both inputs together use a fifth of the remaining draws for the search,
+    # and four fifths for the tests.
     return [*rounds, _SearchRound(1, remaining_draws // 10, 2 * remaining_draws // 5, 1)]
 
 
@@ -285,17 +289,18 @@ class _Trial:
     """The state of a trial over its rounds.
 
     Attributes:
-        notion: Registered name of the claimed notion.
+        notion: The registered name of the claimed notion.
         epsilon: The claimed epsilon.
         delta: The claimed delta.
         symmetric: Whether the notion bounds the odds in both directions.
-        drawer: Draws outputs of the mechanism.
-        confidence: Joint confidence of all statements.
-        best: The greatest lower bound on epsilon, with the pair and the test that gave it, the test's hits under both
-            inputs and its draws from each input; None before the first test.
-        tested: Figures of the test for which the power is stated, that of the most frequent event among the longest
-            tests: allowed log odds per unit of epsilon, frequency of the event, draws, and error probability.
-        pairs: Number of tried pairs.
+        drawer: The object that draws outputs from the mechanism.
+        confidence: The joint confidence of all statements.
+        best: The greatest lower bound on epsilon, the pair and the test that gave it, the test's hits under both
+            inputs, and its number of draws from each input; None before the first test.
+        tested: Figures for the test whose power is stated: the allowed log odds per unit of epsilon, the event's
+            frequency, the number of draws, and the error probability. It is the test with the most frequent event among
+            the longest tests.
+        pairs: The number of pairs tried.
         uncompared: The largest share of a pair's outputs that could not be compared.
         stopped: Why the trial ended early; empty if it did not.
     """
@@ -313,11 +318,12 @@ class _Trial:
     stopped: str = ""
 
     def run(self, pairs: Iterator[tuple[Any, Any, float]], draws: int) -> None:
-        """Run all rounds, or stop at a violation of the claim.
+        """Run all rounds, unless a violation of the claim is found earlier.
 
         Args:
-            pairs: Triples (a, b, odds) of inputs to compare (:func:`privopt.testing.judging.inputs.pairs_of`).
-            draws: The largest number of calls of the mechanism.
+            pairs: Triples (a, b, odds) that contain the inputs to compare
+                (:func:`privopt.testing.judging.inputs.pairs_of`).
+            draws: The largest number of calls to the mechanism.
 
         Raises:
             _OutOfTimeError: The time limit was reached. The results so far are kept.
@@ -325,7 +331,7 @@ class _Trial:
         plan = _plan_rounds(draws)
         candidates: list[_Candidate] = []
         for number, search_round in enumerate(plan):
-            # The best pairs of the previous round make up half of this one, and the others are new.
+            # Half of this round's pairs are the best ones from the previous round, and the others are new.
             earlier = candidates[: (search_round.pairs + 1) // 2]
             fresh = [_Candidate(a=a, b=b, odds=odds) for a, b, odds in islice(pairs, search_round.pairs - len(earlier))]
             if not candidates and not fresh:
@@ -340,29 +346,30 @@ class _Trial:
             self._test_candidates(
                 candidates[: search_round.tested],
                 search_round.test,
-                # The last round has half of the error, and each earlier one half of that of its successor, so that all
-                # together have less than all of it.
+                # The last round has half of the error, and each earlier round has half as much as the next one, so the
+                # rounds together have less than the whole error.
                 (1.0 - self.confidence) * 0.5 ** (len(plan) - number),
             )
             if self.best is not None and self.best[0] > self.epsilon:
                 return
 
     def _search_pair(self, candidate: _Candidate, size: int) -> _Candidate:
-        """Return a pair with the tests suggested by ``size`` fresh draws from each input."""
+        """Return a pair with the tests that ``size`` fresh draws from each input suggest."""
         first_table, second_table = self._draw_tables(candidate, size)
         self.uncompared = max(self.uncompared, uncompared_share(first_table, second_table))
-        # Inputs at distance 0 have allowed log odds of 0. Scores are divided by the odds, so these are kept above 0.
+        # Between inputs at distance 0 the allowed log odds are 0. They are kept above 0, because scores are divided by
+        # them.
         odds = max(candidate.odds, 1e-12)
         tests = propose_tests(first_table, second_table, odds, self.delta, symmetric=self.symmetric)
         return _Candidate(a=candidate.a, b=candidate.b, odds=candidate.odds, tests=tuple(tests[:TESTS_PER_ROUND]))
 
     def _draw_tables(self, candidate: _Candidate, size: int, width: int | None = None) -> tuple[Table, Table]:
-        """Return ``size`` draws from each input of a pair, as tables with the same number of columns.
+        """Return ``size`` draws from each input in a pair, as tables with the same number of columns.
 
         Args:
             candidate: The pair.
             size: The number of draws from each input.
-            width: The number of columns, as required by the tests to apply; None for the most common number in the
+            width: The number of columns that the tests to be applied require; None for the most common number in the
                 draws.
         """
         first_outputs, second_outputs = self.drawer.draw(candidate.a, size), self.drawer.draw(candidate.b, size)
@@ -372,32 +379,32 @@ class _Trial:
         return Table.of(first_outputs, width), Table.of(second_outputs, width)
 
     def _test_candidates(self, candidates: list[_Candidate], size: int, error: float) -> None:
-        """Run the most promising tests of a round on fresh draws, and update ``best`` and ``tested``.
+        """Run a round's most promising tests on fresh draws, and update ``best`` and ``tested``.
 
         Args:
-            candidates: Pairs with the tests suggested by the search.
-            size: The number of draws from each input of a pair.
-            error: The largest allowed probability that any statement of this round is wrong.
+            candidates: Pairs with the tests that the search suggested.
+            size: The number of draws from each input in a pair.
+            error: The largest allowed probability that any statement in this round is wrong.
         """
-        # The error is split among all ranked tests, even those that are not run, which is on the safe side.
+        # The error is split among all ranked tests, even those that are not run, which errs on the safe side.
         ranked = sorted(((t.score, c, t) for c in candidates for t in c.tests), key=lambda scored: -scored[0])
         tables_by_candidate: dict[int, tuple[Table, Table]] = {}
         for _, candidate, test in ranked[:TESTS_PER_ROUND]:
-            # Tests of the same pair share its draws, whose tables all have the width (number of columns) that the
-            # search saw. The bounds hold for each test, so together by the union bound.
+            # Tests on the same pair share its draws, in tables with as many columns as the search had (width). The
+            # bounds hold for each test, and therefore together by the union bound.
             if id(candidate) not in tables_by_candidate:
                 tables_by_candidate[id(candidate)] = self._draw_tables(candidate, size, test.width)
             first_table, second_table = (
                 tables_by_candidate[id(candidate)] if test.forward else tables_by_candidate[id(candidate)][::-1]
             )
             hits, against = test.hits(first_table), test.hits(second_table)
-            # The log odds that the claim allows per unit of epsilon; the floor prevents a division by 0.
+            # The log odds that the claim allows per unit of epsilon. The floor prevents a division by 0.
             odds = max(candidate.odds, 1e-12)
             test_error = error / len(ranked)
             value = float(log_odds_lower(hits, against, size, test_error, self.delta)) / odds
             if self.best is None or value > self.best[0]:
                 self.best = value, candidate, test, (hits, against), size
-            # The power is stated for the longest test, at its most frequent event.
+            # The power is stated for a longest test, the one with the most frequent event.
             if self.tested is None or (size, hits / size) > (self.tested[2], self.tested[1]):
                 self.tested = odds, hits / size, size, test_error
 
@@ -405,13 +412,13 @@ class _Trial:
         """Return the verdict on the rounds so far, with the power of the tests.
 
         Args:
-            seed: The seed of the judge's choices.
-            seconds: Seconds that the trial took.
+            seed: The seed for the judge's choices.
+            seconds: The duration of the trial in seconds.
         """
         findings: dict[str, Any] = {}
         if self.best is not None and self.best[0] > 0:
             value, candidate, test, (hits, against), count = self.best
-            # The input under which the event is likelier comes first.
+            # The input under which the event is more likely comes first.
             ordered_pair = (candidate.a, candidate.b) if test.forward else (candidate.b, candidate.a)
             findings = {"epsilon_lower": value, "violated": value > self.epsilon, "event": test.words}
             findings |= {
@@ -420,7 +427,8 @@ class _Trial:
             }
         if self.tested is not None:
             odds, likely, size, error = self.tested
-            # The multiple of the claim that would have been shown, as a function of the event's probability.
+            # The smallest multiple of the claim that would have been detected, as a function of the event's
+            # probability.
             factor_at = partial(visible_factor, odds * self.epsilon, draws=size, error=error, delta=self.delta)
             findings |= {"power": factor_at(likely), "by_event": {f"{p:g}": factor_at(p) for p in LIKELY}}
             findings["rarest"] = rarest_visible(size, odds * self.epsilon, error)
@@ -440,6 +448,6 @@ class _Trial:
 
 
 def _shorten_repr(value: object) -> str:
-    """Return the representation of an input for a message, cut to :data:`MAX_SHOWN_CHARACTERS`."""
+    """Return an input's representation for a message, cut to :data:`MAX_SHOWN_CHARACTERS`."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[: MAX_SHOWN_CHARACTERS - 3]}..."

@@ -1,7 +1,7 @@
-"""Partition outputs of any type into cells, so that a test can count them.
+"""Partitions of outputs of any type into cells, so that a test can count them.
 
 A :class:`Table` splits outputs into numbers and labels. A :class:`View` maps outputs to cells. It is made from some
-draws and then applied to others. There are views of values, of sums, of a classifier's score, and of the last bits of
+draws and then applied to others. There are views by values, by sums, by a classifier's score, and by the last bits of
 doubles, which reveal the input under naive floating-point noise (Mironov 2012).
 """
 
@@ -23,33 +23,33 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 
 CELLS_PER_VIEW: Final = 64
-"""Approximate number of cells of a view."""
+"""The approximate number of cells in a view."""
 MAX_ATOMS: Final = 64
-"""Maximum number of distinct values that have a cell each. If there are more, only frequent values have one."""
+"""The largest number of distinct values that each have a cell. If there are more, only frequent values have one."""
 MAX_KINDS: Final = 256
-"""Maximum number of outputs that have their own cell in a view by equality: the most frequent ones."""
+"""The largest number of outputs, the most frequent ones, that have their own cell in a view by equality."""
 ODD_CELLS: Final = 3
-"""Number of cells at the end of a view of numbers, one for each kind of output in :data:`ODD_OUTPUTS`."""
+"""The number of cells at the end of a view by numbers, one for each kind of output in :data:`ODD_OUTPUTS`."""
 ODD_OUTPUTS: Final = ("another count of numbers", "infinite", "not a number")
-"""The kinds of output that have no place on an axis: with a different count of numbers, or with a number not finite."""
+"""The kinds of output without a place on an axis, because they have an odd count of numbers or one is not finite."""
 END_BYTES: Final = 64
-"""Number of bytes of an output that are read as numbers: half at its start, half at its end."""
+"""How many bytes of an output are read as numbers, half from its start and half from its end."""
 LARGEST: Final = int(sys.float_info.max)
 """The greatest double, as an integer."""
 MAX_COLUMNS: Final = 24
-"""Maximum number of columns with views of their own. These are the columns whose means differ most."""
+"""The largest number of columns that have their own views. These are the columns whose means differ most."""
 MANTISSA_BITS: Final = 53
-"""Bits of a double's mantissa, the first one included."""
+"""The number of bits in a double's mantissa, including the first one."""
 GRID_BITS: Final = 40
-"""A number on a grid is assumed to have at most this many bits, from its first to its last bit that is 1.
+"""The largest number of bits, from the first to the last that is 1, that a number on a grid is assumed to have.
 
-Sums of noise in doubles nearly always have more."""
+Sums that contain noise in doubles nearly always have more."""
 ZERO_PLACE: Final = 1024
-"""Place of the last bit of 0, above that of all other doubles, because 0 is a multiple of every power of two."""
+"""The position of the last bit of 0, above that of every other double, as 0 is a multiple of every power of two."""
 
 
 class BitPattern(NamedTuple):
-    """The magnitude of a double and the position of its last bit, as powers of two.
+    """A double's magnitude and the position of its last bit, as powers of two.
 
     Attributes:
         sign: -1, 0 or 1.
@@ -76,7 +76,7 @@ class BitPattern(NamedTuple):
 
 @frozen
 class ErrorOutput:
-    """The output of a mechanism that raised an error.
+    """The output that stands for an error that a mechanism raised.
 
     Attributes:
         name: The error's type.
@@ -88,15 +88,15 @@ class ErrorOutput:
 
     @classmethod
     def of(cls, error: BaseException) -> ErrorOutput:
-        """Convert an error to an output, without the addresses of objects, which differ from run to run."""
+        """Convert an error to an output, without objects' addresses, which differ from run to run."""
         return cls(type(error).__name__, re.sub(r"0x[0-9a-fA-F]+", "0x", str(error)))
 
 
 def _read_numbers(output: Any) -> Floats | None:
-    """Return the numbers of an output as a flat array, or None if the output does not consist only of numbers.
+    """Return an output's numbers as a flat array, or None if the output does not consist only of numbers.
 
-    Bytes count as numbers from 0 to 255, a text as the number that it spells, and a complex number as two numbers.
-    Integers that doubles cannot represent are returned as rounded values, followed by their last 32 bits.
+    Bytes count as numbers from 0 to 255, a text counts as the number that it spells, and a complex number as two
+    numbers. Integers that doubles cannot represent are returned as rounded values, followed by their last 32 bits.
     """
     if isinstance(output, bytes):
         end_bytes = output if len(output) <= END_BYTES else output[: END_BYTES // 2] + output[-END_BYTES // 2 :]
@@ -109,7 +109,7 @@ def _read_numbers(output: Any) -> Floats | None:
         if raw.dtype.kind == "c":
             return np.stack([raw.real.ravel(), raw.imag.ravel()], axis=1).ravel().astype(np.float64)
         if raw.dtype.kind in "iu" or (raw.dtype.kind == "O" and all(type(element) is int for element in raw.flat)):
-            # Rounded to doubles, large integers would lose the last bits, which may reveal the input.
+            # If large integers were only rounded to doubles, they would lose the last bits, which may reveal the input.
             exceeds_doubles = raw.size and max(int(raw.max()), -int(raw.min())) > 2**53
             integers = [int(element) for element in raw.flat] if exceeds_doubles else []
             if integers:
@@ -125,8 +125,8 @@ def _split_output(output: Any, numbers: list[Floats], others: list[Hashable]) ->
 
     Args:
         output: The output, of any type.
-        numbers: The list to which arrays of numbers are added.
-        others: The list to which comparison keys of other parts are added.
+        numbers: A list, to which arrays of numbers are appended.
+        others: A list, to which the other parts' comparison keys are appended.
     """
     if isinstance(output, Mapping):
         for name in output:
@@ -136,9 +136,9 @@ def _split_output(output: Any, numbers: list[Floats], others: list[Hashable]) ->
     flat_numbers = None if isinstance(output, ErrorOutput) or output is None else _read_numbers(output)
     if flat_numbers is not None:
         numbers.append(flat_numbers)
-        if isinstance(output, str | bytes):  # the length of a text may reveal something that its number does not
+        if isinstance(output, str | bytes):  # the length of a text can reveal something that its number does not
             others.append(f"{type(output).__name__} of {len(output)}")
-        elif (np.signbit(flat_numbers) & (flat_numbers == 0)).any():  # -0.0 == 0.0, but the sign may reveal something
+        elif (np.signbit(flat_numbers) & (flat_numbers == 0)).any():  # -0.0 == 0.0, but the sign can reveal something
             others.append("-0.0")
     elif isinstance(output, tuple | list):  # not all parts are numbers, or they have different lengths
         for part in output:
@@ -148,7 +148,7 @@ def _split_output(output: Any, numbers: list[Floats], others: list[Hashable]) ->
 
 
 def _comparison_key(output: Any) -> Hashable:
-    """Return a hashable key of an output. Equal outputs of the same type have equal keys.
+    """Return a hashable key for an output. Equal outputs of the same type have equal keys.
 
     Doubles are compared bit by bit (``repr`` tells 0.0 from -0.0, and NaN equals NaN), and 1 differs from True.
     """
@@ -166,7 +166,7 @@ def _comparison_key(output: Any) -> Hashable:
 
 
 def _read_output(output: Any) -> tuple[Floats, Hashable, Hashable]:
-    """Return the numbers of an output as a flat array, the key of its other parts, and its comparison key."""
+    """Return an output's numbers as a flat array, the key of its other parts, and its comparison key."""
     numbers: list[Floats] = []
     others: list[Hashable] = []
     _split_output(output, numbers, others)
@@ -179,10 +179,11 @@ class Table:
     """A sample of n outputs, split into numbers and labels.
 
     Attributes:
-        names: Comparison key of each output.
-        labels: The parts of each output that are not numbers.
-        numbers: (n, d) The numbers of each output, where d is the most common count; 0 for odd outputs.
-        oddity: (n,) 0 for d finite numbers; otherwise 1 plus an index of :data:`ODD_OUTPUTS`.
+        names: Each output's comparison key.
+        labels: A key for the parts of each output that are not numbers.
+        numbers: Each output's numbers, (n, d), where d is the most common count, with 0 for odd outputs.
+        oddity: For each output, (n,), 0 if it has d finite numbers, and otherwise 1 plus an index of
+            :data:`ODD_OUTPUTS`.
     """
 
     names: list[Hashable]
@@ -196,9 +197,10 @@ class Table:
 
         Args:
             outputs: The outputs, of any type.
-            width: Number of numbers per output; None for the most common count.
+            width: How many numbers each output must have; None for the most common count.
         """
-        # An object that occurs several times is read once. The list keeps all outputs alive, so that ids are unique.
+        # An object that occurs several times is read only once. The list keeps all outputs alive, so their ids stay
+        # unique.
         outputs = list(outputs)
         parts_by_id: dict[int, tuple[Floats, Hashable, Hashable]] = {}
         for output in outputs:
@@ -220,7 +222,7 @@ class Table:
         return cls(names=names, labels=labels, numbers=table, oddity=oddity)
 
     def part(self, rows: slice) -> Table:
-        """Return a table with a slice of the outputs."""
+        """Return a table that contains a slice of the outputs."""
         return Table(
             names=self.names[rows], labels=self.labels[rows], numbers=self.numbers[rows], oddity=self.oddity[rows]
         )
@@ -228,14 +230,14 @@ class Table:
 
 @frozen(kw_only=True, eq=False)
 class View:
-    """A partition of the outputs into cells.
+    """A partition of outputs into cells.
 
     Attributes:
-        words: A phrase for the property by which outputs are partitioned.
-        cells: Maps a table to the (n,) cell numbers of its outputs.
-        count: Number of cells.
-        describe: Function that describes cells in words, given their numbers in ascending order.
-        ordered: Whether cells have a natural order, so that the first or last cells form an event.
+        words: A phrase that names the property by which outputs are partitioned.
+        cells: A function that maps a table to the index of each output's cell, (n,).
+        count: The number of cells.
+        describe: A function that describes cells in words, given their indices in ascending order.
+        ordered: Whether cells have a natural order, so that the first or the last cells form an event.
     """
 
     words: str
@@ -246,13 +248,14 @@ class View:
 
 
 def views_of(first: Table, second: Table) -> list[View]:
-    """Return views, which are partitions of the outputs into cells, that may distinguish two inputs.
+    """Return views (partitions of the outputs into cells) that may distinguish two inputs.
 
-    Views partition by equal outputs, by each number and its last bits, and by sums and other summaries of all numbers.
+    Views partition outputs by equality, by each number and its last bits, and by sums and other summaries of all
+    numbers.
 
     Args:
         first: Draws from the first input. They must not be used in a test of the views.
-        second: Draws from the second input, with the same restriction.
+        second: Draws from the second input, which must not be used in a test of the views either.
     """
     views = [_frequent_values_view(first, second, "the output", lambda table: table.names)]
     views.append(
@@ -262,7 +265,7 @@ def views_of(first: Table, second: Table) -> list[View]:
         return views
     means = [table.numbers.mean(axis=0) for table in (first, second)]
     spread = np.concatenate([first.numbers, second.numbers]).std(axis=0)
-    # A column that is constant over both samples has equal means too, so any divisor but 0 will do.
+    # A column that is constant over both samples also has equal means, so any divisor other than 0 will do.
     spread = np.where(spread > 0, spread, 1.0)
     is_single = first.numbers.shape[1] == 1
     for column in np.argsort(-np.abs(means[0] - means[1]) / spread, kind="stable")[:MAX_COLUMNS].tolist():
@@ -289,9 +292,9 @@ def views_of(first: Table, second: Table) -> list[View]:
 
 
 def last_bit_places(values: Floats) -> Floats:
-    """Return the position of the last bit of each number: the greatest p such that the number is a multiple of 2**p.
+    """Return the position of each number's last bit: the greatest p such that the number is a multiple of 2**p.
 
-    For the number 0 return :data:`ZERO_PLACE`.
+    For the number 0, the result is :data:`ZERO_PLACE`.
     """
     # A double is its mantissa, an integer of 53 bits, times 2**(exponent - 53). m & -m is the last bit of m.
     fractions, exponents = np.frexp(values)
@@ -313,10 +316,10 @@ def has_fine_bits(values: Floats) -> bool:
 
 
 def _sizes_and_last_bits(column: int, table: Table) -> list[Hashable]:
-    """Return the :class:`BitPattern` of each number of a column: its magnitude and the position of its last bit.
+    """Return the :class:`BitPattern` of each number in a column: its magnitude and the position of its last bit.
 
-    A double near 0 has finer bits than one far from 0. So a small sum of an input x and noise in doubles can have fine
-    bits if x is small, but not if x is large, because the noise that cancels x is then coarse (Mironov 2012).
+    A double near 0 has finer bits than one far from 0. Therefore a small sum of an input x and noise in doubles can
+    have fine bits if x is small, but not if x is large, because the noise that cancels x is then coarse (Mironov 2012).
     """
     numbers = table.numbers[:, column]
     exponents, places = np.frexp(numbers)[1], last_bit_places(numbers).astype(np.int64)
@@ -329,19 +332,19 @@ CHANGES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
     "fractional part of ": lambda values: np.asarray(values % 1.0),
     "place of the last bit of ": last_bit_places,
 }
-"""Functions of a column's numbers by whose values outputs are partitioned, by the words that describe them."""
+"""The functions of a column's numbers by whose values outputs are partitioned, by the words that describe them."""
 
 
 def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: Floats) -> Floats:
-    """Return the values (n,) of a function of :data:`CHANGES` on one column of ``numbers`` (n, d)."""
+    """Apply a function from :data:`CHANGES` to one column of ``numbers``, (n, d), and return its values, (n,)."""
     return change(numbers[:, column])
 
 
 def uncompared_share(first: Table, second: Table) -> float:
-    """Return the share of the outputs of two samples that occur only once and have no numbers.
+    """Return the share of outputs, in two samples together, that occur only once and have no numbers.
 
-    Such outputs cannot be compared, because a count of 1 says nothing. An output with an unusual count of numbers
-    (oddity 1) has no columns either.
+    Such outputs cannot be compared, because a count of 1 says nothing. Outputs with an unusual count of numbers (oddity
+    1) count too, because they have no columns either.
     """
     counts = Counter([*first.names, *second.names])
     lone_count = sum(
@@ -358,29 +361,29 @@ def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Call
     Args:
         first: Draws from the first input.
         second: Draws from the second input.
-        words: A phrase for the property that the view examines.
-        keys_of: Returns the key of each output of a table; outputs with equal keys share a cell.
+        words: A phrase that names the property that the view examines.
+        keys_of: A function that returns the key of each output in a table. Outputs with equal keys share a cell.
     """
     counts = Counter([*keys_of(first), *keys_of(second)])
-    # An output that occurred only once says nothing about frequencies, so it belongs to the cell of all others.
+    # An output that occurred only once says nothing about frequencies, so it belongs to the cell for all others.
     frequent_keys = sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])[:MAX_KINDS]
     cell_by_key = {name: number for number, name in enumerate(frequent_keys)}
     rest_cell = len(frequent_keys)
 
     def cells(table: Table) -> Ints:
-        """Return the cell number of each output."""
+        """Return the index of each output's cell."""
         return np.array([cell_by_key.get(name, rest_cell) for name in keys_of(table)], dtype=np.int64)
 
     def describe(cell_numbers: list[int]) -> list[str]:
-        """Return the output of each cell as text."""
+        """Return each cell's output as text."""
         return ["any other" if cell == rest_cell else _format_key(frequent_keys[cell]) for cell in cell_numbers]
 
     return View(words=words, cells=cells, count=rest_cell + 1, describe=describe, ordered=False)
 
 
 def _format_key(name: Hashable) -> str:
-    """Return a short text for the output with a comparison key."""
-    # Most keys are pairs of a type's name and a value; that of a float or complex number is its text already.
+    """Return a short text for the output that has a given comparison key."""
+    # Most keys are pairs of a type's name and a value, which for a float or complex number is already a text.
     inner = name[1] if isinstance(name, tuple) and len(name) == 2 else name
     if isinstance(name, tuple) and len(name) == 2 and name[0] in ("float", "complex"):
         return str(inner)
@@ -389,20 +392,21 @@ def _format_key(name: Hashable) -> str:
 
 
 def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Floats], words: str) -> View:
-    """Return a view whose cells are intervals of a number, with about the same number of draws in each.
+    """Return a view whose cells are intervals of a number, each with about the same number of draws.
 
-    Each frequent value has its own cell, and so does each kind of :data:`ODD_OUTPUTS`; the latter come last.
+    Each frequent value has its own cell, and so does each kind in :data:`ODD_OUTPUTS`; the latter come last.
 
     Args:
         first: Draws from the first input.
         second: Draws from the second input.
-        values: Returns the number (n,) by which outputs are partitioned, given their numbers (n, d).
-        words: A phrase for that number.
+        values: A function that returns, given the outputs' numbers, (n, d), the number by which each is partitioned,
+            (n,).
+        words: A phrase that names that number.
     """
     samples = np.concatenate([values(table.numbers)[table.oddity == 0] for table in (first, second)])
     samples = samples if samples.size else np.zeros(1)
     distinct, counts = np.unique(samples, return_counts=True)
-    # A value gets a cell of its own if it is as frequent as an average cell, or if there are only few values.
+    # A value gets its own cell if it is as frequent as an average cell, or if there are only few values.
     atoms = distinct[counts * CELLS_PER_VIEW >= samples.size] if distinct.size > MAX_ATOMS else distinct
     edges = np.unique(np.quantile(samples, np.linspace(0, 1, CELLS_PER_VIEW + 1)[1:-1], method="lower"))
     # A value v has the cell [v, next double) to itself.
@@ -411,16 +415,16 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
     bounds = [-math.inf, *edges.tolist(), math.inf]
 
     def cells(table: Table) -> Ints:
-        """Return the cell number of each output."""
+        """Return the index of each output's cell."""
         quantile_cells = np.searchsorted(edges, values(table.numbers), side="right")
-        # Oddities count from 1, and the cells of odd outputs begin at ``last``.
+        # Oddities are counted from 1, and the cells for odd outputs begin at ``last``.
         return np.where(table.oddity > 0, last - 1 + table.oddity, quantile_cells).astype(np.int64)
 
     def describe(cell_numbers: list[int]) -> list[str]:
         """Describe cells, with adjacent cells merged into one interval."""
         lines: list[str] = []
         inner = [cell for cell in cell_numbers if cell < last]
-        # A cell's number minus its index in the list is constant along a run of adjacent cells.
+        # A cell's index minus its position in the list is constant along a run of adjacent cells.
         for _, run in groupby(enumerate(inner), lambda placed: placed[1] - placed[0]):
             adjacent_cells = [cell for _, cell in run]
             lower, upper = bounds[adjacent_cells[0]], bounds[adjacent_cells[-1] + 1]
@@ -431,31 +435,31 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
 
 
 def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]:
-    """Fit a logistic regression that distinguishes two inputs by the numbers of their outputs and the squares of these.
+    """Fit a logistic regression that distinguishes two inputs by their outputs' numbers and the squares of these.
 
     Args:
-        first: (n, d) The numbers of outputs of the first input.
-        second: (m, d) The numbers of outputs of the second input.
+        first: The numbers in the first input's outputs, (n, d).
+        second: The numbers in the second input's outputs, (m, d).
 
     Returns:
-        A function from numbers (k, d) to scores (k,), which are higher where the first input is more likely.
+        A function from numbers, (k, d), to scores, (k,), which are higher where the first input is more likely.
     """
     samples = np.concatenate([first, second])
     medians, spreads = np.median(samples, axis=0), np.subtract(*np.quantile(samples, (0.75, 0.25), axis=0))
     spreads = np.where(spreads > 0, spreads, 1.0)
-    # Only the CELLS_PER_VIEW columns whose means differ most, because the size of the linear system of the fit is twice
-    # the number of columns.
+    # Only the CELLS_PER_VIEW columns whose means differ most are used, because the size of the fit's linear system is
+    # twice the number of columns.
     order = np.argsort(-np.abs(first.mean(axis=0) - second.mean(axis=0)), kind="stable")[:CELLS_PER_VIEW]
 
     def features(numbers: Floats) -> Floats:
-        """Return a constant, the standardised numbers and their squares, shape (n, 1 + 2 columns)."""
-        # Outliers are clipped: with squares a single one would dominate the fit.
+        """Return a constant, the standardised numbers and their squares, (n, 1 + 2 columns)."""
+        # Outliers are clipped, because with squares a single one would dominate the fit.
         x = np.clip((numbers[:, order] - medians[order]) / spreads[order], -10.0, 10.0)
         return np.concatenate([np.ones((len(x), 1)), x, x * x], axis=1)
 
     x, label = features(samples), np.repeat([1.0, 0.0], [len(first), len(second)])
-    # Eight steps of Newton's method, with a penalty of 0.05 on each squared weight, which keeps the Hessian regular if
-    # the samples are separable.
+    # Eight Newton steps, with a penalty of 0.05 on each squared weight, which keeps the Hessian regular if the samples
+    # are separable.
     w = np.zeros(x.shape[1])
     for _ in range(8):
         # The exponents are clipped, so that exp does not overflow.

@@ -1,4 +1,4 @@
-"""The verdict of a statistical test of a privacy claim, as an object, as JSON and as text."""
+"""The verdict on a privacy claim after a statistical test, as an object, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ class Verdict:
     """The result of a trial: the claim, the evidence found against it, and the power of the tests.
 
     Attributes:
-        notion: Registered name of the claimed notion.
+        notion: The registered name of the claimed notion.
         claimed: The claimed epsilon.
         delta: The claimed delta.
-        epsilon_lower: Lower bound of the mechanism's true epsilon at this delta; 0 if nothing was shown.
-        confidence: Confidence of that bound, over all tests.
+        epsilon_lower: A lower bound on the mechanism's true epsilon at this delta; 0 if nothing was shown.
+        confidence: The confidence of that bound, over all tests.
         violated: Whether the bound exceeds the claim.
-        pair: Texts of the inputs for which the bound was shown, with the more likely one first; None if nothing was
+        pair: The texts of the inputs for which the bound was shown, beginning with the one under which the event is
+            more likely; None if nothing was shown.
+        event: A description of the event (a set of outputs) by which the bound was shown.
+        counts: For each input in the pair, how often the event occurred and in how many draws; None if nothing was
             shown.
-        event: Description of the event (a set of outputs) by which the bound was shown.
-        counts: For each input of the pair, how often the event occurred and in how many draws; None if nothing was
-            shown.
-        power: The smallest factor of the claim that the draws would have detected, in nine cases of ten, at the most
-            likely event of the longest test. None if they would not have detected a factor of 100 (few draws, a rare
-            event).
-        by_event: The smallest detectable factor, by the probability of an event.
-        rarest: The smallest probability at which an output of one input would have been detected if the other input
-            never gives it.
+        power: The smallest multiple of the claim that the draws would have detected, in nine cases out of ten, at the
+            most likely event among the longest tests. None if not even a multiple of 100 would have been detected,
+            because there were few draws or the event was rare.
+        by_event: The smallest multiple of the claim that would have been detected, by an event's probability.
+        rarest: The smallest probability at which an output that only one input can give would have been detected.
         uncompared: The largest share of a pair's outputs that occurred only once and have no numbers.
-        draws: Number of calls of the mechanism.
-        pairs: Number of tried pairs of inputs.
-        seconds: Seconds that the trial took.
+        draws: The number of calls to the mechanism.
+        pairs: The number of pairs of inputs tried.
+        seconds: The duration of the trial in seconds.
         stopped: Why the trial ended before all draws were used; empty if it did not.
-        seed: Seed of the judge's choices.
+        seed: The seed for the judge's choices.
     """
 
     notion: str
@@ -71,7 +70,7 @@ class Verdict:
         return f"{self.notion}, epsilon {self.claimed:g}{delta}"
 
     def __str__(self) -> str:
-        """Return the verdict in a few lines: what was shown, what would have been detected, and the number of draws."""
+        """Return a few lines on what was shown, what would have been detected, and how many draws were made."""
         confidence_text = f"{100 * self.confidence:g} %"
         if self.violated:
             assert self.pair is not None  # a violation always has a pair of inputs
