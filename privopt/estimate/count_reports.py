@@ -201,8 +201,8 @@ def count_tables(
     Args:
         tables: Each release's channel, and a table of reports drawn from it.
         column: The column of reports.
-        subject: The column that names each report's sender, of whom only the first report counts; None if there is
-            none.
+        subject: The column that names each report's sender; only a sender's first report counts. None if there is no
+            such column.
 
     Raises:
         InputError: A column is missing, reports repeat others, or a row has an unknown output or no subject.

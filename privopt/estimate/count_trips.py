@@ -133,7 +133,7 @@ def check_trip_columns(table: str, names: tuple[str, ...], columns: TripColumns)
 
     Args:
         table: The table's name, for faults.
-        names: Names of the table's columns.
+        names: The names of the table's columns.
         columns: The columns to read.
 
     Raises:

@@ -64,8 +64,8 @@ def _estimate_opened(
         groups: The indices of each group's records, to estimate the groups' shares; None to estimate records' shares.
         progress: Called with the current step.
         column: The column of reports or of noisy counts.
-        subject: The column that names each report's sender, of whom only the first report counts; None if there is
-            none.
+        subject: The column that names each report's sender; only a sender's first report counts. None if there is no
+            such column.
         also: Further releases about the same records, each with the table of its reports.
     """
     channel = channel_of(opened)
@@ -154,8 +154,8 @@ def write_estimate(
         out: The CSV file to write.
         options: The options for the estimate.
         column: The column of reports or of noisy counts.
-        subject: The column that names each report's sender, of whom only the first report counts; None if there is
-            none.
+        subject: The column that names each report's sender; only a sender's first report counts. None if there is no
+            such column.
         also: Further releases about the same records, each with its reports.
         groups: The CSV file with columns ``id`` and ``group``, or None.
         page: The HTML file to write, or None.
@@ -223,10 +223,10 @@ def estimate_of(
     Args:
         opened: The release.
         reports: A data frame with the column of reports, or a sequence of reports. If the release publishes noisy
-            counts, these counts.
+            counts, the counts themselves.
         column: The column of reports or of noisy counts.
-        subject: The column that names each report's sender, of whom only the first report counts; None if there is
-            none.
+        subject: The column that names each report's sender; only a sender's first report counts. None if there is no
+            such column.
         by: Each record's group, by the record's id, to estimate the groups' shares; None to estimate records' shares.
         also: Further releases about the same records, each with its reports.
         confidence: The intervals' confidence, in (0, 1).

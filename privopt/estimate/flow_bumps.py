@@ -30,7 +30,7 @@ class Bumps:
     groups: Floats
 
     def fit_weights(self, counts: Floats, gap: float) -> Floats:
-        """Return the bumps' most likely weights, (M,), given how often one report column has each cell, (L,)."""
+        """Return the bumps' most likely weights, (M,), given the count of each cell in one report column, (L,)."""
         is_counted = counts > 0
         weights: Floats = fit(
             np.ascontiguousarray(self.columns[:, is_counted]), counts[is_counted] / counts.sum(), gap=gap

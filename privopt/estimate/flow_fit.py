@@ -9,7 +9,7 @@ The distance from the greatest log-likelihood is at most ln max D per trip (see 
 over-relaxed: D is raised to a power above 1 as long as the likelihood grows, which saves most of the rounds.
 
 Outputs that say almost the same about the secret are merged into up to MAX_CELLS cells. A report's cell is a function
-of the report, so the cells have a valid likelihood of their own.
+of the report, so the likelihood of the cells is valid too.
 
 The rounds begin at weights that link starts and ends as closely as the reports show (:mod:`.flow_links`).
 Cross-validation chooses the number of rounds after which further rounds would fit the reports' noise. In the end, the
@@ -45,7 +45,7 @@ MAX_WORSE_ROUNDS: Final = 10
 """The number of rounds without a better value in cross-validation after which no further round is tried."""
 
 TIE: Final = 1.0
-"""How far the log-likelihood of held-out trips, summed over trips, may fall short of the best to save rounds."""
+"""The shortfall from the best log-likelihood of all held-out trips up to which fewer rounds are preferred."""
 
 GROWTH: Final = 1.4
 """The factor by which a round's power grows after each success. After a failure the power is 1 again.
@@ -144,6 +144,7 @@ def merge_outputs(columns: Floats, max_cells: int = MAX_CELLS) -> Ints:
     # An output that is never reported is in the first cell.
     closeness[totals <= 0] = 1.0
     count = 1
+    # An inner product of 1, up to rounding, means that an output says the same as the one at its cell's centre.
     while count < min(max_cells, len(roots)) and closeness.min() < 1.0 - 1e-12:
         products = roots @ roots[int(closeness.argmin())]
         products[totals <= 0] = 0.0

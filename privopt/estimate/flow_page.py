@@ -28,9 +28,11 @@ def matrix_figure(flows: Flows) -> Figure:
         flows: The flows.
     """
     count = len(flows.groups)
+    # In inches: 2.2 for labels and 0.3 for each group, but no more than fits on the page.
     side = min(7.2, 2.2 + 0.3 * count)
     figure, axes = axes_of(side + 1.0, side)
     image = axes.imshow(100 * flows.shares, cmap="viridis", vmin=0, aspect="equal")
+    # The number of groups per label, rounded up, so that there are at most MAX_LABELLED_GROUPS labels.
     positions = np.arange(0, count, max(1, -(-count // MAX_LABELLED_GROUPS)))
     labels = [flows.groups[position][:16] for position in positions.tolist()]
     axes.set_xticks(positions, labels, rotation=90, fontsize=8)

@@ -109,7 +109,7 @@ def linear_intervals(
 
 
 class _Means:
-    """Bounds from weighted means over several releases' reports, in which a release counts by its number of reports.
+    """Bounds from means over several releases' reports, with each release weighted by its number of reports.
 
     Attributes:
         _parts, _half_width: The constructor's arguments ``parts`` and ``half_width``.

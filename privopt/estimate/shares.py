@@ -416,7 +416,7 @@ def _find_intervals(
         columns: The probability of each output from all releases given each record, (N, K).
         reported_columns: The columns for those outputs that were reported.
         parts: The fraction of all reports that each of these outputs has.
-        n: Number of reports.
+        n: The number of reports.
         functionals: A sparse matrix with a 1 where a record belongs to a group, (G, N).
         options: The options, which give the intervals' confidence and kind.
         progress: Called with the current step.

@@ -31,8 +31,8 @@ SCHEMA: Final = (
 )
 """The SQL statements that create a ledger's tables and index.
 
-An entry that charges nobody has no account. ``total`` and ``count`` are those of the account after the entry. Totals
-are text, because SQLite has no rational numbers."""
+An entry that charges nobody has no account. ``total`` and ``count`` describe the account after the entry. Totals are
+text, because SQLite has no rational numbers."""
 
 Mark = tuple[int, bytes]
 """The number and the hash of an entry."""
@@ -74,7 +74,7 @@ class LedgerTransaction:
     Attributes:
         connection: The database, in a transaction.
         path: The ledger's file, for messages.
-        clock: Returns the nanoseconds since 1970, UTC.
+        clock: A function that returns the nanoseconds since 1970, UTC.
         _rows: Added entries that are not yet in the database.
         _balances: The balances of the accounts charged so far, including the added charges.
         _terms: The numbers, in the ``terms`` table, of the terms used so far.
@@ -192,6 +192,7 @@ class LedgerTransaction:
 
         An entry that closes periods counts as a charge, because those periods had charges.
         """
+        # The query has two placeholders, so a single kind is given twice.
         kinds = ("charge", "closed") if kind == "charge" else (kind, kind)
         rows = self.connection.execute("SELECT DISTINCT unit FROM terms WHERE kind IN (?, ?)", kinds)
         return {unit for (unit,) in rows}
@@ -388,7 +389,7 @@ class LedgerTransaction:
         )
 
     def charges(self, subject: str | None) -> list[Charge]:
-        """Return the charges of a subject, or of all subjects if it is None, oldest first.
+        """Return the charges to a subject, or to all subjects if it is None, oldest first.
 
         Args:
             subject: The subject, as the ledger names it.

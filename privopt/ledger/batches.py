@@ -1,7 +1,7 @@
 """Repeatable batches of ``apply``: after a crash, the same command gives each row the report that was charged for it.
 
-All random bytes of a batch are derived from one key of 32 bytes, which is drawn from the operating system's entropy and
-stored durably before the first charge. The key lies next to the ledger, in the folder ``FILE.batches/``, which only its
+All random bytes in a batch are derived from one key of 32 bytes, which is drawn from the operating system's entropy and
+stored durably before the first charge. The key lies next to the ledger, in the ``FILE.batches/`` folder, which only its
 owner can enter. Until it is deleted, the key is as sensitive as the true data, because anyone who has it can test every
 candidate for a row's secret against the row's report. Privacy relies on SHAKE-256 under a secret key being a
 pseudo-random function.
@@ -206,7 +206,7 @@ class Batch:
         except OSError:
             os.close(self._lock)
             raise UsageError(f"batch {cut(self.name)}: another process runs it; wait for its end") from None
-        # Only the process with the lock may end the access of workers, or delete the key.
+        # Only the process that holds the lock may end the workers' access or delete the key.
         try:
             yield self
         finally:

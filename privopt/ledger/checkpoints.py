@@ -57,7 +57,7 @@ ROWS_AT_ONCE: Final = 1000
 """The number of rows that are read and digested at a time."""
 
 _DIGESTED: Final = (
-    # In the order of the index, so that SQLite scans the index: this query then reads what a charge looks up.
+    # The order is that of the index, so SQLite scans the index, and this query reads what a charge looks up.
     (
         "SELECT subject, unit, period, id, (SELECT hash FROM entries WHERE account = a.id AND number <= :number "
         f"{NEWEST}) FROM accounts a INDEXED BY sqlite_autoindex_accounts_1 WHERE id <= :accounts "

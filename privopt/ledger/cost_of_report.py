@@ -64,7 +64,7 @@ def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> s
     price = f"each {counted} costs its subject {unit_price(cost)}"
     if limit is None:
         return f"{price}; {ledger} has no limit and only counts (privopt budget {ledger} --set AMOUNT makes one)"
-    # Epsilon and delta are both limited; the one that is used up first decides.
+    # Epsilon and delta are both limited, and the one that is used up first decides. A cost of 0 uses up nothing.
     count = min(
         int(limit_number / cost_number)
         for limit_number, cost_number in zip(limit.sum, cost.amount, strict=True)

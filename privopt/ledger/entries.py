@@ -83,7 +83,7 @@ class Limit:
     account: str = field(default=EPSILON, validator=in_(UNITS))
 
     def __attrs_post_init__(self) -> None:
-        """Check that a delta is given exactly if the unit needs one, and at most one of a window and a calendar."""
+        """Check that a delta is given exactly if the unit needs one, and that not both window and calendar are."""
         if (self.delta is None) == (self.account == PAIR):
             actual = f"{sum_text(self.sum)} of {self.account}"
             raise UsageError(f"limit must have a delta with epsilon for {PAIR}, and for it alone, got {actual}")

@@ -1,9 +1,9 @@
 """A store of first reports: one for each subject and place, which is repeated at every later visit.
 
-They are stored in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. The file ``reports``
-contains the reports, and the file ``key`` contains the key under which subjects and places are hashed. A key is needed
-because an unkeyed hash of one of a thousand places would reveal the place. No report is shared between places, subjects
-or mechanisms.
+They are stored in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. Its ``reports`` file
+contains the reports, and its ``key`` file the key under which subjects and places are hashed. A key is needed because
+an unkeyed hash of one of a thousand places would reveal the place. No report is shared between places, subjects or
+mechanisms.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class KeptReports(LogFile):
         return self._keyed_hash("seal", *texts)
 
     def _is_sealed(self, row: tuple[object, ...]) -> bool:
-        """Return whether the last value of a row is the seal of the others."""
+        """Return whether the last value in a row is the seal for the others."""
         *values, seal = row
         sealed_values = [value for value in values if isinstance(value, (bytes, int))]
         return (
@@ -165,6 +165,7 @@ class KeptReports(LogFile):
                 # A changed report would be repeated forever, so every row is checked when it is used.
                 if row is not None and not self._is_sealed(row):
                     raise DoesNotHoldError(f"{self.path}: changed: a kept report is not as it was written")
+                # The columns are place, subject, report, entry, charge and seal, as in FORM.
                 if row is not None:
                     stored[digest] = row[2], (row[3], row[4])
             # A restored backup of the ledger may have lost the charge of a stored report.

@@ -56,7 +56,7 @@ class Ledger(LogFile):
         path: The ledger's file. If it is missing, the first limit or charge creates it with access for its owner alone.
         key: The file with the key that hashes subjects' names (HMAC-SHA256). None if names are stored as they are.
         make: Whether missing files may be created: the ledger and, before the first charge, the key.
-        clock: Returns the nanoseconds since 1970, UTC.
+        clock: A function that returns the nanoseconds since 1970, UTC.
         form: The kind of file and its tables.
         checked_from: The number of the first entry that the last :meth:`check` recomputed; None before a check.
         _label: How charges name subjects (:attr:`Names.label`), as read when the ledger was opened; empty if none do.
@@ -185,7 +185,7 @@ class Ledger(LogFile):
         """Charge many reports in order, in one transaction that is durable when this method returns.
 
         Args:
-            subjects: The subject of each report. The same subject may occur many times.
+            subjects: The subject of each report. The same subject can occur many times.
             cost: The cost of one report.
             periods: The calendar period to which each report is charged, as :class:`~privopt.ledger.periods.Calendar`
                 names it. None for the current one, if the limit is by the calendar.
@@ -253,7 +253,7 @@ class Ledger(LogFile):
                     marks.append((0, BEGINNING))
                     continue
                 key = keys[row]
-                # A factor of at least the smallest one refused so far is refused without a lookup.
+                # Factors from the smallest refused one on are refused without a lookup; count + 1 stands for none.
                 refused_count = count + 1 if closed is None else closed.get(key, count + 1)
                 is_charged = count < refused_count and transaction.charge(key, terms_by_count[count], limit)
                 if closed is not None and not is_charged:

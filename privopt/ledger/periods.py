@@ -147,7 +147,7 @@ def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
         time_by_text = {text: read_iso_time(text) for text in dict.fromkeys(texts) if text is not None}
         iso_times = [None if text is None else time_by_text[text] for text in texts]
         moments = [None if iso_time is None else iso_time.second for iso_time in iso_times]
-    # Not cached by moment, because two different instants compare equal in the hour that clocks repeat.
+    # Names are not cached by moment, because two different instants compare equal in the hour that clocks repeat.
     return [None if moment is None else _period_or_none(calendar, moment) for moment in moments]
 
 

@@ -330,9 +330,9 @@ def rotate_file(
     Args:
         path: The ledger's file.
         form: The form of ledger files.
-        clock: Returns the nanoseconds since 1970, UTC.
+        clock: A function that returns the nanoseconds since 1970, UTC.
         progress: Called with the number of entries checked so far.
-        step: Called with the name of each step before it is taken, for tests of crashes.
+        step: Called with each step's name before the step is taken, for tests of crashes.
 
     Raises:
         DoesNotHoldError: The ledger was changed.
@@ -462,6 +462,7 @@ def _remove_stale_links(path: Path) -> None:
 
 def _close_archive(archive: Path, clock: Callable[[], int]) -> None:
     """Append an entry that ends an archived ledger, unless it has one, and make its file read-only."""
+    # A file that its owner cannot write was closed before.
     if not archive.stat().st_mode & 0o200:
         return
     with closing(sqlite3.connect(archive, isolation_level=None)) as connection:
@@ -518,7 +519,7 @@ def _checked_archives(
                 f"{successor.path.name} does not count it"
             )
         expected, _ = _opening_entries(archived, predecessor.micros, predecessor.number)
-        # Not strict: too few entries are refused below, with a message of their own.
+        # Not strict, because too few entries are refused below with a separate message.
         for number, (entry, carried) in enumerate(zip(successor.first_entries(len(expected)), expected, strict=False)):
             if entry != carried:
                 raise DoesNotHoldError(

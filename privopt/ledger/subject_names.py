@@ -91,7 +91,7 @@ def hash_name(key: bytes, name: str) -> str:
 
 
 def key_at(path: Path, *, make: bool) -> bytes:
-    """Read a key of 32 bytes from its file, which only the file's owner may be able to read.
+    """Read a key of 32 bytes from its file, which nobody but its owner may be allowed to read.
 
     Args:
         path: The key's file.
@@ -99,7 +99,7 @@ def key_at(path: Path, *, make: bool) -> bytes:
 
     Raises:
         InputError: The file is missing or does not contain a key.
-        UsageError: Other users may read the file, or its folder is missing.
+        UsageError: Other users can read the file, or its folder is missing.
         StoppedError: The file cannot be written.
     """
     if make and not path.exists():

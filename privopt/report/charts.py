@@ -189,7 +189,7 @@ def draw_maps(
 
 
 def use_logarithmic_scales(axes: Axes) -> None:
-    """Make both axes logarithmic, with plain numbers at as many ticks as there is room for."""
+    """Make both axes logarithmic, with plain numbers at as many ticks as fit."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set_xscale("log")
@@ -218,6 +218,7 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
         unit: The unit of the losses.
         bound: The proved lower bound on the loss; None if there is none.
     """
+    # 0.9 inches are for the axis and the legend, and 0.56 for each bar with its name.
     figure, axes = axes_of(7.6, 0.9 + 0.56 * len(rows))
     values = [value for _, value in rows]
     positions = range(len(rows))

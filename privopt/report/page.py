@@ -254,8 +254,8 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
 
     Args:
         result: The parsed result.json.
-        in_readers_unit: Formats a loss in the unit that the problem names for its readers, such as minutes. That text
-            then comes first. Without such a unit it returns an empty text.
+        in_readers_unit: A function that formats a loss in the unit that the problem names for its readers, such as
+            minutes. That text then comes first. Without such a unit, it returns an empty text.
     """
     objective, guarantee = result.objective, result.guarantee
 
@@ -368,8 +368,8 @@ def page(
         truth: Whether some sections compare the release with the secrets. The page then says that it must stay private.
         absent: The names of those secret files that the release folder lacks.
         warnings: Sentences that every user of the release should know.
-        in_readers_unit: Formats a loss in the unit that the problem names for its readers. Without such a unit it
-            returns an empty text.
+        in_readers_unit: A function that formats a loss in the unit that the problem names for its readers. Without such
+            a unit, it returns an empty text.
     """
     # The mechanism and the file are the heading if the problem has no title. Otherwise they are shown below the title.
     made_by = f"{result.mechanism}: {result.problem.file}"

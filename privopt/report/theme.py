@@ -92,7 +92,7 @@ SERIES: Final = (MARK, "#c05600", INK, "#8a8f98")
 MOST_TICKS: Final = 8
 """The largest number of intervals between the ticks of an axis."""
 MIN_LABEL_GAP: Final = 0.25
-"""The smallest gap between two labels, as a fraction of a label's width. A browser's font may be the wider one."""
+"""The smallest gap between labels, relative to a label's width, as a browser's font can be wider than matplotlib's."""
 
 MAX_VECTOR_MARKS: Final = 1_000
 """The largest number of marks that a figure stores as vectors rather than as a bitmap.
@@ -142,7 +142,7 @@ def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str
         figure: The figure.
         handles: The drawn objects for which there are entries; by default all labelled ones in the axes, each label
             once.
-        labels: The texts of the handles.
+        labels: The handles' texts.
 
     Returns:
         The number of lines in the legend.
@@ -204,6 +204,8 @@ def make_narrow(figure: Figure) -> Figure:
         height *= 0.8 * len(charts)
     line_count = 1
     for axes in figure.axes:
+        # A narrow drawing fits some 38 characters of a title, 36 of a horizontal label, and 8 per inch of a vertical
+        # one.
         title_width = 38
         axes.set_xlabel(fill(axes.get_xlabel(), 36))
         axes.set_ylabel(fill(axes.get_ylabel(), max(16, int(8 * height / max(1, len(charts))))))

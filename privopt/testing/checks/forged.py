@@ -72,7 +72,7 @@ class Forgery:
 
 @check("verify-catches", share=0.3)
 def verify_catches(trial: Trial) -> None:
-    """Check that verify reports that a number in a table was raised by 1000, with updated checksums.
+    """Check that verify notices if a number in a table is raised by 1000 and the checksums are updated.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -110,7 +110,7 @@ def _raise_last_number(run: Run) -> Forgery | None:
 
 
 def _add_thousand(text: str) -> str | None:
-    """Return a number's text raised by 1000, as an integer if it was one; None if the text is not a number."""
+    """Return the text for a number raised by 1000, as an integer if it was one; None if the text is not a number."""
     number = number_in(text)
     if number is None:
         return None

@@ -44,8 +44,8 @@ class FaultyProblem:
         what: A description of the fault.
         names: The names of keys or files, of which the error message must contain at least one. The first is the one
             that is faulty.
-        certain: Whether the problem is certainly invalid, so that it must be refused. Otherwise it only must not cause
-            a crash.
+        certain: Whether the problem is certainly invalid, so that it must be refused. Otherwise it may also be solved,
+            but must not cause a crash.
     """
 
     problem: GeneratedProblem

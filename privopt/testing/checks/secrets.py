@@ -138,7 +138,7 @@ def no_secret_leak(trial: Trial) -> None:
 def public_report(trial: Trial) -> None:
     """Check that a report page can be made from a folder, and that the page is the same without ``private/``.
 
-    A release's publisher withholds the folder ``private/``.
+    A release's publisher withholds the ``private/`` folder.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -1,7 +1,7 @@
 """A choice, from draws for two inputs, of the events that are most likely to refute a claim on fresh draws.
 
 An event consists of the histogram cells with the greatest likelihood ratios, as in the Neyman-Pearson lemma. The
-histogram can be that of a classifier's score. DP-Auditorium's testers also choose a function on some samples and
+histogram can also be over a classifier's scores. DP-Auditorium's testers also choose a function on some samples and
 evaluate it on others (Kong, Munoz Medina, Ribero, Syed 2023).
 """
 
