@@ -214,7 +214,7 @@ class _Newton:
         return solution
 
     def __call__(self, y: Floats) -> Floats:
-        """Return the solution x (N,) for a right-hand side y (N,)."""
+        """Return the solution x, (N,), for a right-hand side y, (N,)."""
         if not self.by_reports:
             return self._solve_inner(y)
         # Woodbury: x = t y - t Z (Z' diag(t) Z + diag(v))^-1 Z' t y.

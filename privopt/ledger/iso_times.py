@@ -44,7 +44,7 @@ class IsoTime:
 
 
 def read_iso_time(text: str) -> IsoTime | None:
-    """Parse a date or time in any common form of ISO 8601. Return None if the text is neither.
+    """Parse a date or time in any common form of ISO 8601. The result is None for any other text.
 
     Week dates (2020-W53-5), ordinal dates (2021-003), the basic form (20210103T100000Z), 24:00 and leap seconds are
     accepted.

@@ -26,7 +26,7 @@ Change = Callable[[GeneratedProblem, random.Random], Variant | None]
 def relabel(
     columns: Mapping[str, Sequence[str]], *, unless: Callable[[GeneratedProblem], bool] | None = None
 ) -> Change:
-    """Return a function that makes the variant ``"relabelling"``, in which all ids in all tables are replaced.
+    """Return a function that makes the ``"relabelling"`` variant, in which all ids in all tables are replaced.
 
     A profile contains the returned function in ``Profile.variants``.
 
@@ -61,7 +61,7 @@ def relabel(
 
 
 def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) -> Change:
-    """Return a function that makes the variant ``"reordering"``, in which the rows of a table are in another order.
+    """Return a function that makes the ``"reordering"`` variant, in which a table's rows are in another order.
 
     A profile contains the returned function in ``Profile.variants``.
 

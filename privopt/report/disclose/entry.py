@@ -153,7 +153,7 @@ def entry(statements: Sequence[Statement]) -> str:
 def _format_sentences(group: str, sentences: Iterator[Statement]) -> str:
     """Return a field's sentences, one per line, each with its mark.
 
-    In the group ``basic`` the field's name is the question, so only the owner's answer is written.
+    In the ``basic`` group the field's name is the question, so only the owner's answer is written.
     """
     return "".join(
         f"- {escape_markdown(sentence.values['answer'] if group == 'basic' else sentence.text)} [{sentence.claim}]\n"
