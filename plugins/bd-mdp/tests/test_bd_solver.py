@@ -172,7 +172,7 @@ def test_interior_point_follows_slow_columns(make_grid, make_context):
     instance = make_grid(8, 8, 1.0)
     optimum = solve(instance, method=ColumnGeneration()).objective
     result = check(instance, Decomposition(), make_context(gap=1e-4), optimum)
-    assert "the gap), interior-point" in result.details["path"]
+    assert "of the gap open), interior-point" in result.details["path"]
 
 
 def test_benders_follows_failed_interior_point(make_context, monkeypatch):
