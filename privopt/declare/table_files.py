@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -18,7 +19,7 @@ import narwhals as nw
 import polars as pl
 from attrs import frozen
 
-from privopt.declare.frames import describe_binary_format, find_header_fault, find_unreadable_columns
+from privopt.declare.frames import describe_binary_format, find_header_fault, find_unreadable_columns, list_columns
 from privopt.declare.name_forms import normal_form
 from privopt.declare.tables import strip_names
 from privopt.errors import Fault, InputError, UsageError
@@ -280,7 +281,13 @@ def _csv_fault(path: Path) -> Fault:
     number = 1
     with path.open(encoding="utf-8-sig", newline="") as text, suppress(csv.Error):
         rows = csv.reader(text, strict=True)
-        width = len(next(rows))
+        names = next(rows)
+        # Columns are renamed in polars, which refuses the same name twice.
+        counts = Counter(strip_names(names))
+        if (repeated_name := next((name for name in counts if counts[name] > 1), None)) is not None:
+            actual = f"twice {list_columns([repeated_name])}"
+            return Fault(path.name, "header", actual, "columns that differ in name")
+        width = len(names)
         for number, row in enumerate(rows, start=2):
             if len(row) > width:
                 return Fault(path.name, f"row {number}", f"{len(row)} fields", f"{width} fields, as the header has")

@@ -195,6 +195,16 @@ def test_faults_are_one_line_and_write_nothing(released_reports, tmp_path, chang
     assert not (tmp_path / "e.csv").exists()
 
 
+@pytest.mark.parametrize(("names", "words"), [("report,report", "twice report"), ("report,4.5,4.5", "looks like data")])
+def test_names_a_column_that_occurs_twice(released_reports, tmp_path, names, words):
+    (tmp_path / "safe.csv").write_text(f"{names}\np1,p2,p2\n")
+    done = run(
+        "estimate", released_reports[0], tmp_path / "safe.csv", "--out", tmp_path / "e.csv", "--column", "report"
+    )
+    assert done.exit_code == 2
+    assert words in done.stderr
+
+
 def test_names_table_and_row_of_a_foreign_report(released_reports, tmp_path):
     folder, data, release, _ = released_reports
     (tmp_path / "other.csv").write_text("report\np1\nfar away\n")
