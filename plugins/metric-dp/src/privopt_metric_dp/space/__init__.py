@@ -1,1 +1,1 @@
-"""Where the records are: coordinates, roads, matrices of distances, and the pairs that a guarantee covers."""
+"""Where the records are: coordinates, roads, distance tables, and the pairs that a guarantee covers."""

@@ -1,4 +1,4 @@
-"""The metric of a distance table, which a problem provides as a file."""
+"""The metric for a distance table, which a problem provides as a file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class MatrixMetric(Metric):
     """Distances read from a table.
 
     Attributes:
-        _table: (N, N) distances between records. If the two numbers of a pair differ, it has the smaller one.
-        _uneven: Whether the two numbers of some pair differ.
+        _table: (N, N) distances between records. If a pair's two entries in the file differ, both are set to the
+            smaller one.
+        _uneven: Whether the two entries differ for some pair.
         _to_outputs: (N, K) distances from records to outputs, which is ``_table`` if the outputs are the records.
     """
 
@@ -32,13 +33,14 @@ class MatrixMetric(Metric):
         source: str = "distance.matrix",
         output_source: str = "distance.output_matrix",
     ) -> None:
-        """Check and store the tables. All faults of both tables are reported together.
+        """Check and store the tables. All faults in both tables are reported together.
 
         Args:
             table: (N, N) non-negative, finite numbers with a zero diagonal. The table must be symmetric up to a
-                relative difference of 1e-12. The smaller of the two numbers is used, which errs on the side of privacy.
+                relative difference of 1e-12. The smaller of a pair's two entries is used, which errs on the side of
+                privacy.
             output_table: (N, K) distances from records to outputs; None if the outputs are the records.
-            source, output_source: Names of the files, for error messages.
+            source, output_source: The files' names, for error messages.
 
         Raises:
             InputError: A table violates these conditions. Entries are named by row and column, counted from 0.
@@ -54,36 +56,38 @@ class MatrixMetric(Metric):
                 faults += _entry_faults(to_outputs, output_source).listed
         if faults:
             raise InputError(faults)
-        # The distance of a pair is the smaller one of its two entries, which demands more privacy than the larger one.
+        # A pair's distance is the smaller of its two entries, which demands more privacy than the larger one.
         self._table = read_only(np.minimum(square, square.T))
         self._uneven = bool((square != square.T).any())
         self._to_outputs = self._table if to_outputs is None else read_only(to_outputs)
         super().__init__(len(self._table), int(self._to_outputs.shape[1]), to_outputs is None)
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return distances between records i and j (index arrays that broadcast), in the unit of the table."""
+        """Return the distances between records i and j (index arrays that broadcast), in the table's unit."""
         return self._table[np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)]
 
     @property
     def exactness(self) -> str:
-        """Description, for reports, of what counts as the exact distances: the numbers of the table."""
+        """Description, for reports, of what counts as the exact distances: the numbers in the table."""
         return "exact distances: the numbers of the table"
 
     def upper_distances(self, distances: Floats) -> Floats:
         """Return upper bounds on the distances that the file declares, in both directions.
 
-        Lower bounds on losses use them, because such a bound must hold for each number that the file may have meant.
+        Lower bounds on losses use them, because such a bound must hold for every number that may have been meant by the
+        one in the file.
 
         Args:
-            distances: Doubles of this metric, of any shape.
+            distances: This metric's doubles, in an array of any shape.
         """
         # Integers beyond 2^53 may have been rounded down when they were written as doubles.
         rounded_distances = np.where(distances < 2.0**53, distances, np.nextafter(distances, np.inf))
-        # The two directions of a pair may differ by a relative 1e-12, and the smaller number is used.
+        # A pair's two entries may differ by a relative 1e-12, and the smaller one is used. 2e-12 leaves a margin for
+        # rounding.
         return rounded_distances * (1.0 + 2e-12) if self._uneven else rounded_distances
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return (B, K) distances from the records i (all by default) to every output."""
+        """Return the distances (B, K) from the records i (all by default) to every output."""
         return self._to_outputs if i is None else self._to_outputs[np.asarray(i, dtype=np.int64)]
 
     def towards(self, rows: Ints) -> MatrixMetric:
@@ -94,16 +98,16 @@ class MatrixMetric(Metric):
         return metric
 
     def table(self) -> Floats:
-        """Return (N, N) distances between all records."""
+        """Return the distances (N, N) between all records."""
         return self._table
 
 
 def _table_faults(table: Floats, source: str) -> list[Fault]:
-    """Return the faults of a table of distances between records; the list is empty if the table is valid.
+    """Return the faults in a table of distances between records; the list is empty if the table is valid.
 
     Args:
-        table: The numbers of the file, of any shape. A valid table has shape (N, N).
-        source: Name of the file, for the messages.
+        table: The numbers in the file, an array of any shape. A valid table has shape (N, N).
+        source: The file's name, for the messages.
     """
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not table.size:
         return [Fault(source, "", f"an array of shape {table.shape}", "(N, N), N at least 1")]
@@ -113,11 +117,11 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
         (Fault(source, f"row {r}, column {r}", repr(float(table[r, r])), "0 on the diagonal") for r in diagonal),
         len(diagonal),
     )
-    # Symmetry is checked only if all entries are valid, because an invalid one would be reported twice.
+    # Symmetry is checked only if all entries are valid, because an invalid one would otherwise be reported twice.
     if faults.count:
         return faults.listed
     # Only the upper triangle is compared, so that each asymmetric pair is one fault. The tolerance of 1e-12 is for
-    # programs that compute and round the two directions of a pair separately.
+    # programs that compute and round the distances in the two directions separately.
     uneven = np.argwhere(np.triu(np.abs(table - table.T) > 1e-12 * np.maximum(table, table.T))).tolist()
     asymmetry_faults = (
         Fault(
@@ -132,7 +136,7 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
 
 
 def _entry_faults(table: Floats, source: str) -> Faults:
-    """Return a fault for each entry of a table that is negative, not finite or above ``MAX_COORDINATE``.
+    """Return a fault for each table entry that is negative, not finite or above ``MAX_COORDINATE``.
 
     Rows and columns are counted from 0, as in NumPy.
     """
@@ -145,14 +149,15 @@ def _entry_faults(table: Floats, source: str) -> Faults:
 
 
 def _read_numbers(values: npt.ArrayLike, source: str) -> Floats:
-    """Convert an array from a file to doubles, and refuse numbers that no double represents exactly.
+    """Convert an array read from a file to doubles, and refuse numbers that no double represents exactly.
 
     Args:
-        values: Numbers of any shape: floats of at most 64 bits, or integers.
-        source: Name of the file, for the messages.
+        values: An array of any shape that contains integers, or floats of at most 64 bits.
+        source: The file's name, for the messages.
 
     Raises:
-        InputError: The array does not contain numbers, or an integer beyond 2^53 has no equal double.
+        InputError: The array does not contain numbers, its floats have more than 64 bits, or no double equals one of
+            its integers.
     """
     array = np.asarray(values)
     # Floats of more than 8 bytes are refused, because rounding them to doubles could increase a distance.

@@ -1,8 +1,9 @@
 """Compiled kernels for shortest paths with exact lengths.
 
-A pair of records may be dropped only if a path between them is at most as long as the pair. The sum of two doubles is
-seldom a double, so each length is stored as an integer multiple of one common power of two, in limbs of 62 bits. Sums
-and comparisons of these integers are exact. Doubles only order the heap of Dijkstra's algorithm.
+A pair of records may be dropped only if a path between the two is no longer than the distance between them. The sum of
+two doubles is seldom a double, so each length is stored as an integer multiple of one common power of two, in limbs of
+62 bits. Sums and comparisons of these integers are exact. Doubles are used only to order the heap in Dijkstra's
+algorithm.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from privopt.execution.compiled import jit
 
 __all__ = ["limbs", "short_enough"]
 
-_LIMB_BITS = 62  # bits of a limb: two limbs and a carry add up to less than 2^63, so a signed 64-bit integer holds them
+_LIMB_BITS = 62  # bits in a limb: two limbs and a carry add up to less than 2^63, which fits a signed 64-bit integer
 _HEADROOM_BITS = 16  # bits above the largest distance, so that sums of many distances do not overflow
 
 
@@ -25,14 +26,15 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
     """Split finite non-negative doubles into limbs of 62 bits, as integer multiples of one unit.
 
     Returns:
-        The limbs (M, L) of each array of values (M,), least significant first, and the units (L,) of the limbs.
-        Units are powers of two, each 2^62 times the previous one, so value = sum_l limb[l] unit[l] exactly.
+        A list of arrays (M, L) with the limbs of each array of values (M,), least significant first; and the units of
+        the limbs, (L,). Each unit is a power of two, 2^62 times the previous one, so value = sum_l limb[l] unit[l]
+        exactly.
     """
     fractions, exponents = zip(*(np.frexp(v) for v in values), strict=True)
     wholes = [np.ldexp(f, 53).astype(np.int64) for f in fractions]
     shifts = [e.astype(np.int64) - 53 for e in exponents]
-    # All values are mantissa times 2^shift, with integer mantissas of 53 bits. The lowest bit that any value uses is
-    # the common unit, and the highest one determines the number of limbs.
+    # Each value is mantissa times 2^shift, where the mantissa is an integer of 53 bits. The lowest bit that any value
+    # uses is the common unit, and the highest one determines the number of limbs.
     lowest_bit, highest_bit = 0, 0
     nonzero_parts = [(w[w > 0], s[w > 0]) for w, s in zip(wholes, shifts, strict=True)]
     mantissas, shift = (np.concatenate([u[part] for u in nonzero_parts]) for part in (0, 1))
@@ -42,7 +44,7 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
         lowest_bit = int((shift + trailing).min())
         highest_bit = int(shift.max()) + 53
     count = (highest_bit - lowest_bit + _HEADROOM_BITS) // _LIMB_BITS + 1
-    # 1023 is the largest exponent of a double. The last limb may be needed only for sums, and its unit may be larger.
+    # 1023 is the largest exponent of a double. A last limb that only sums need may have a larger unit.
     units = np.ldexp(1.0, np.minimum(lowest_bit + _LIMB_BITS * np.arange(count), 1023))
     return [_split_into_limbs(w, s - lowest_bit, count) for w, s in zip(wholes, shifts, strict=True)], units
 
@@ -54,8 +56,8 @@ def _split_into_limbs(
 
     Args:
         mantissas: (M,) integers from 0 to 2^53.
-        shift: (M,) exponents. A negative shift only removes trailing zeros of the mantissa.
-        count: Number of limbs L.
+        shift: (M,) exponents. A negative shift removes only trailing zeros from the mantissa.
+        count: L, the number of limbs.
 
     Returns:
         (M, L) limbs, each from 0 to 2^62 - 1.
@@ -75,7 +77,7 @@ def _split_into_limbs(
 
 @jit()
 def _is_less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - compiled
-    """Return whether row i of a is a smaller number than row j of b. Rows are limbs, least significant first."""
+    """Return whether row i of a is a smaller number than row j of b. A row contains limbs, least significant first."""
     for limb in range(a.shape[1] - 1, -1, -1):
         if a[i, limb] != b[j, limb]:
             return bool(a[i, limb] < b[j, limb])
@@ -84,11 +86,12 @@ def _is_less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - comp
 
 @jit()
 def _add_rows(a: Any, i: int, b: Any, j: int, total: Any) -> None:  # pragma: no cover - compiled
-    """Set row 0 of ``total`` to the sum of row i of a and row j of b. Rows are limbs, least significant first."""
+    """Set row 0 of ``total`` to row i of a plus row j of b. A row contains limbs, least significant first."""
     carry = 0
     for limb in range(a.shape[1]):
         value = a[i, limb] + b[j, limb] + carry
-        # A sum of two limbs and a carry is below 2^63, so it fits. 4611686018427387903 is 2^62 - 1, the mask of a limb.
+        # A sum of two limbs and a carry is below 2^63, so it fits. 4611686018427387903 is 2^62 - 1, the mask for a
+        # limb.
         carry = value >> 62
         total[0, limb] = value & 4611686018427387903
 
@@ -102,20 +105,20 @@ def _copy_row(a: Any, i: int, b: Any, j: int) -> None:  # pragma: no cover - com
 
 @jit()
 def _set_infinite(a: Any, i: int) -> None:  # pragma: no cover - compiled
-    """Set row i of a, a number in limbs, to one that exceeds every length."""
+    """Set row i of a, a number in limbs, to a value that exceeds every length."""
     for limb in range(a.shape[1]):
         a[i, limb] = 0
-    a[i, a.shape[1] - 1] = 4611686018427387904  # 2^62, above every value that a limb may have
+    a[i, a.shape[1] - 1] = 4611686018427387904  # 2^62, above every value that a limb can have
 
 
 @jit()
 def _to_double(a: Any, i: int, units: Any) -> float:  # pragma: no cover - compiled
-    """Return the number in row i of a, rounded to a double. The double is used only as the key of the heap.
+    """Return the number in row i of a, rounded to a double, which is used only as a key in the heap.
 
     Args:
         a: (n, L) limbs, least significant first.
-        i: The row.
-        units: (L,) units of the limbs, powers of two.
+        i: The row's index.
+        units: (L,) the limbs' units, which are powers of two.
     """
     total = 0.0
     for limb in range(a.shape[1] - 1, -1, -1):
@@ -125,14 +128,14 @@ def _to_double(a: Any, i: int, units: Any) -> float:  # pragma: no cover - compi
 
 @jit()
 def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:  # pragma: no cover - compiled
-    """Insert a node into the binary min-heap, or move it up after its key decreased.
+    """Insert a node into the binary min-heap, or move it up after its key has decreased.
 
     Args:
-        heap: Node numbers in heap order. Only the first ``size`` entries are in use.
+        heap: Node indices in heap order. Only the first ``size`` entries are in use.
         slots: (n,) position of each node in the heap, or -1.
         key: (n,) doubles by which the heap is ordered.
         size: Number of nodes in the heap.
-        node: Number of the node.
+        node: Index of the node.
 
     Returns:
         The new size of the heap.
@@ -156,18 +159,18 @@ def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:
 
 @jit()
 def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: no cover - compiled
-    """Remove and return the node with the smallest key from the binary min-heap. The caller decreases the size by one.
+    """Remove the node with the smallest key from the binary min-heap and return it. The caller decreases the size.
 
     Args:
-        heap: Node numbers in heap order. Only the first ``size`` entries are in use.
+        heap: Node indices in heap order. Only the first ``size`` entries are in use.
         slots: (n,) position of each node in the heap, or -1.
         key: (n,) doubles by which the heap is ordered.
-        size: Number of nodes in the heap, at least 1.
+        size: Number of nodes in the heap before the removal, at least 1.
     """
     nearest: int = heap[0]
     slots[nearest] = -1
     size -= 1
-    # The last node moves to the root and sinks until both of its children have keys that are at least its own.
+    # The last node moves to the root and sinks until neither of its children has a smaller key.
     node = heap[size]
     slot = 0
     while size > 0:
@@ -189,7 +192,7 @@ def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: 
 
 @jit()
 def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # pragma: no cover - compiled
-    """Append node j to the first ``count`` entries of ``touched`` if it is new, and return the new count.
+    """Append node j to the first ``count`` entries in ``touched`` if it is new, and return the new count.
 
     ``is_touched`` (n,) says for each node whether it has been appended.
     """
@@ -204,9 +207,9 @@ def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # 
 def _reset_nodes(
     nodes: Any, best: Any, detour: Any, length: Any, give_up: Any, is_touched: Any
 ) -> None:  # pragma: no cover
-    """Reset the state of the nodes that a search touched, before the search from the next source.
+    """Reset the state of the nodes that a search touched, before the next source's search.
 
-    Clearing the state of all nodes for each source would take quadratic time. The arrays are described in
+    Clearing every node's state for each source would take quadratic time. The arrays are described in
     :func:`short_enough`.
     """
     for j in nodes:
@@ -220,22 +223,23 @@ def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
 ) -> Bools:  # pragma: no cover - compiled  # fmt: skip
-    """Decide exactly, for each question (source, goal, bound), whether some path has at most the length of the bound.
+    """Decide exactly, for each question (source, goal, bound), whether some path is no longer than the bound.
 
     Args:
-        start, node, weight, exact: Neighbours of each of n nodes in CSR form, start (n + 1,) and node (E,), sorted by
-            ascending weight. The weights are given as doubles (E,) and as limbs (E, L).
-        ask, goal, bound, exact_bound: Questions in CSR form. Source i asks the questions ask[i]:ask[i + 1]. Goals have
-            shape (Q,); bounds are given as doubles (Q,) and as limbs (Q, L).
-        units: (L,) units of the limbs.
+        start, node, weight, exact: The neighbours of each of n nodes in CSR form: the offsets ``start`` (n + 1,), and
+            the neighbours ``node`` (E,), sorted by ascending weight at each node. The edges' weights are given as
+            doubles (E,) and as limbs (E, L).
+        ask, goal, bound, exact_bound: The questions in CSR form. The questions from source i begin at ask[i] and end
+            before ask[i+1]. Goals have shape (Q,); bounds are given as doubles (Q,) and as limbs (Q, L).
+        units: (L,) the limbs' units.
         two_edges: Whether only paths of at least two edges count.
 
     Returns:
-        (Q,) booleans.
+        (Q,) booleans, the answers.
     """
     # For each node, `best` is the exact length of the shortest path so far, and `length` its double, the key of the
     # heap. `detour` is the exact length of the shortest path with at least two edges. `longest_bound` is the largest
-    # bound of a question about the node. Paths that are longer than `give_up` need no exact comparison. With
+    # bound in a question about the node. A path that is longer than `give_up` needs no exact comparison. With
     # `two_edges`, `give_up` is at least `longest_bound`, because a path that is longer than the best one may still be
     # the shortest detour.
     n, width = len(start) - 1, exact.shape[1]
@@ -248,11 +252,11 @@ def short_enough(
     total = np.empty((1, width), dtype=np.int64)
     longest_bound[:], slots[:] = -1.0, -1
     _reset_nodes(np.arange(n), best, detour, length, give_up, is_touched)
-    margin = 1.0 + 1e-12  # far above the relative rounding error of a key, and too little to cost time
+    margin = 1.0 + 1e-12  # far above a key's relative rounding error, and small enough to cause few extra comparisons
     for source in range(n):
         if ask[source] == ask[source + 1]:
             continue
-        # No path that is longer than the longest bound of this source can answer a question.
+        # No path that is longer than this source's longest bound can answer a question.
         limit = 0.0
         for q in range(ask[source], ask[source + 1]):
             longest_bound[goal[q]] = max(longest_bound[goal[q]], bound[q] * margin)
@@ -275,10 +279,10 @@ def short_enough(
             for e in range(start[r], start[r + 1]):
                 reach = distance + weight[e]
                 if reach > limit:
-                    break  # later edges of r are longer still
+                    break  # r's later edges are longer still
                 j = node[e]
-                # give_up[j] exceeds the best length so far by more than the rounding errors of keys. So this comparison
-                # of doubles discards only paths that are longer in exact arithmetic too.
+                # give_up[j] exceeds the best length so far by more than the keys' rounding errors. This comparison of
+                # doubles therefore discards only paths that are longer in exact arithmetic too.
                 if reach > give_up[j] or j == source:
                     continue
                 _add_rows(best, r, exact, e, total)

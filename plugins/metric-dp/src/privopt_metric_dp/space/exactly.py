@@ -1,10 +1,10 @@
 """Exact distances as balls (``flint.arb``) that contain them, at the current precision.
 
-A ball is an interval that contains a number. Functions that return balls evaluate them at the precision in force, so
-that it can be increased. The doubles of a metric are exact distances rounded down. If a limit lies between a double and
-the exact distance, a ball decides the comparison: a Euclidean distance is the square root of a rational, the length of
-a path is a rational, and a great circle can be enclosed to any precision. A comparison that the finest precision leaves
-undecided counts as not proved.
+A ball is an interval that contains a number. Functions return a ball as a function that evaluates it at the precision
+in force, so that the precision can be increased. The doubles of a metric are exact distances rounded down. If a limit
+lies between a double and the exact distance, a ball decides the comparison: a Euclidean distance is the square root of
+a rational, a path's length is a rational, and a great circle's length can be enclosed to any precision. A comparison
+that the finest precision leaves undecided counts as not proved.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ else:
 __all__ = ["Ways", "at_most", "between_bounds", "decimal_of", "great_circle_of", "is_above", "place_of", "root_of"]
 
 MAX_DECIMAL_DIGITS: Final = 999
-"""Largest number of characters, and largest power of ten, of decimals that are converted to rationals.
+"""Largest number of characters, and largest power of ten, in a decimal that is converted to a rational.
 
 The stand-alone checker has the same limit.
 """
 
 
 def decimal_of(text: str) -> Fraction | None:
-    """Convert a decimal or a fraction "p/q" to a rational, or return None if it exceeds :data:`MAX_DECIMAL_DIGITS`."""
+    """Convert a decimal or a fraction "p/q" to a rational; None for decimals beyond :data:`MAX_DECIMAL_DIGITS`."""
     if "/" in text:
         return Fraction(text)
-    # A decimal such as 1e999999999 is short as text and would need gigabytes as a rational, hence the limit.
+    # A decimal such as 1e999999999 is short as text but would need gigabytes as a rational, hence the limit.
     number = Decimal(text)
     power = number.as_tuple().exponent
     if len(text) > MAX_DECIMAL_DIGITS or not isinstance(power, int) or abs(power) > MAX_DECIMAL_DIGITS:
@@ -48,8 +48,8 @@ def decimal_of(text: str) -> Fraction | None:
 def place_of(space: Space, i: int) -> list[Fraction] | None:
     """Return the exact coordinates of place i, or None if they are not known.
 
-    Coordinates are in the unit of the space: km or degrees. In a space with a corner (a grid on the earth), they are
-    the km north and east of the corner.
+    Coordinates are in the space's unit: km or degrees. In a space with a corner (a grid on the earth), they are the
+    distances in km north and east of the corner.
     """
     # Without declared texts, the doubles are the declared coordinates if none of them was rounded (`off`, the largest
     # rounding error, is 0).
@@ -60,7 +60,7 @@ def place_of(space: Space, i: int) -> list[Fraction] | None:
 
 
 def at_most(distance: float | Fraction, ball: Ball) -> bool:
-    """Prove that a rational is at most the number that a ball encloses; return False if there is no proof.
+    """Try to prove that a rational is at most the number that a ball encloses; return False without a proof.
 
     A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision.
     """
@@ -68,7 +68,7 @@ def at_most(distance: float | Fraction, ball: Ball) -> bool:
 
 
 def is_above(ball: Ball, limit: Fraction) -> bool:
-    """Prove that the number that a ball encloses is above a rational; return False if there is no proof.
+    """Try to prove that the number that a ball encloses is above a rational; return False without a proof.
 
     A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision.
     """
@@ -81,24 +81,24 @@ def between_bounds(lower: float, upper: float) -> Ball:
 
 
 def root_of(a: Sequence[Fraction], b: Sequence[Fraction]) -> Ball:
-    """Return a ball (a function that returns an enclosing interval) around the Euclidean distance of two points.
+    """Return a ball (a function that returns an enclosing interval) around the Euclidean distance between two points.
 
     Args:
-        a, b: Exact coordinates, in any common unit.
+        a, b: The points' exact coordinates, in any common unit.
     """
     square = sum(((x - y) ** 2 for x, y in zip(a, b, strict=True)), Fraction(0))
     return lambda: ball_of(square).sqrt()
 
 
 def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
-    """Return a ball around the great-circle distance of two geographic places; None without exact coordinates.
+    """Return a ball around the great-circle distance between two geographic places; None without exact coordinates.
 
     A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision. The distance is in
-    the unit of ``radius``, the radius R of the earth; ``i`` and ``j`` are the numbers of the places.
+    the unit of ``radius``, the earth's radius R; ``i`` and ``j`` are the places' indices.
 
-    The haversine h = sin(d / 2R)^2 and 1 - h are sums of non-negative terms, so the formula is well conditioned both
-    for close and for antipodal points. The steps of a grid have their declared length, those to the east at the
-    latitude of the corner.
+    The haversine h = sin(d / 2R)^2 and 1 - h are computed as sums of non-negative terms, so the formula is well
+    conditioned for close points as well as antipodal ones. A grid's steps have their declared length, which for steps
+    to the east is measured at the corner's latitude.
     """
     a, b = place_of(space, i), place_of(space, j)
     if a is None or b is None:
@@ -109,7 +109,7 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
         """Evaluate the formula in interval arithmetic, at the precision in force during the call."""
         import flint
 
-        # Latitudes and longitudes in radians: `north` and `east` are the differences of the two places.
+        # Latitudes and longitudes in radians: `north` and `east` are the differences between the two places.
         degree = flint.arb.pi() / 180
         if space.corner is None:
             lat, other_lat = (ball_of(point[0]) * degree for point in (a, b))
@@ -118,7 +118,7 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
             south = ball_of(space.corner[0]) * degree
             lat, other_lat = (south + ball_of(point[0] / Fraction(radius)) for point in (a, b))
             north, east = (ball_of(x / Fraction(radius)) for x in differences)
-            east /= south.cos()  # a grid's km to the east are measured on the parallel of its corner
+            east /= south.cos()  # a grid's km to the east are measured along its corner's parallel
         cosines = lat.cos() * other_lat.cos()
         haversine = (north / 2).sin() ** 2 + cosines * (east / 2).sin() ** 2
         complement = ((lat + other_lat) / 2).sin() ** 2 + cosines * (east / 2).cos() ** 2
@@ -137,14 +137,14 @@ class Ways:
     """
 
     def __init__(self, roads: Sequence[tuple[int, int, Fraction]], size: int) -> None:
-        """Build the mappings of neighbours from undirected roads.
+        """Build the mappings from each node to its neighbours.
 
         Args:
-            roads: Two node numbers, below ``size``, and a rational length of at least 0 for each road. Of several roads
-                between two nodes, the shortest counts.
+            roads: The undirected roads: for each, the indices of two nodes and a non-negative rational length. Of
+                several roads between two nodes, the shortest counts.
             size: Number of nodes.
         """
-        # With the common denominator of all lengths as unit, every length is an integer and sums need no fractions.
+        # In units of 1 / (common denominator of all lengths), every length is an integer, and sums need no fractions.
         self.unit = lcm(*{length.denominator for _, _, length in roads})
         self.after: list[dict[int, int]] = [{} for _ in range(size)]
         for tail, head, length in roads:
@@ -154,7 +154,7 @@ class Ways:
                     self.after[node][neighbour] = min(steps, self.after[node].get(neighbour, steps))
 
     def shortest_lengths(self, pairs: Sequence[Sequence[int]]) -> list[Fraction | None]:
-        """Return the shortest length between each pair of nodes, in the unit of the roads; None if no path joins them.
+        """Return the shortest length between each pair of nodes, in the roads' unit; None if no path joins them.
 
         Pairs with the same first node share one search.
         """
@@ -165,16 +165,16 @@ class Ways:
         return [lengths_by_start[start].get(end) for start, end in pairs]
 
     def _search_from(self, start: int, goals: set[int]) -> dict[int, Fraction]:
-        """Return the shortest lengths from a node to the reachable goals, in the unit of the given roads.
+        """Return the shortest lengths from a node to the reachable goals, in the roads' unit.
 
         Goals without a path have no entry.
         """
         lengths, queue, settled = dict[int, Fraction](), [(0, start)], set[int]()
-        # Dijkstra's algorithm on integers: it ends as soon as all goals are settled.
+        # Dijkstra's algorithm in integers. It ends as soon as all goals are settled.
         while queue and len(lengths) < len(goals):
             length, node = heappop(queue)
             if node in settled:
-                continue  # an outdated entry of the queue: the node was reached by a shorter path
+                continue  # an outdated entry in the queue: the node was reached by a shorter path
             settled.add(node)
             if node in goals:
                 lengths[node] = Fraction(length, self.unit)

@@ -1,9 +1,9 @@
 """Distances between records, and from records to outputs.
 
-The distance of a pair is always the same double, in either direction, in every block and on every machine. It is never
-above the exact distance (`privopt.numbers.distances`). So certificates, pairs and tables use identical doubles.
-`privopt_metric_dp.space.road_metric` has the metric of shortest paths, and `privopt_metric_dp.space.distance_table` the
-metric of a distance table.
+The distance between a pair of records is always the same double, in either direction, in every block and on every
+machine. It is never above the exact distance (`privopt.numbers.distances`). Certificates, pairs and tables therefore
+use identical doubles. `privopt_metric_dp.space.road_metric` defines the metric for shortest paths, and
+`privopt_metric_dp.space.distance_table` the metric for a distance table.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CHUNK = 1 << 14  # number of distances that are computed at once, few enough to
 _BLOCK = 1 << 21  # distances in memory at once while a table is processed in blocks
 _TREE_WIDTH = 12  # in more dimensions a k-d tree visits nearly every point, and blocks are faster
 _TABLES: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
-"""Tables of distances to all outputs, which metrics over equal places share while any of them uses the table."""
+"""Tables of distances to all outputs. Metrics over equal places share a table for as long as one of them uses it."""
 MORE = 1.0 + 1e-9  # factor on the radius of tree searches, so that rounding causes no pair to be missed
 KM_A_DEGREE = 111.2  # upper bound on km per degree of latitude, or of longitude on the equator: above pi R / 180
 
@@ -51,9 +51,9 @@ KM_A_DEGREE = 111.2  # upper bound on km per degree of latitude, or of longitude
 class Metric(ABC):
     """A metric: distances between N records, and from records to K outputs.
 
-    `between(i, j)` and `between(j, i)` return the same double, and every other method returns that double for the pair.
-    The double is at most the exact distance, so a guarantee at the double also holds at the exact distance. Distances
-    from a table need not satisfy the triangle inequality.
+    `between(i, j)` and `between(j, i)` return the same double, and every other method returns that double for the pair
+    too. The double is at most the exact distance, so a guarantee for the double also holds for the exact distance.
+    Distances from a table need not satisfy the triangle inequality.
 
     Attributes:
         size: N, the number of records.
@@ -62,7 +62,7 @@ class Metric(ABC):
     """
 
     def __init__(self, size: int, output_size: int, own_outputs: bool) -> None:
-        """Store the numbers of records and outputs.
+        """Store the number of records and the number of outputs.
 
         Args:
             size: N, the number of records.
@@ -75,17 +75,17 @@ class Metric(ABC):
 
     @abstractmethod
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return distances between records i and j, two index arrays that broadcast, in the metric's unit."""
+        """Return the distances between records i and j, two index arrays that broadcast, in the metric's unit."""
 
     @abstractmethod
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return (B, K) distances from the records i (all by default) to every output."""
+        """Return the distances (B, K) from the records i (all by default) to every output."""
 
     def towards(self, rows: Ints) -> Metric:
         """Return this metric with the records ``rows`` (K,) as outputs, for mechanisms that choose outputs.
 
         Raises:
-            UsageError: The outputs of this metric cannot be chosen.
+            UsageError: This metric's outputs cannot be chosen.
         """
         raise UsageError(f"{type(self).__name__} takes no outputs that are chosen among its records")
 
@@ -94,21 +94,24 @@ class Metric(ABC):
         return distances
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Return (P,) whether each pair's exact distance, rounded down to a double, is proved to be within ``limit``.
+        """Return, for each pair, whether its exact distance, rounded down to a double, is proved to be within a limit.
 
-        A pair whose double in ``distances`` is within the limit may fail, because the double may be below the exact
-        distance. Lower bounds on losses use only the inequalities of pairs that pass.
+        A pair may fail even if its double in ``distances`` is within the limit, because the double may be below the
+        exact distance. Lower bounds on losses use only the inequalities between pairs that pass.
 
         Args:
             pairs: (P, 2) pairs of records.
             distances: (P,) this metric's doubles.
             limit: The limit, in the metric's unit.
+
+        Returns:
+            (P,) booleans.
         """
         # A number below the double after the limit is rounded down to at most the limit.
         return self.upper_distances(distances) < math.nextafter(limit, math.inf)
 
     def exactly(self, pairs: Ints) -> list[Ball]:
-        """Return balls around the exact, finite distances of pairs (P, 2). By default, the doubles count as exact.
+        """Return balls around the exact, finite distances between pairs (P, 2). By default, the doubles count as exact.
 
         A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision.
         """
@@ -120,16 +123,17 @@ class Metric(ABC):
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances (P,), with the metric's double in place of each that may exceed the exact one.
+        """Return the given distances (P,), with the metric's double instead of each that may exceed the exact distance.
 
-        A release stores its distances. A guarantee at a distance above the exact one would not hold.
+        The distances that a release stores are checked in this way, because a guarantee at a distance above the exact
+        one would be too weak.
 
         Args:
             pairs: (P, 2) pairs of records.
-            distances: (P,) distances to check, in the metric's unit.
+            distances: (P,) the distances to check, in the metric's unit.
         """
         safe_distances = np.minimum(distances, computed := self.between(pairs[:, 0], pairs[:, 1]))
-        # Slow exact comparisons are needed only between the metric's lower and upper bound of the distance.
+        # Slow exact comparisons are needed only between the metric's lower and upper bound on the distance.
         undecided = np.flatnonzero((distances > computed) & (distances <= self.upper_distances(computed)))
         for row, ball in zip(undecided.tolist(), self.exactly(pairs[undecided]), strict=True):
             if at_most(float(distances[row]), ball):
@@ -137,19 +141,19 @@ class Metric(ABC):
         return safe_distances
 
     def rows(self, i: npt.ArrayLike) -> Floats:
-        """Return (B, N) distances from the records i to every record."""
+        """Return the distances (B, N) from the records i to every record."""
         return self.between(np.asarray(i, dtype=np.int64)[:, None], np.arange(self.size)[None, :])
 
     def table(self) -> Floats:
-        """Return (N, N) distances between all records, in 8 N^2 bytes."""
+        """Return the distances (N, N) between all records, an array of 8 N^2 bytes."""
         return self.rows(np.arange(self.size))
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Return the pairs i < j with a distance of at most `within`, and their distances.
 
         Returns:
-            (P, 2) pairs in lexicographic order, and (P,) the doubles of `between`, which are compared with the limit.
-            Memory grows with P and N, not with N^2.
+            The pairs (P, 2) in lexicographic order, and their distances (P,): the doubles from `between`, which are
+            compared with the limit. Memory grows with P and N rather than with N^2.
         """
         pair_blocks, records = [], np.arange(self.size)
         for part in slices(self.size, self.size, _BLOCK):
@@ -161,16 +165,16 @@ class Metric(ABC):
         return pairs, self.between(pairs[:, 0], pairs[:, 1])
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Return a small set of pairs that is known to imply every pair, or every pair within a distance.
+        """Return a small set of pairs that is known to imply every pair, or every pair within a limit.
 
-        A pair is implied if a path over pairs of the set is at most as long, because then the inequalities along the
-        path imply that of the pair. By default, no such set is known.
+        A pair is implied if some path over pairs in the set is no longer than the pair, because the inequalities along
+        the path then imply the pair's inequality. By default, no such set is known.
 
         Args:
             within: Largest distance of the pairs to imply; None for all pairs.
 
         Returns:
-            (S, 2) pairs i < j and their distances (S,), or None if no such set is known.
+            The pairs i < j (S, 2) and their distances (S,), or None if no such set is known.
         """
         return None
 
@@ -178,20 +182,20 @@ class Metric(ABC):
 class _PointMetric(Metric):
     """A metric whose distances are computed from coordinates on request.
 
-    Coordinates are stored as doubles. The "rest" of a coordinate is the declared decimal minus its double.
+    Coordinates are stored as doubles. A coordinate's "rest" is the declared decimal minus its double.
 
     Attributes:
-        records, outputs: The places, whose coordinates are doubles.
-        _kinds, _name: The supported kinds of places and the name of the metric, for messages.
-        _off: By how much computed distances may exceed those of the declared places, in the metric's unit: between
-            records, and from records to outputs.
+        records, outputs: The places of the records and of the outputs.
+        _kinds, _name: The supported kinds of places, and the metric's name for messages.
+        _off: Bounds on how much a computed distance may exceed the one between the declared places, in the metric's
+            unit: for distances between records, and for distances from records to outputs.
     """
 
     _kinds: tuple[str, ...] = ()
     _name = ""
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
-        """Check that places have coordinates of the right kind, and bound the rounding errors of the coordinates.
+        """Check that places have coordinates of the right kind, and bound the coordinates' rounding errors.
 
         Args:
             records: The N places.
@@ -210,7 +214,7 @@ class _PointMetric(Metric):
         expectation = " or ".join(self._kinds)
         faults = [
             Fault(space.source, "", f"{space.kind} places", f"{expectation} places for {self._name} distance")
-            # dict.fromkeys() drops duplicates, because the outputs may be the records themselves.
+            # The outputs may be the records themselves; dict.fromkeys() then drops the duplicate.
             for space in dict.fromkeys((self.records, self.outputs))
             if space.kind not in self._kinds
         ]
@@ -231,16 +235,16 @@ class _PointMetric(Metric):
 
     @property
     def points(self) -> Floats:
-        """(N, dim) coordinates of the records."""
+        """(N, dim) the records' coordinates."""
         return cast("Floats", self.records.coordinates)
 
     @abstractmethod
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return distances from records i to records (or outputs) j, computed from the doubles and rounded down.
+        """Return the distances from records i to records (or outputs) j, computed from the doubles and rounded down.
 
         Args:
-            i, j: Indices of the same shape, of one or two axes.
-            outputs: Whether j are indices of outputs instead of records.
+            i, j: Index arrays of the same shape, with one or two axes.
+            outputs: Whether j are indices of outputs rather than records.
         """
 
     @staticmethod
@@ -249,40 +253,40 @@ class _PointMetric(Metric):
         """Bound, in the metric's unit, how far a place moves if each coordinate changes by ``position_error``."""
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
-        """Return a ball (:meth:`exactly`) around the exact distance of records i and j; None if that is unknown."""
+        """Return a ball (:meth:`exactly`) around the exact distance between records i and j; None if it is unknown."""
         return None
 
     def exactly(self, pairs: Ints) -> list[Ball]:
-        """Return balls around the exact distances of pairs (P, 2).
+        """Return balls around the exact distances between pairs (P, 2).
 
-        Without exact coordinates, a ball extends from the lower to the upper bound of the distance.
+        Without exact coordinates, a ball extends from the lower to the upper bound on the distance.
         """
         lower = self.between(pairs[:, 0], pairs[:, 1])
         bounds = zip(pairs.tolist(), lower.tolist(), self.upper_distances(lower).tolist(), strict=True)
         return [self._enclose_distance(i, j) or between_bounds(a, b) for (i, j), a, b in bounds]
 
     def _round_down(self, distances: Floats, outputs: bool) -> Floats:
-        """Round distances down, so that they are at most the distances of the declared places.
+        """Round distances down, so that they are at most the distances between the declared places.
 
-        Declared places may be nearer to each other than their doubles.
+        This is necessary because declared places may be nearer to each other than their doubles.
 
         Args:
             distances: Distances that were computed from the doubles, in the metric's unit.
-            outputs: Whether the distances lead to outputs instead of records.
+            outputs: Whether the distances lead to outputs rather than records.
         """
         error = self._off[outputs]
         # The factor 1 - 2^-52 covers the rounding of the subtraction.
         return distances if error == 0.0 else np.maximum((distances - error) * (1.0 - 2.0**-52), 0.0)
 
     def _measure_in_chunks(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return the rounded-down distances of index arrays that broadcast, computed in parts of ``_CHUNK`` numbers.
+        """Return the rounded-down distances between two index arrays that broadcast, in parts of ``_CHUNK`` numbers.
 
         Small parts keep the temporary arrays in the processor's cache. They do not affect the result.
 
         Args:
             i: Indices of records.
             j: Indices of outputs if ``outputs`` is true, otherwise of records.
-            outputs: Whether to measure to the outputs.
+            outputs: Whether to measure the distances to the outputs.
         """
         i, j = np.broadcast_arrays(i, j)
         if i.size <= _CHUNK:
@@ -295,30 +299,30 @@ class _PointMetric(Metric):
         result = np.empty(i.shape)
         step = max(1, _CHUNK // (i.size // len(i)))
         for s in range(0, len(i), step):
-            # A single row is passed on with one dimension, so that the case above divides it if it is long.
+            # A single row is passed on with one dimension, so that the case above splits it if it is long.
             part = slice(s, s + step) if step > 1 else s
             result[part] = self._measure_in_chunks(i[part], j[part], outputs)
         return result
 
     @abstractmethod
     def _search_tree(self, within: float) -> tuple[Floats, float]:
-        """Return a Euclidean point for each record, and a search radius that misses no pair.
+        """Return a Euclidean point for each record, and a search radius with which no pair is missed.
 
         Args:
             within: Largest distance of a pair, in the metric's unit.
 
         Returns:
-            (N, dim) points and the radius. The radius may be a little too large, because the pairs found with it are
-            compared with ``within`` afterwards.
+            The points (N, dim), and the radius. The radius may be a little too large, because the pairs found with it
+            are compared with ``within`` afterwards.
         """
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Find the pairs i < j with a distance of at most `within`, and their distances, by a k-d tree.
+        """Find the pairs i < j with a distance of at most `within`, and their distances, with a k-d tree.
 
-        The results are those of :meth:`Metric.neighbours`.
+        The results are those that :meth:`Metric.neighbours` describes.
         """
         points, radius = self._search_tree(within)
-        # In many dimensions the tree would visit nearly every point, and blocks of the table are faster.
+        # In many dimensions the tree would visit nearly every point, and computing the table in blocks is faster.
         if points.shape[1] > _TREE_WIDTH:
             return super().neighbours(within)
         from scipy.spatial import cKDTree
@@ -334,7 +338,7 @@ class _PointMetric(Metric):
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Return distances between records i and j, two index arrays that broadcast, in the metric's unit.
 
-        They are read from the shared table of all distances if that exists, or if nearly all of them are requested.
+        They are read from the shared table of all distances if it exists or if nearly all distances are requested.
         """
         rows, columns = np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)
         table = _TABLES.get(self._table_key) if self.own_outputs else None
@@ -345,7 +349,7 @@ class _PointMetric(Metric):
 
     @cached_property
     def _table_key(self) -> bytes:
-        """Hash of everything that determines the table of distances to outputs.
+        """A hash of everything that determines the table of distances to outputs.
 
         Metrics over equal places share one table, which ``_TABLES`` stores under this key.
         """
@@ -357,10 +361,10 @@ class _PointMetric(Metric):
         return digest.digest()
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return (B, K) distances from the records i to every output, in the metric's unit.
+        """Return the distances (B, K) from the records i to every output, in the metric's unit.
 
-        If i is None, return the table for all records (N, K), which is read-only and shared with metrics over equal
-        places.
+        If i is None, the result is the table (N, K) for all records, which is read-only and shared with metrics over
+        equal places.
         """
         if i is not None:
             return self._measure_in_chunks(
@@ -373,12 +377,12 @@ class _PointMetric(Metric):
         return table
 
     def _square_table(self) -> Floats:
-        """Return (N, N) distances between records. Each pair is computed once and written to both halves."""
+        """Return the distances (N, N) between records. Each one is computed once and written to both halves."""
         table = np.zeros((self.size, self.size))
         step = max(1, min(64, _BLOCK // self.size))
         for start in range(0, self.size, step):
             rows, columns = np.arange(start, min(start + step, self.size)), np.arange(start, self.size)
-            # All columns from the diagonal on are computed. Transposed, they fill the columns below the diagonal.
+            # All columns from the diagonal on are computed. Transposed, they also fill the part below the diagonal.
             part = self._measure_in_chunks(rows[:, None], columns[None, :], False)
             table[rows[0] : rows[-1] + 1, start:] = part
             table[start:, rows[0] : rows[-1] + 1] = part.T
@@ -389,12 +393,14 @@ class EuclideanMetric(_PointMetric):
     """Euclidean distance between planar points (in km, or another unit that the problem names) or vectors.
 
     Attributes:
-        _points, _rests: Coordinates of the records and of the outputs, and their rests (empty arrays if all are 0).
-        _proved_errors: The bounds in ``_off`` on the rounding errors alone. ``_off`` is increased further here.
+        _points, _rests: The coordinates of the records and of the outputs, and the rests of both (empty arrays if all
+            are 0).
+        _proved_errors: The values of ``_off`` that cover the rounding errors alone. This class increases ``_off``
+            further.
 
     Raises:
         InputError: The records are geographic or plain, the outputs differ from them in kind or dimension, or two
-            records are nearer to each other than doubles can tell apart on so wide a map.
+            records are too near to each other for doubles to tell them apart on so wide a map.
     """
 
     _kinds = ("planar", "vector")
@@ -411,10 +417,10 @@ class EuclideanMetric(_PointMetric):
         self._points = [np.ascontiguousarray(x) for x in (self.points, self.outputs.coordinates)]
         self._rests, self._proved_errors = rests_of(self.records, self.outputs), self._off
         # The same small amount is subtracted from every distance, except between very near places (`_round_down`).
-        # Without this, rounding could make the distance of two places on a line less than the sum of its parts, so that
-        # the parts would not imply the pair. With it, the distance is reduced once, and the sum of its parts at least
-        # twice. The amount is the distance error for a rounding error of half a unit in the last place of the map's
-        # extent, unless the coordinates' own rounding errors (off) are smaller.
+        # Without this, rounding could make the distance between two places less than the sum of the distances along the
+        # line between them, which would then not imply the pair. With it, the distance is reduced once, and the sum at
+        # least twice. The amount is the distance error for a rounding error of half a unit in the last place of the
+        # map's extent, unless the coordinates' own rounding errors (off) are smaller.
         all_points = np.concatenate(self._points)
         uniform_error = 2.0 * self._distance_error(self.records, 2.0**-53 * float(np.ptp(all_points, axis=0).max()))
         max_error = 2.0 * max(self._distance_error(space, space.off) for space in (self.records, self.outputs))
@@ -422,12 +428,12 @@ class EuclideanMetric(_PointMetric):
         check_resolution(self.records, self._proved_errors[0])
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return the Euclidean distances of pairs, rounded down, by a compiled function.
+        """Return the Euclidean distances between pairs, rounded down, with a compiled function.
 
         Args:
             i: Indices of records.
             j: Indices of the same shape: of outputs if ``outputs`` is true, otherwise of records.
-            outputs: Whether to measure to the outputs.
+            outputs: Whether to measure the distances to the outputs.
         """
         distances = np.empty(i.shape)
         points, targets = self._points[0], self._points[outputs]
@@ -447,7 +453,7 @@ class EuclideanMetric(_PointMetric):
         return np.maximum(super()._round_down(distances, outputs), shortened)
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
-        """Return a ball around the exact distance of two records, the square root of a rational.
+        """Return a ball around the exact distance between two records, which is the square root of a rational.
 
         The result is None if a declared decimal is too long to be converted.
         """
@@ -456,11 +462,11 @@ class EuclideanMetric(_PointMetric):
 
     @property
     def exactness(self) -> str:
-        """Description of the exact distances for reports: they are square roots of rational numbers."""
+        """Description of the exact distances, for reports: they are square roots of rational numbers."""
         return "exact distances: square roots of rational numbers"
 
     def _square_table(self) -> Floats:
-        """Return (N, N) distances. Each pair is computed once, in parallel."""
+        """Return the distances (N, N) between records. Each one is computed once, in parallel threads."""
         points, table = self._points[0], np.empty((self.size, self.size))
         # The compiled function reads one coordinate of many points at a time, so each is stored contiguously.
         across, rests = np.ascontiguousarray(points.T), np.ascontiguousarray(self._rests[0].T)
@@ -468,20 +474,20 @@ class EuclideanMetric(_PointMetric):
         return self._round_down(table, False)
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return doubles that the exact distances do not exceed, given this metric's doubles."""
-        # The error is added twice, because it was subtracted from the doubles, and the exact places may be farther
-        # apart by it.
+        """Return upper bounds, as doubles, on the exact distances, given this metric's doubles."""
+        # The error is added twice: it was subtracted from the doubles, and the exact places may be farther apart by the
+        # same amount.
         return upper_distances(distances + 2.0 * max(self._off))
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Return (P,) whether each pair's exact distance is proved to be within the limit.
+        """Return, for each pair, whether its exact distance is proved to be within the limit, as booleans (P,).
 
-        Pairs whose bounds lie on both sides of the limit are decided by squared distances in rational arithmetic.
+        If the limit lies between a pair's bounds, the squared distance decides, in rational arithmetic.
 
         Args:
             pairs: (P, 2) pairs of records.
             distances: (P,) this metric's doubles.
-            limit: The limit. A distance that is rounded down to it counts as within.
+            limit: The limit. A distance that is rounded down to it counts as being within it.
         """
         is_within = super().surely_within(pairs, distances, limit)
         undecided = np.flatnonzero(~is_within & (distances <= limit))
@@ -489,7 +495,8 @@ class EuclideanMetric(_PointMetric):
         # nothing.
         if not undecided.size or not limit > self._proved_errors[0]:
             return is_within
-        # The coordinates with their rests still differ from the declared ones, so the limit is reduced by that error.
+        # Even with their rests, the coordinates may differ from the declared ones, so the limit is reduced by that
+        # error.
         strict_limit = Fraction(math.nextafter(limit, math.inf)) - Fraction(self._proved_errors[0])
         i, j = pairs[undecided].T
         rests = self._rests[0] if len(self._rests[0]) else np.zeros_like(self.points)
@@ -501,27 +508,27 @@ class EuclideanMetric(_PointMetric):
 
     @staticmethod
     def _distance_error(space: Space, position_error: float) -> float:
-        """Bound, in the unit of the space, how far a place moves if each coordinate changes by ``position_error``.
+        """Bound, in the space's unit, how far a place moves if each coordinate changes by ``position_error``.
 
-        If all coordinates change by x, the place moves by sqrt(dim) x. The factor 1 + 2^-50 covers the rounding of
-        this.
+        If all coordinates change by x, the place moves by sqrt(dim) x. The factor 1 + 2^-50 covers the rounding of this
+        product.
         """
         return position_error * math.sqrt(max(1, _coordinate_count(space))) * (1.0 + 2.0**-50)
 
     def _search_tree(self, within: float) -> tuple[Floats, float]:
-        """Return the records' coordinates, and a search radius for pairs at most ``within`` apart."""
+        """Return the records' coordinates, and a search radius for pairs that are at most ``within`` apart."""
         radius = within + self._off[0] + 2.0 * self._distance_error(self.records, self.records.off)
         # 1e-300 keeps the radius positive if the limit is 0, for places at the same position.
         return self.points, radius * MORE + 1e-300
 
 
 class HaversineMetric(_PointMetric):
-    """Great-circle distance in km between geographic points, R = 6371.0 km.
+    """Great-circle distance in km between geographic points, with R = 6371.0 km.
 
     Attributes:
-        _parts: Latitudes and longitudes in degrees, and cosines of latitudes, of the records and of the outputs.
-        _rests: Rests of the coordinates of records and outputs; empty arrays if all are 0 or they are not used.
-        _relative_error: Bound on the relative error of the product of two cosines.
+        _parts: For the records and for the outputs: latitudes and longitudes in degrees, and cosines of the latitudes.
+        _rests: The rests of both sets of coordinates; empty arrays if all are 0.
+        _relative_error: Bound on the relative error in the product of two cosines.
 
     Raises:
         InputError: The records or outputs are not geographic.
@@ -531,7 +538,7 @@ class HaversineMetric(_PointMetric):
     _name = "haversine"
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
-        """Prepare latitudes, longitudes and cosines for the compiled function, and bounds on errors of distances.
+        """Prepare latitudes, longitudes and cosines for the compiled function, and bounds on the distances' errors.
 
         Args:
             records: Geographic places.
@@ -550,18 +557,18 @@ class HaversineMetric(_PointMetric):
             for points, rests in zip(spaces, self._rests, strict=True)
         ]
         if has_rests:
-            # Each cosine has an error of u (2^-53) more beyond 45 degrees, where the rest is part of the angle to the
-            # pole, and the rest's size in radians up to 45 degrees, where the rest is neglected. The product of two
-            # cosines has twice that; 2.1 and 2^-51 leave a margin.
+            # The additional error in each cosine is u (2^-53) beyond 45 degrees, where the rest is part of the angle to
+            # the pole, and the rest's size in radians up to 45 degrees, where the rest is neglected. The error in the
+            # product of two cosines is twice that; 2.1 and 2^-51 leave a margin.
             self._relative_error = 2.1 * math.radians(max(self.records.off, self.outputs.off)) + 2.0**-51
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return great-circle distances in km of pairs, rounded down.
+        """Return the great-circle distances between pairs in km, rounded down.
 
         Args:
             i: Indices of records.
             j: Indices of the same shape: of outputs if ``outputs`` is true, otherwise of records.
-            outputs: Whether to measure to the outputs.
+            outputs: Whether to measure the distances to the outputs.
         """
         lat_a, lon_a, cos_a = self._parts[0]
         lat_b, lon_b, cos_b = self._parts[1 if outputs else 0]
@@ -577,13 +584,13 @@ class HaversineMetric(_PointMetric):
 
     @property
     def exactness(self) -> str:
-        """Description of the exact distances for reports: intervals enclose the lengths of great circles."""
+        """Description of the exact distances, for reports: intervals enclose the lengths of great circles."""
         return "distances enclosed as closely as it takes: great circles"
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return doubles that the exact distances do not exceed, given this metric's doubles.
+        """Return upper bounds, as doubles, on the exact distances, given this metric's doubles.
 
-        The bound covers the relative error of the cosines, and the errors of positions twice, because these were also
+        The bounds cover the cosines' relative error, and the errors in positions twice, because these were also
         subtracted from the distances.
         """
         return upper_distances(distances * (1.0 + 2.0 * self._relative_error) + 2.0 * max(self._off))
@@ -599,13 +606,13 @@ class HaversineMetric(_PointMetric):
     def _search_tree(self, within: float) -> tuple[Floats, float]:
         """Return the records as unit vectors in space, and the length of the chord under an arc of ``within`` km.
 
-        The chord is the straight line between the ends of an arc. Its length grows with the arc, so the pairs within
-        the arc are those within the chord.
+        The chord is the straight line between an arc's ends. Its length grows with the arc's, so a pair is within
+        ``within`` km along the surface if and only if it is within the chord in a straight line.
         """
         # The chord of an angle a on the unit sphere is 2 sin(a / 2); beyond half a turn it is the diameter.
         chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))
         error = (self._off[0] + 2.0 * self._distance_error(self.records, self.records.off)) / EARTH_RADIUS_KM
-        return directions(self.points), chord * MORE + 1e-14 + error  # 1e-14 covers the rounding of the directions
+        return directions(self.points), chord * MORE + 1e-14 + error  # 1e-14 covers the directions' rounding
 
 
 def _coordinate_count(space: Space) -> int:

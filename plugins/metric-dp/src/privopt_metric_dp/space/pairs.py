@@ -1,8 +1,8 @@
 """The required pairs of records, and a small subset that implies the others.
 
-A pair is implied if a path over other pairs is at most as long, because the bounds along a path multiply (Theorem 3.1
-of Qiu, IJCAI 2024). Lengths are compared as exact sums of the stored doubles, because the distance of two places on a
-line often exceeds the rounded sum of its parts by the last bit.
+A pair is implied if some path over other pairs is no longer than the pair's distance, because the bounds along a path
+multiply (Theorem 3.1 of Qiu, IJCAI 2024). Lengths are compared as exact sums of the stored doubles, because rounded
+sums along a line often differ in the last bit from the distance between its ends.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ __all__ = [
 
 
 _ALL_PAIRS: WeakValueDictionary[int, Ints] = WeakValueDictionary()
-"""All pairs by the number of records, shared while in use, so that ``verify`` reuses the pairs of ``solve``."""
+"""All pairs, by the number of records. They are shared while in use, so ``verify`` reuses the pairs from ``solve``."""
 _TRIANGLE_TOLERANCE = 1e-9  # relative violation of the triangle inequality that rounding explains
-_BLOCK = 1 << 22  # number of distances in memory at once
+_BLOCK = 1 << 22  # the most distances in memory at once
 _MIN_SAMPLED_RECORDS = 1_000  # from this many records on, a sample decides whether all pairs are reduced
-_SAMPLE_RECORDS = 16  # number of records in the sample
+_SAMPLE_RECORDS = 16  # the number of records in the sample
 _PAIRS_PER_CHECK = 50_000  # pairs between two checks of the time limit
-_RARE_SHARE = 1e-2  # share of implied pairs up to which a search for them is not worth its time
+_RARE_SHARE = 1e-2  # up to this share of implied pairs, a search for them is not worth its time
 
 
 def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, Floats]:
-    """Return the pairs of records whose rows must be indistinguishable, and their distances.
+    """Return the pairs of records whose rows the guarantee must cover, and their distances.
 
     Args:
-        metric: Distances of N records.
-        within: Largest distance of a required pair, compared by `<=` with the stored double. By default every pair is
-            required.
+        metric: The distances between N records.
+        within: The largest distance of a required pair, compared with the stored double by `<=`. By default every pair
+            is required.
 
     Returns:
-        (P, 2) pairs with i < j in lexicographic order, and (P,) distances in the metric's unit. Pairs at an infinite
-        distance (roads that are not connected) require nothing and are omitted. With `within`, time and memory grow
-        with P, not with N^2.
+        The pairs i < j (P, 2) in lexicographic order, and their distances (P,) in the metric's unit. Pairs at an
+        infinite distance (places that no road connects) require nothing and are omitted. With `within`, time and memory
+        grow with P rather than with N^2.
 
     Raises:
         InputError: `within` is negative or not a number.
@@ -61,7 +61,7 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
     if within is not None:
         pairs, distances = metric.neighbours(within)
     else:
-        # A list of all pairs takes 16 bytes a pair, so problems of one size share it.
+        # A list of all pairs takes 16 bytes a pair, so problems with equally many records share it.
         shared_pairs = _ALL_PAIRS.get(metric.size)
         pairs = read_only(_list_all_pairs(metric.size)) if shared_pairs is None else shared_pairs
         _ALL_PAIRS[metric.size] = pairs
@@ -71,20 +71,20 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
 
 def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: str, unit: str) -> None:
-    """Refuse a limit below the smallest positive distance, with which the truth could be released.
+    """Refuse a limit below the smallest positive distance, because it would allow the truth to be released.
 
     Args:
-        metric: Distances of the records.
-        distances: (P,) distances of the pairs within the limit.
+        metric: The distances between the records.
+        distances: (P,) the distances between the pairs within the limit.
         within: The limit, ``privacy.neighbours_within``.
-        file, unit: The problem file and the unit of distance, for the message.
+        file, unit: The problem file's name and the unit of distance, for the message.
 
     Raises:
         InputError: No record has a neighbour at a positive distance within the limit, although records differ.
     """
     if distances.any():
         return
-    # All distances within the limit are 0. The smallest positive distance is found for the message, in blocks of rows.
+    # All distances within the limit are 0. The message names the smallest positive one, found in blocks of rows.
     min_distance, limit = np.inf, f"{within!r} {unit}"
     for part in slices(metric.size, metric.size, 1 << 21):
         rows = metric.rows(np.arange(part.start, part.stop))
@@ -102,19 +102,20 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
 def farthest(metric: Metric, count: int) -> Ints:
     """Select ``count`` records, beginning with record 0, each as far as possible from the previous ones.
 
-    This is the algorithm of Gonzalez (1985). If a mechanism is to choose the outputs among the records, these records
-    are the outputs until it does.
+    This is the algorithm from Gonzalez (1985). If a mechanism is to choose its outputs among the records, these records
+    serve as outputs until it has chosen.
 
     Args:
-        metric: Distances of N records.
-        count: Number of records to select, from 1 to N.
+        metric: The distances between N records.
+        count: The number of records to select, from 1 to N.
 
     Returns:
-        (count,) record numbers in ascending order.
+        (count,) the records' indices in ascending order.
     """
     min_distances, selected = metric.rows(np.zeros(1, dtype=np.int64))[0], [0]
     while len(selected) < count:
-        # -1 is below the distance 0 of other records at the same place, so that no record is selected twice.
+        # A selected record is set to -1, below the 0 of other records at the same place, so that it is not selected
+        # twice.
         min_distances[selected[-1]] = -1.0
         selected.append(int(min_distances.argmax()))
         min_distances = np.minimum(min_distances, metric.rows(np.array(selected[-1:]))[0])
@@ -122,32 +123,33 @@ def farthest(metric: Metric, count: int) -> Ints:
 
 
 def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools:
-    """Return a mask of the pairs to keep, such that the kept pairs imply the others.
+    """Return a mask that selects the pairs to keep, such that the kept pairs imply the others.
 
-    Without slack, a pair is dropped only if a path over kept pairs is at most as long in exact arithmetic. The kept
-    pairs are then the smallest set with that property, up to ties at distance 0. With slack s, the path may be (1 + s)
-    times as long: a mechanism that satisfies eps / (1 + s) on the kept pairs satisfies eps on all.
+    Without slack, a pair is dropped only if some path over kept pairs is no longer than the pair's distance in exact
+    arithmetic. The kept pairs are then the smallest set with that property, up to ties at distance 0. With slack s, the
+    path may be (1 + s) times as long: a mechanism that satisfies eps / (1 + s) on the kept pairs satisfies eps on every
+    pair.
 
     Args:
-        pairs: (P, 2) distinct node numbers.
-        distances: (P,) numbers of at least 0. Pairs at an infinite distance are dropped.
+        pairs: (P, 2) the indices of two distinct nodes.
+        distances: (P,) non-negative numbers. Pairs at an infinite distance are dropped.
         slack: The relative slack s, far below 1.
 
     Returns:
-        (P,) booleans.
+        (P,) booleans, True for each pair to keep.
 
     Raises:
         OutOfTime: The time limit has passed.
 
     Notes:
-        The cost of a node is the number of pairs that start within the length of the node's longest pair. 4,000 records
-        with 60 neighbours each take 0.1 s. All pairs of N records take time of about N^3: 0.2 s at 400 records, 1.3 s
-        at 800 and 12 s at 1,600.
+        For each node, the time grows with the number of pairs that start within the length of the node's longest pair.
+        A set of 4,000 records with 60 neighbours each takes 0.1 s in total. For all pairs of N records, the time grows
+        with about N^3: 0.2 s for 400 records, 1.3 s for 800 and 12 s for 1,600.
     """
     pairs, distances = _check_pairs(pairs, distances)
     keep = np.zeros(len(pairs), dtype=np.bool_)
-    # Records at distance 0 form a cluster. A spanning forest of such pairs implies the others inside of clusters, and
-    # one pair is enough between two clusters.
+    # Records at distance 0 form a cluster. Within a cluster, the pairs of a spanning tree imply the others, and between
+    # two clusters, one pair is enough.
     forest, cluster = _merge_zeros(pairs, distances)
     keep[forest] = True
     candidates, joined = _shortest_between_clusters(cluster[pairs], distances)
@@ -158,8 +160,8 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
         has_detour = _has_short_path(joined, weights, joined, _stretch_bounds(weights, slack / 4), two_edges=True)
         keep[candidates[~has_detour]] = True
     if slack > 0:
-        # Nevertheless, the slacks of nested detours may add up to more than the slack. Pairs whose shortest path over
-        # kept pairs has become too long are restored.
+        # Even so, the slacks of nested detours may add up to more than the slack. Pairs whose shortest path over kept
+        # pairs has become too long are restored.
         keep[not_implied(pairs[keep], distances[keep], pairs, distances, slack=slack)] = True
     return keep
 
@@ -170,16 +172,17 @@ def needed_pairs(
     """Reduce the required pairs to a subset that implies the others.
 
     If :meth:`Metric.implying` returns a small set that implies all pairs, the reduction starts from that set. For a
-    road metric, these are the pairs joined by a path without a third record. For 50,000 places they are found in a
-    second.
+    road metric, it consists of the pairs joined by a path without a third record, which are found in a second for
+    50,000 places.
 
     Args:
-        metric: Distances of N records.
-        required: Returns the required pairs and their distances. Called only if no smaller set is known.
-        within: Largest distance of a required pair.
+        metric: The distances between N records.
+        required: A function that returns the required pairs and their distances. It is called only if no smaller set is
+            known.
+        within: The largest distance of a required pair.
 
     Returns:
-        (S, 2) kept pairs in lexicographic order, and (S,) distances.
+        The kept pairs (S, 2) in lexicographic order, and their distances (S,).
     """
     candidates = metric.implying(within)
     if candidates is None:
@@ -191,21 +194,21 @@ def needed_pairs(
 
 
 def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
-    """Return whether the search for implied pairs is worth its time, according to a sample of records.
+    """Return whether a search for implied pairs is worth its time, according to a sample of records.
 
-    The answer is True without a sample unless all pairs of many records are given. Reducing all pairs of 5,000 word
-    vectors takes minutes and finds hardly any implied pair. Implied pairs that are kept only make a model larger.
+    The answer is True without a sample unless all pairs of many records are given. The test exists because reducing all
+    pairs of, say, 5,000 word vectors takes minutes and finds hardly any implied pair. Keeping implied pairs does no
+    harm except that it makes a model larger.
 
     Args:
-        pairs, distances: (P, 2) pairs with i < j in lexicographic order, and their distances (P,).
-        slack: Relative amount by which a path may be longer than the pair.
-        rare: If at most this share of the sampled pairs is implied, the answer is False.
+        pairs, distances: (P, 2) pairs i < j in lexicographic order, and their distances (P,).
+        slack: The relative amount by which a path may exceed the pair's distance.
+        rare: A share. If at most this share of the sampled pairs is implied, the answer is False.
     """
     n = int(pairs.max(initial=-1)) + 1
     if n <= _MIN_SAMPLED_RECORDS or len(pairs) != n * (n - 1) // 2:
         return True
-    # The symmetric table of distances has infinity on the diagonal, so that a detour cannot begin by staying at its
-    # source.
+    # The diagonal of the symmetric table is infinite, so that a detour cannot begin by staying at its source.
     table = np.full((n, n), np.inf)
     table[pairs[:, 0], pairs[:, 1]] = table[pairs[:, 1], pairs[:, 0]] = distances
     implied_count = 0
@@ -215,25 +218,26 @@ def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rar
             part = table[start : start + 64] + table[source, start : start + 64, None]
             np.minimum(detours, part.min(axis=0), out=detours)
         detours[source] = np.inf
-        # The source itself is subtracted: for it, both sides are infinite.
+        # The source itself is subtracted: both of its sides are infinite, so it was counted.
         implied_count += int((detours <= table[source] * (1.0 + slack)).sum()) - 1
     return implied_count > rare * _SAMPLE_RECORDS * n
 
 
 def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Ints:
-    """Return the row numbers of the `pairs` that no path over `subset` implies, decided in exact arithmetic.
+    """Return the row indices of those `pairs` that no path over `subset` implies, decided in exact arithmetic.
 
     Args:
         subset, subset_distances: (S, 2) pairs whose inequalities hold, and their distances (S,).
-        pairs, distances: (P, 2) pairs to be implied, and their distances (P,). Infinite distances are always implied.
-        slack: Relative amount by which a path may be longer than the pair.
+        pairs, distances: (P, 2) the pairs that should be implied, and their distances (P,). A pair at an infinite
+            distance is always implied.
+        slack: The relative amount by which a path may exceed the pair's distance.
 
     Returns:
-        Sorted row numbers into `pairs`, int64; empty if all are implied.
+        Sorted row indices into `pairs`, int64; empty if all are implied.
     """
     subset, subset_distances = _check_pairs(subset, subset_distances)
     pairs, distances = _check_pairs(pairs, distances)
-    # A pair of a record with itself is implied, and one at an infinite distance requires nothing.
+    # A pair that joins a record to itself is implied, and one at an infinite distance requires nothing.
     finite = np.flatnonzero(np.isfinite(distances) & (pairs[:, 0] != pairs[:, 1]))
     usable = np.isfinite(subset_distances) & (subset[:, 0] != subset[:, 1])
     implied = _has_short_path(
@@ -247,22 +251,22 @@ def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: 
 
 
 def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
-    """Return the largest table below the given one whose rows satisfy the triangle inequality with the pairs.
+    """Return the largest table, nowhere above the given one, that satisfies the triangle inequality with the pairs.
 
-    That is, the rows of the two records of a pair differ by at most the length of the pair. If the given table has this
-    property up to rounding, it is returned unchanged. Otherwise its entries are replaced by shortest paths over the
-    pairs.
+    That is, the rows of a pair's two records differ by at most the pair's length in every column. If the given table
+    has this property up to rounding, it is returned unchanged. Otherwise its entries are replaced by the lengths of
+    shortest paths over the pairs.
 
     Args:
         table: (N, K) distances from records to outputs, which may be infinite.
         pairs: (P, 2) pairs of records.
-        lengths: (P,) distances of the pairs, in the unit of the table.
+        lengths: (P,) the pairs' distances, in the table's unit.
     """
     for part in slices(len(pairs), table.shape[1], _BLOCK):
         i, j = pairs[part].T
         rows, other_rows = table[i], table[j]
-        # Infinite entries are replaced by 0 before subtracting, because inf - inf is not a number. If only one record
-        # of a pair has a finite distance to an output, the condition is violated.
+        # Infinite entries are replaced by 0 before subtracting, because inf - inf is not a number. If only one of a
+        # pair's records has a finite distance to an output, the condition is violated.
         together = np.isfinite(rows) & np.isfinite(other_rows)
         changes = np.abs(np.where(together, rows, 0.0) - np.where(together, other_rows, 0.0))
         changes[np.isfinite(rows) != np.isfinite(other_rows)] = np.inf
@@ -272,10 +276,10 @@ def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
 
 
 def _shortest_path_lengths(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
-    """Return (N, K) the lengths of the shortest paths between records and outputs.
+    """Return the lengths (N, K) of the shortest paths between records and outputs.
 
-    A path begins with one entry of the table, from the output to some record, and continues along pairs. The result is
-    the largest table that :func:`consistent` describes.
+    A path begins with one entry in the table, which leads from the output to some record, and continues along pairs.
+    The result is the table that :func:`consistent` describes.
 
     Args:
         table: (N, K) distances from records to outputs, which may be infinite.
@@ -293,11 +297,11 @@ def _shortest_path_lengths(table: Floats, pairs: Ints, lengths: Floats) -> Float
 
 
 def _list_all_pairs(n: int) -> Ints:
-    """Return all pairs i < j of n records in lexicographic order, (n (n - 1) / 2, 2)."""
+    """Return all pairs i < j of n records in lexicographic order, an array (n (n - 1) / 2, 2)."""
     pairs = np.empty((n * (n - 1) // 2, 2), dtype=np.int64)
     start, records = 0, np.arange(n)
-    # The array is filled record by record, because temporary arrays of all pairs would take 100 MB each at 5,000
-    # records.
+    # The array is filled record by record, because at 5,000 records each temporary array of all pairs would take 100
+    # MB.
     for i in range(n):
         stop = start + n - 1 - i
         pairs[start:stop, 0], pairs[start:stop, 1] = i, records[i + 1 :]
@@ -309,7 +313,7 @@ def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, 
     """Convert pairs and their distances to arrays (P, 2) and (P,), and check them.
 
     Raises:
-        InputError: The arrays differ in length, a node number is negative, or a distance is negative or not a number.
+        InputError: The arrays differ in length, a node index is negative, or a distance is negative or not a number.
     """
     index = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     lengths = np.asarray(distances, dtype=np.float64).reshape(-1)
@@ -318,7 +322,7 @@ def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, 
         faults.append(Fault("pairs", "", f"{len(lengths)} distances for {len(index)} pairs", "one distance per pair"))
     if index.size and index.min() < 0:
         faults.append(Fault("pairs", f"row {int(index.min(axis=1).argmin())}", str(index.min()), "nodes from 0"))
-    # The negated comparison is true for NaN, for which every comparison is false, so that it counts as a fault.
+    # Every comparison with NaN is false, so the comparison is negated in order that NaN counts as a fault.
     if not (lengths >= 0).all():
         row = int(np.flatnonzero(~(lengths >= 0))[0])
         faults.append(Fault("pairs", f"row {row}", f"distance {float(lengths[row])!r}", "a number of at least 0"))
@@ -328,25 +332,25 @@ def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, 
 
 
 def _stretch_bounds(distances: Floats, slack: float) -> Floats:
-    """Return the bounds (1 + slack) d as doubles (P,), rounded down but never below d.
+    """Return the bounds (1 + slack) d as doubles (P,), which are rounded down but never below d.
 
     Args:
         distances: (P,) the distances d.
-        slack: Relative amount by which a path may be longer than d; at least 0.
+        slack: The relative amount by which a path may exceed d; non-negative.
     """
     return np.maximum(distances, distances * (1.0 + slack) * (1.0 - 2.0**-50))
 
 
 def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """Return a spanning forest of the pairs at distance 0, and the cluster of each node.
+    """Return a spanning forest of the pairs at distance 0, and the cluster to which each node belongs.
 
     Args:
-        pairs: (P, 2) node numbers.
-        distances: (P,) numbers of at least 0.
+        pairs: (P, 2) node indices.
+        distances: (P,) non-negative numbers.
 
     Returns:
-        Sorted row numbers of the pairs in the forest, and (n,) the cluster number of each node. Pairs at distance 0
-        connect the nodes of a cluster.
+        The sorted row indices of the pairs in the forest, and the index of each node's cluster, (n,). A cluster
+        contains the nodes that are connected by pairs at distance 0.
     """
     from scipy.sparse.csgraph import minimum_spanning_tree
 
@@ -354,20 +358,20 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
     zero = np.flatnonzero((distances == 0) & (pairs[:, 0] != pairs[:, 1]))
     if not zero.size:
         return zero, np.arange(n)
-    # The weights are row numbers, counted from 1, so that of several pairs that join two parts the first is selected.
+    # The weights are row indices plus 1, so that the first of several pairs that join two parts is selected.
     forest = minimum_spanning_tree(edge_matrix(n, np.sort(pairs[zero], axis=1), zero + 1.0))
     return np.sort(forest.data).astype(np.int64) - 1, components(n, pairs[zero])
 
 
 def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """Return the row numbers of the shortest pair between every two clusters, or of the first one if several tie.
+    """Return the row index of the shortest pair between every two clusters, or of the first one if several tie.
 
     Args:
-        joined: (P, 2) clusters of the two nodes of each pair.
-        distances: (P,) distances; pairs at infinite distances are ignored.
+        joined: (P, 2) the clusters of each pair's two nodes.
+        distances: (P,) the pairs' distances; pairs at infinite distances are ignored.
 
     Returns:
-        (C,) sorted row numbers, and (C, 2) the cluster numbers of each pair, the smaller one first.
+        The sorted row indices (C,), and the indices of each pair's two clusters (C, 2), the smaller one first.
     """
     clusters = np.sort(joined, axis=1)
     finite = np.flatnonzero(np.isfinite(distances))
@@ -376,13 +380,13 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
 
 
 def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
-    """Return for each pair of goals whether some path over ``edges`` is at most as long as the bound.
+    """Return, for each pair of goals, whether some path over ``edges`` is no longer than the bound.
 
     The comparison is exact.
 
     Args:
-        edges, weights: (E, 2) pairs of nodes, used in both directions, and their lengths (E,).
-        goals, bounds: (Q, 2) pairs of nodes, and the largest permitted length of a path between them (Q,).
+        edges, weights: (E, 2) pairs of nodes, and their lengths (E,). Edges are used in both directions.
+        goals, bounds: (Q, 2) pairs of nodes, and the largest allowed length of a path between the two (Q,).
         two_edges: Whether only paths of at least two edges count.
 
     Returns:
@@ -394,14 +398,14 @@ def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *
         return np.zeros(0, dtype=np.bool_)
     n = int(max(edges.max(initial=0), goals.max())) + 1
     # Questions are grouped by source, because the compiled function makes one search for each source. The source is
-    # always the smaller node, so that there are few.
+    # always the smaller node, so that there are fewer sources.
     source, goal = goals.min(axis=1), goals.max(axis=1)
     order = np.argsort(source, kind="stable")
     (exact, exact_bound), units = limbs(weights, bounds)
     tail = np.concatenate([edges[:, 0], edges[:, 1]])
     head = np.concatenate([edges[:, 1], edges[:, 0]])
     doubled_weights = np.concatenate([weights, weights])
-    # The function expects the edges of a node in order of their lengths, so that it can stop early.
+    # The function expects each node's edges in order of their lengths, so that it can stop early.
     sort = np.lexsort((doubled_weights, tail))
     graph = _row_starts(tail, n), head[sort], doubled_weights[sort], np.concatenate([exact, exact])[sort]
     question_offsets, answer = _row_starts(source, n), np.empty(len(goals), dtype=np.bool_)
@@ -424,13 +428,13 @@ def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *
 
 
 def _row_starts(rows: Ints, n: int) -> Ints:
-    """Return the row pointers of a CSR matrix whose entries have the given row numbers.
+    """Return the row pointers for a CSR matrix whose entries have the given row indices.
 
     Args:
-        rows: (E,) row number of each entry, from 0 to n - 1.
+        rows: (E,) the row index of each entry, from 0 to n - 1.
         n: Number of rows.
 
     Returns:
-        (n + 1,) offsets: the entries of row r are those from offset r to offset r + 1.
+        (n + 1,) offsets: the entries in row r begin at offset[r] and end before offset[r + 1].
     """
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))]).astype(np.int64)

@@ -1,7 +1,7 @@
 """Places: ids with coordinates, and regular grids.
 
 Coordinates are doubles. Their differences from the declared decimals are stored as well (``rests``, ``written``) or
-bounded (``off``), because a guarantee must hold at the declared places.
+bounded (``off``), because a guarantee must hold for the declared places.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 Kind = Literal["planar", "geographic", "vector", "plain"]
 
-MAX_COORDINATE = 1e150  # largest absolute value of a coordinate, with which squares of differences stay finite
+MAX_COORDINATE = 1e150  # largest absolute value of a coordinate, small enough for squares of differences to stay finite
 
 
 # The limit that `places_at_most` sets; None for no limit.
@@ -48,10 +48,10 @@ _PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
 
 @contextmanager
 def places_at_most(count: int | None) -> Iterator[None]:
-    """Limit the number of places of the problems that are loaded in this block; None for no limit.
+    """Limit the number of places in each problem that is loaded in this block; None for no limit.
 
-    A few numbers in a problem file can declare millions of places. A verifier sets the limit to the rows or columns of
-    the release, so that such a file is refused before its places are computed.
+    A few numbers in a problem file can declare millions of places. A verifier sets the limit to the number of rows or
+    columns in the release, so that such a file is refused before its places are computed.
     """
     token = _PLACE_LIMIT.set(count)
     try:
@@ -61,11 +61,11 @@ def places_at_most(count: int | None) -> Iterator[None]:
 
 
 def check_places(count: int, subject: str) -> None:
-    """Check the number of places of a grid or a mesh before the places are computed.
+    """Check the number of places in a grid or a mesh before the places are computed.
 
     Args:
-        count: Lower bound on the number of places.
-        subject: File and key that declare the places, for the message.
+        count: A lower bound on the number of places.
+        subject: The file and key that declare the places, for the message.
 
     Raises:
         DoesNotHoldError: There are more places than :func:`places_at_most` allows.
@@ -78,15 +78,15 @@ def check_places(count: int, subject: str) -> None:
 
 
 def _to_texts(values: Iterable[object]) -> tuple[str, ...]:
-    """Convert the ids of a :class:`Space` to texts."""
+    """Convert the ids for a :class:`Space` to texts."""
     return tuple(map(str, values))
 
 
 def _to_coordinates(values: npt.ArrayLike) -> Floats:
-    """Convert the coordinates of a :class:`Space` to doubles.
+    """Convert the coordinates for a :class:`Space` to doubles.
 
     Raises:
-        UsageError: An integer beyond 2^53 has no equal double.
+        UsageError: No double equals one of the integers, which is beyond 2^53.
     """
     if no_doubles(np.asarray(values)).any():
         raise UsageError("coordinates must be doubles, or whole numbers up to 2^53, got whole numbers beyond")
@@ -95,7 +95,7 @@ def _to_coordinates(values: npt.ArrayLike) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class Space:
-    """Places: ids and, unless the kind is plain, coordinates.
+    """A set of places: ids and, unless the kind is plain, coordinates.
 
     >>> Space(ids=("a", "b"), coordinates=[[0.0, 0.0], [3.0, 4.0]], kind="planar").coordinates.shape
     (2, 2)
@@ -105,23 +105,23 @@ class Space:
         coordinates: (N, 2) x and y in ``unit`` if planar, latitudes and longitudes in degrees if geographic; (N, dim)
             for vectors; None if plain.
         kind: planar, geographic, vector or plain.
-        source: Name of the file in error messages.
-        off: Upper bound on the difference between a declared coordinate and its double, in the unit of the axis.
-            Metrics subtract it, so that distances never exceed those of the declared places.
-        rests: Declared coordinates minus their doubles, in the shape of ``coordinates``; None if unknown.
+        source: The file's name in error messages.
+        off: Upper bound on the difference between a declared coordinate and its double, in the axis's unit. Metrics
+            subtract it, so that distances never exceed those between the declared places.
+        rests: The declared coordinates minus their doubles, in the shape of ``coordinates``; None if unknown.
         written: (N, dim) the declared coordinates as texts of decimals or fractions; None if they are unknown, or equal
             to the doubles (``off`` is 0).
-        corner: Latitude and longitude in degrees of the first place of a grid on the earth, otherwise None. With a
-            corner, ``written`` has the km north and east of the corner.
-        triangles: (S, 3) corners of the triangles of a mesh or a grid, counter-clockwise; None without triangles.
+        corner: For a grid on the earth, its first place's latitude and longitude in degrees; otherwise None. With a
+            corner, ``written`` contains the distances in km north and east of the corner.
+        triangles: (S, 3) the corners of each triangle in a mesh or a grid, counter-clockwise; None without triangles.
         projection: The projection that mapped degrees to these planar coordinates; None if none was used.
-        names: N names of the places for readers, or None.
-        unit: Unit of planar coordinates, in the singular.
+        names: N names that readers know the places by, or None.
+        unit: The unit of planar coordinates, in the singular.
 
     Raises:
         InputError: Ids repeat, the shape is wrong, or a coordinate is not finite or out of range (latitudes beyond 90
             degrees, longitudes outside [-180, 360] degrees). All faults are reported together.
-        UsageError: ``rests`` has another shape than the coordinates, or integers are too large for doubles.
+        UsageError: The shape of ``rests`` differs from that of the coordinates, or integers are too large for doubles.
     """
 
     ids: tuple[str, ...] = field(converter=_to_texts)
@@ -148,7 +148,7 @@ class Space:
         if faults:
             raise InputError(faults)
         shape = None if self.coordinates is None else self.coordinates.shape
-        # Compiled code reads coordinates and rests by the same indices, without checking bounds.
+        # Compiled code reads coordinates and rests at the same indices, without checking bounds.
         if self.rests is not None and self.rests.shape != shape:
             raise UsageError(f"rests have shape {self.rests.shape}, coordinates {shape}")
 
@@ -156,7 +156,7 @@ class Space:
         return len(self.ids)
 
     def select(self, rows: Ints) -> Space:
-        """Return the places with the numbers ``rows`` (M,), in that order and without triangles."""
+        """Return the places with the indices ``rows`` (M,), in that order and without triangles."""
         return evolve(
             self,
             ids=[self.ids[row] for row in rows.tolist()],
@@ -169,11 +169,11 @@ class Space:
 
     @property
     def on_map(self) -> Floats | None:
-        """(N, 2) coordinates of geographic or planar places; None for vectors and plain ids."""
+        """(N, 2) the coordinates of geographic or planar places; None for vectors and plain ids."""
         return self.coordinates if self.kind in ("geographic", "planar") else None
 
     def description(self, index: int) -> str:
-        """Return the name of a place, or else its position as text, or "" if it has neither."""
+        """Return a place's name, or else its position as text, or "" if it has neither."""
         if self.names is not None and self.names[index]:
             return self.names[index]
         if self.on_map is None:
@@ -182,15 +182,15 @@ class Space:
         return position_text(*((y, x) if self.kind == "geographic" else (x, y)), self.kind, self.unit)
 
     def label(self, index: int) -> str:
-        """Return the id of a place, with its description in brackets if there is one."""
+        """Return a place's id, followed by its description in brackets if there is one."""
         description = self.description(index)
         return f"{self.ids[index]} ({description})" if description else self.ids[index]
 
     def numbers(self, ids: Iterable[str]) -> Ints:
-        """Return (M,) the numbers of the places with the given ids, in the order of the ids.
+        """Return the indices (M,) of the places with the given ids, in the order of the ids.
 
         Raises:
-            KeyError: No place has one of the ids.
+            KeyError: One of the ids belongs to no place.
         """
         index_by_id = {name: index for index, name in enumerate(self.ids)}
         return np.array([index_by_id[name] for name in ids], dtype=np.int64)
@@ -200,7 +200,7 @@ class Space:
         """Upper bound on the difference between a declared coordinate and the sum of its double and its rest."""
         if self.rests is None or self.coordinates is None or self.off == 0.0:
             return self.off
-        # Rests are doubles too. The bound also covers the rounding of differences of two places.
+        # Rests are rounded to doubles too. The bound also covers the rounding of differences between two places.
         return 2.0**-50 * self.off + 2.0**-103 * float(np.abs(self.coordinates).max())
 
     def _id_faults(self) -> Iterator[Fault]:
@@ -214,10 +214,10 @@ class Space:
         yield from Faults(faults).listed
 
     def _coordinate_faults(self, points: Floats) -> list[Fault]:
-        """Return the faults of the coordinates: a wrong shape or, if the shape is right, each place out of range.
+        """Return the faults in the coordinates: a wrong shape or, if the shape is right, each place out of range.
 
         Args:
-            points: The given coordinates. A valid array has a row for each id, and two columns unless the kind is
+            points: The given coordinates. A valid array contains a row for each id, with two columns unless the kind is
                 vector.
         """
         shape = "(N, dim)" if self.kind == "vector" else "(N, 2)"
@@ -255,24 +255,25 @@ def grid_points(
     [[0.0, 0.0], [0.5, 0.0], [0.0, 0.5], [0.5, 0.5]]
 
     Args:
-        rows, cols: Numbers of cells, each at least 1.
-        cell_km: Side of a cell in km.
-        south_west: (lat, lon) in degrees of the centre of "r0c0". Steps to the east are ``cell_km`` long at this
-            latitude, with R = 6371.0 km. By default the grid is planar, with "r0c0" at (0, 0).
-        source, key: File and key in error messages.
+        rows, cols: The number of rows and the number of columns, each at least 1.
+        cell_km: The side of a cell in km.
+        south_west: The latitude and longitude in degrees of the centre of "r0c0". Steps to the east are ``cell_km``
+            long at this latitude, with R = 6371.0 km. By default the grid is planar, with "r0c0" at (0, 0).
+        source, key: The file and the key to name in error messages.
 
     Raises:
         InputError: A size is not positive, or the grid crosses a pole or extends around the earth.
-        DoesNotHoldError: The grid has more places than the release that is verified; see :func:`check_places`.
+        DoesNotHoldError: The grid has more places than the release that is being verified; see :func:`check_places`.
     """
     if faults := list(_grid_faults(rows, cols, cell_km, south_west, source, key)):
         raise InputError(faults)
     check_places(rows * cols, f"{source}: {key}")
     ids = tuple(f"r{r}c{c}" for r in range(rows) for c in range(cols))
-    # The declared side is exact, so a cell's position is a rational, and `rests` has the difference from its double.
+    # The declared side is exact, so a cell's position is a rational, and `rests` contains the difference from its
+    # double.
     steps = [Fraction(cell_km) * step for step in range(max(rows, cols))]
     offsets = np.array([float(step) for step in steps])
-    # texts[s] is the exact position after s steps in either direction, such as "3/10", for the attribute `written`.
+    # texts[s] is the exact position after s steps in either direction, such as "3/10", for the `written` attribute.
     triangles, texts = _split_squares(rows, cols), np.array([str(step) for step in steps])
     east_first = [np.tile(texts[:cols], rows), np.repeat(texts[:rows], cols)]
     if south_west is None:
@@ -305,7 +306,7 @@ def grid_points(
         kind="geographic",
         source=source,
         triangles=triangles,
-        # At least 2^-50 of the span, so that the bound covers the rounding of the rests as well if these are tiny.
+        # At least 2^-50 of the span, so that the bound covers the rests' own rounding as well if the rests are tiny.
         off=max(float(np.abs(residuals).max()) * (1.0 + 2.0**-50), 2.0**-50 * span),
         rests=np.column_stack([np.repeat(north_rests, cols), np.tile(east_rests, rows)]),
         written=np.column_stack(east_first[::-1]),  # north before east, as latitudes come before longitudes
@@ -316,20 +317,22 @@ def grid_points(
 def _degrees_of_steps(
     steps: Sequence[Fraction], rows: int, cols: int, south_west: Sequence[float | Fraction]
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the latitudes of a grid's rows and the longitudes of its columns, before any turn at 180 degrees.
+    """Return the latitudes of a grid's rows and the longitudes of its columns, before any wrap at 180 degrees.
 
     Args:
-        steps: Exact distances from the corner in km, of as many steps as there are rows or columns.
-        rows, cols: Numbers of rows and columns.
-        south_west: Latitude and longitude in degrees of the corner.
+        steps: The exact distance from the corner in km after 0, 1, 2, ... steps, for as many as there are rows or
+            columns.
+        rows, cols: The number of rows and the number of columns.
+        south_west: The corner's latitude and longitude in degrees.
 
     Returns:
-        The doubles nearest to the latitudes (rows,), the rests that these doubles omit, and the same two arrays of
-        the longitudes (cols,), all in degrees.
+        The doubles nearest to the latitudes (rows,), the rests that these doubles omit, and the same two arrays for the
+        longitudes (cols,), all in degrees.
     """
     import flint
 
-    # 192 bits: of the 106 that a double and its rest hold, none is lost even where the degrees are tiny next to 1.
+    # A double and its rest hold 106 bits. With 192 bits none of them is lost, even where the degrees are tiny next to
+    # 1.
     with flint.ctx.workprec(192):
         degree = flint.arb.pi() / 180
         a_km_north = 1 / (ball_of(Fraction(EARTH_RADIUS_KM)) * degree)
@@ -354,8 +357,7 @@ def _grid_faults(
 ) -> Iterator[Fault]:
     """Yield a fault for each argument of :func:`grid_points` that is out of range.
 
-    The formulas of the grid are not valid outside these ranges. At a pole, for example, a step to the east has no
-    length.
+    The grid's formulas are not valid outside these ranges. At a pole, for example, a step to the east has no length.
     """
     for name, value in (("rows", rows), ("cols", cols)):
         # In Python, True is an int, but it is not a valid number of rows.
@@ -371,45 +373,47 @@ def _grid_faults(
 
 
 def _split_squares(rows: int, cols: int) -> Ints:
-    """Return two triangles for each square of four neighbouring centres, which do not exist in a single row or column.
+    """Return two triangles for each square of four neighbouring centres; a single row or column has no squares.
 
     Returns:
-        (S, 3) place numbers of the corners, counter-clockwise. Place r * cols + c is the centre in row r, column c.
+        (S, 3) the place indices of each triangle's corners, counter-clockwise. Place r * cols + c is the centre in row
+        r, column c.
     """
     indices = np.arange(rows * cols, dtype=np.int64).reshape(rows, cols)
-    # The corners of every square: a south-west, b south-east, c north-west, d north-east.
+    # The corners of every square: a is south-west, b south-east, c north-west and d north-east.
     a, b, c, d = (part.ravel() for part in (indices[:-1, :-1], indices[:-1, 1:], indices[1:, :-1], indices[1:, 1:]))
     return np.column_stack([a, b, c, b, d, c]).reshape(-1, 3)
 
 
 def rests_of(records: Space, outputs: Space) -> list[Floats]:
-    """Return the rests of records and outputs: their declared coordinates minus the doubles.
+    """Return the rests for records and outputs: their declared coordinates minus the doubles.
 
     If all rests are unknown or zero, both arrays have no rows, so that the compiled functions skip them.
 
     Returns:
-        Two arrays (N, dim) and (K, dim) in the unit of the coordinates, or (0, dim) both.
+        Two arrays, (N, dim) and (K, dim), in the unit of the coordinates; both are (0, dim) if there are no rests.
     """
     arrays = [np.array(np.zeros_like(s.coordinates) if s.rests is None else s.rests) for s in (records, outputs)]
     return arrays if any(rests.any() for rests in arrays) else [rests[:0].copy() for rests in arrays]
 
 
 def check_resolution(space: Space, error: float) -> None:
-    """Check that no two planar places or vectors are nearer than doubles can tell apart on a map of this extent.
+    """Check that no two planar places or vectors are too near for doubles to tell apart on a map of this extent.
 
-    Doubles and their rests hold 106 bits. On a map 1e15 km wide that is an error of 1e-16 km, so a distance of 1e-7 km
-    would be rounded down by more than the 1e-9 of it that ``verify`` and the stand-alone checker allow. Such numbers
-    are typing errors.
+    Doubles and their rests hold 106 bits. On a map 1e15 km wide that means an error of 1e-16 km, so a distance of 1e-7
+    km would be rounded down by more than the relative 1e-9 that ``verify`` and the stand-alone checker allow. Such
+    coordinates are probably typing errors.
 
     Args:
         space: The places, with coordinates.
-        error: Upper bound on the proved error of a distance, in the unit of the space.
+        error: The proved upper bound on a distance's error, in the space's unit.
 
     Raises:
-        InputError: Two places are that near, but not at one place.
+        InputError: Two distinct places are too near to each other.
     """
     assert space.coordinates is not None  # the caller measures distances between them
-    # Checks also allow for 1e-24, and a small share of the 1e-9 is used when distances are rounded down.
+    # The checks also allow an absolute difference of 1e-24. Both limits are a little stricter here (0.9 and 0.8),
+    # because rounding distances down uses a small part of what is allowed.
     if 2.0 * error <= 0.9e-24:
         return
     from scipy.spatial import cKDTree

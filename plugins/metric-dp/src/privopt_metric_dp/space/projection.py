@@ -1,9 +1,9 @@
-"""A map projection that never stretches distances, so that a guarantee per planar km holds per km on the earth.
+"""A map projection that never stretches distances, so that a guarantee per planar km also holds per km on the earth.
 
 The equirectangular projection x = R cos(phi*) lambda, y = R phi has ds^2 = R^2 (cos^2 phi* dlambda^2 + dphi^2), at most
-the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2) wherever |phi| <= phi*. So if a path on the earth stays below latitude
-phi*, its planar image is at most as long. Here phi* is the largest latitude that a great circle between two points of
-the region reaches. So planar distances in the region are at most great-circle distances.
+the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2) wherever |phi| <= phi*. If a path on the earth stays within that range,
+its planar image is therefore at most as long. Here phi* is the largest latitude that a great circle between two points
+in the region reaches, so planar distances in the region are at most great-circle distances.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from privopt.numbers.distances import EARTH_RADIUS_KM, cosine_of_latitude
 __all__ = ["UNITS_PER_DEGREE", "Projection", "degrees_in_units"]
 
 UNITS_PER_DEGREE = 10_000_000
-"""Geographic positions are integers in units of 1e-7 degrees (11 mm)."""
+"""Units per degree: geographic positions are integers in units of 1e-7 degrees (11 mm)."""
 
 _UNIT_BITS = 24
-"""Number of binary places of mm per unit. Products with a full turn, 3.6e9 units, stay below 2^63."""
+"""Binary places in a scale in mm per unit. Products of a scale and a full turn, 3.6e9 units, stay below 2^63."""
 
 _TURN = 360 * UNITS_PER_DEGREE  # a full turn
 _PI_DOWN = Fraction(math.pi)  # the double below pi
@@ -40,11 +40,11 @@ class Projection:
     """An equirectangular projection in integer arithmetic.
 
     Attributes:
-        origin: (latitude, longitude) of the planar point (0, 0), in 1e-7 degrees.
+        origin: The latitude and longitude of the planar point (0, 0), in 1e-7 degrees.
         east, north: Millimetres per 1e-7 degrees of longitude and latitude, times 2^24, rounded down.
         parallel: phi* in degrees. Paths between the latitudes -phi* and phi* are not stretched.
-        box: Smallest and largest latitude, and largest difference in longitude from the origin, in 1e-7 degrees. No
-            great circle between two points of the box crosses latitude phi*.
+        box: The smallest and largest latitude, and the largest difference in longitude from the origin, in 1e-7
+            degrees. No great circle between two points in the box crosses latitude phi* or -phi*.
     """
 
     origin: tuple[int, int]
@@ -55,11 +55,11 @@ class Projection:
 
     @classmethod
     def of(cls, degrees: Floats, source: str, margin_mm: float = 0.0) -> Projection:
-        """Return the projection of a region that is given by points.
+        """Return the projection for a region that is given by points.
 
         Args:
-            degrees: (N, 2) latitudes and longitudes of points of the region.
-            source: Name of the points' file in error messages.
+            degrees: (N, 2) the latitudes and longitudes of points in the region.
+            source: The points' file, for error messages.
             margin_mm: Upper bound on how far the region extends beyond the bounding box of the points, in planar mm.
 
         Raises:
@@ -78,8 +78,8 @@ class Projection:
         margin = Fraction(margin_mm) * 2**_UNIT_BITS
         height_margin = math.ceil(margin / scale) + 1  # at least one unit: points are rounded by up to half of one
         width_margin = height_margin
-        # A wider box has a higher phi*, where the same margin in mm is more degrees of longitude. So the box is widened
-        # until its margin is large enough at its own phi*.
+        # A wider box has a higher phi*, where the same margin in mm takes more degrees of longitude. The box is
+        # therefore widened until its margin is large enough at its own phi*.
         while True:
             max_latitude = max(abs(south - height_margin), abs(north + height_margin)) / UNITS_PER_DEGREE
             parallel = _highest_parallel(
@@ -102,7 +102,7 @@ class Projection:
         )
 
     def covers(self, vertices: Ints) -> bool:
-        """Return whether points (N, 2) in mm on the plane lie in the box, so that no distance is stretched."""
+        """Return whether points (N, 2) in mm on the plane all lie in the box, so that no distance is stretched."""
         max_x, min_y, max_y = int(np.abs(vertices[:, 0]).max()), int(vertices[:, 1].min()), int(vertices[:, 1].max())
         # The sides of the box, relative to the origin, in 1e-7 degrees.
         south, north, half_width = self.box[0] - self.origin[0], self.box[1] - self.origin[0], self.box[2]
@@ -117,7 +117,7 @@ class Projection:
         """Map (latitude, longitude) in 1e-7 degrees to (N, 2) x and y in millimetres, rounded to nearest."""
         north = units[:, 0] - self.origin[0]
         east = (units[:, 1] - self.origin[1] + _TURN // 2) % _TURN - _TURN // 2
-        # Half a millimetre is added, so that the shift rounds to the nearest one.
+        # Half a millimetre is added, so that the shift rounds to the nearest millimetre.
         half = 1 << (_UNIT_BITS - 1)
         return np.column_stack([(east * self.east + half) >> _UNIT_BITS, (north * self.north + half) >> _UNIT_BITS])
 
@@ -130,12 +130,12 @@ class Projection:
 
 
 def _highest_parallel(max_latitude: float, half_width: float, source: str) -> float:
-    """Return phi* in degrees: the largest latitude that a great circle between two points of a box reaches.
+    """Return phi* in degrees: the largest latitude that a great circle between two points in a box reaches.
 
     Args:
-        max_latitude: Largest absolute latitude of the box, in degrees.
-        half_width: Half the width of the box in longitude, in degrees.
-        source: Name of the file in error messages.
+        max_latitude: The largest absolute latitude in the box, in degrees.
+        half_width: Half of the box's width in longitude, in degrees.
+        source: The file's name in error messages.
 
     Raises:
         InputError: phi* is above 85 degrees.

@@ -1,7 +1,7 @@
 """Shortest-path distances over roads, as a metric between places.
 
-If sums along the roads are exact (:class:`privopt_metric_dp.space.roads.Roads`), distances are these sums. Otherwise a
-bound on the rounding error is subtracted from each sum, so that a distance never exceeds the exact one.
+If sums along the roads are exact (:class:`privopt_metric_dp.space.roads.Roads`), the distances are these sums.
+Otherwise a bound on the rounding error is subtracted from each sum, so that a distance never exceeds the exact one.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class RoadMetric(Metric):
     """Shortest-path distances over undirected roads, in km. They are infinite if no path joins two places.
 
     Attributes:
-        roads: The roads. Paths may pass nodes that are not records.
-        _places, _outputs: Node numbers of the records and of the outputs.
-        _implying: Results of :meth:`implying`, by the largest distance of a pair.
-        _rounding: Bound on the relative error of a sum along a path; 0 if sums are exact.
+        roads: The roads. Paths may pass through nodes that are not records.
+        _places, _outputs: The node indices of the records and of the outputs.
+        _implying: The results of :meth:`implying`, by the largest distance of a pair.
+        _rounding: Bound on the relative error in a sum along a path; 0 if sums are exact.
     """
 
     def __init__(self, roads: Roads, records: Space, outputs: Space | None = None) -> None:
-        """Find the nodes of records and outputs. All ids without a node are reported together.
+        """Find the nodes for the records and outputs. All ids without a node are reported together.
 
         Args:
             roads: Undirected roads.
@@ -67,15 +67,15 @@ class RoadMetric(Metric):
         self._rounding = 0.0 if roads.exact else (len(roads) + 2.0) * 2.0**-53
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return distances in km between records i and j, two index arrays that broadcast.
+        """Return the distances in km between records i and j, two index arrays that broadcast.
 
-        There is one search from each record that is the lower one of a pair.
+        There is one search from each record that has the lower index in some pair.
         """
         first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
-        # Rounded sums may depend on the direction. Every search starts at the lower record, so that a pair has one
-        # double.
+        # Rounded sums may depend on the direction. Every search starts at the lower record, so that a pair's double is
+        # the same in both directions.
         lower, upper = np.minimum(first, second).ravel(), np.maximum(first, second).ravel()
-        # Pairs are grouped by their lower record: `order[bounds[g] : bounds[g + 1]]` are the pairs of start g.
+        # Pairs are grouped by their lower record: `order[bounds[g] : bounds[g + 1]]` are the pairs for start g.
         starts, group = np.unique(lower, return_inverse=True)
         order = np.argsort(group, kind="stable")
         bounds = np.searchsorted(group[order], np.arange(len(starts) + 1))
@@ -87,30 +87,30 @@ class RoadMetric(Metric):
 
     @cached_property
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
-        """Roads with their declared lengths, the number of nodes, and the node of each record; None if unknown."""
+        """Roads with declared lengths, the number of nodes, and each record's node; None if lengths are unknown."""
         streets = self.roads.streets
         return None if streets is None else (streets, len(self.roads), self._places)
 
     @property
     def road_pairs(self) -> Ints:
-        """(E, 2) pairs of records that a single road joins. Roads to nodes that are not records are left out."""
+        """(E, 2) pairs of records that a single road joins. Roads to nodes that are not records are omitted."""
         record_of = np.full(len(self.roads), -1, dtype=np.int64)
         record_of[self._places] = np.arange(len(self._places))
         edge_records = record_of[self.roads.edge_nodes]
         return edge_records[(edge_records >= 0).all(axis=1)]
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on path lengths over the declared roads, given this metric's doubles."""
+        """Return upper bounds on the path lengths over the declared roads, given this metric's doubles."""
         # The metric's doubles are rounded sums that were reduced by their possible error, so the exact sums may be
         # larger by two errors. Four leave a margin, and 2^-51 covers the rounding of the products below.
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
         return distances if factor == 1.0 else distances * (factor * (1.0 + 2.0**-51))
 
     def exactly(self, pairs: Ints) -> list[Ball]:
-        """Return balls around the exact distances of pairs (P, 2), which are sums of the declared decimals.
+        """Return balls around the exact distances between pairs (P, 2), which are sums of the declared decimals.
 
-        There is one search from each first record of a pair. If decimals are unknown, a ball extends from the lower to
-        the upper bound of the distance.
+        There is one search from each record that comes first in some pair. If decimals are unknown, a ball extends from
+        the lower to the upper bound on the distance.
         """
         ways = self.roads.meant  # shortest paths over the declared decimals
         if ways is None:
@@ -124,11 +124,11 @@ class RoadMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """Description of the exact distances: sums of decimals if these are known, otherwise intervals of doubles."""
+        """Description of the exact distances: sums of decimals if these are known, otherwise between two doubles."""
         return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Return (P,) whether each pair's exact distance, rounded down to a double, is proved to be at most the limit.
+        """Return, for each pair, whether its exact distance, rounded down to a double, is proved to be within a limit.
 
         If all road lengths are multiples of a common unit, integer path lengths decide the pairs near the limit.
 
@@ -136,6 +136,9 @@ class RoadMetric(Metric):
             pairs: (P, 2) pairs of records.
             distances: (P,) this metric's doubles, in km.
             limit: The limit in km.
+
+        Returns:
+            (P,) booleans.
         """
         is_within = super().surely_within(pairs, distances, limit)
         undecided = np.flatnonzero(~is_within)
@@ -146,7 +149,7 @@ class RoadMetric(Metric):
             # 2^-100 at most.
             max_units = math.ceil(Fraction(math.nextafter(limit, math.inf)) / unit * (1 - Fraction(1, 2**90))) - 1
             starts, group = np.unique(pairs[undecided, 0], return_inverse=True)
-            # Nodes have the same numbers in both networks, as both list the edges in the same order.
+            # Nodes have the same indices in both networks, as both list the edges in the same order.
             for part, block in roads.lengths(self._places[starts], limit=float(max_units)):
                 rows = np.flatnonzero((group >= part.start) & (group < part.stop))
                 lengths = block[group[rows] - part.start, self._places[pairs[undecided[rows], 1]]]
@@ -158,14 +161,14 @@ class RoadMetric(Metric):
         return sums if self.roads.exact else sums * (1.0 - self._rounding)
 
     def rows(self, i: npt.ArrayLike) -> Floats:
-        """Return (B, N) distances from the records i to every record."""
+        """Return the distances (B, N) from the records i to every record."""
         records = np.asarray(i, dtype=np.int64)
         if not self.roads.exact:
-            return super().rows(records)  # uses between(), which gives a pair one double in both directions
+            return super().rows(records)  # uses between(), which returns the same double for a pair in both directions
         return self.roads.table(self._places[records], self._places)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return (B, K) distances from the records i (all by default) to every output."""
+        """Return the distances (B, K) from the records i (all by default) to every output."""
         records = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
         return (
             self.rows(records)
@@ -183,24 +186,24 @@ class RoadMetric(Metric):
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Find the pairs i < j with a distance of at most `within` km, and their distances.
 
-        There is one search from each record, which stops at that distance. The results are those of
-        :meth:`Metric.neighbours`.
+        There is one search from each record, which stops at that distance. The results are those that
+        :meth:`Metric.neighbours` describes.
         """
         pairs, distances = [], []
         # The search goes a little farther than the limit, because sums are reduced by their possible error afterwards.
         for part, block in self.roads.lengths(self._places, limit=within * (1.0 + 4.0 * self._rounding)):
             lengths = self._round_down(block[:, self._places])
             row, col = np.nonzero(lengths <= within)
-            upper = col > row + part.start  # each pair once, where `row` counts from the start of the block
+            upper = col > row + part.start  # lists each pair once; `row` counts from the start of the block
             row, col = row[upper], col[upper]
             pairs.append(np.column_stack([row + part.start, col]))
             distances.append(lengths[row, col])
         return np.concatenate(pairs).astype(np.int64), np.concatenate(distances)
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Return the pairs that a path without a third record joins. They imply all pairs, or all within a distance.
+        """Return the pairs that a path without a third record joins. They imply all pairs, or all within a limit.
 
-        The shortest path of any other pair consists of such paths, so Theorem 3.1 of Qiu (IJCAI 2024) applies. The
+        The shortest path between any other pair consists of such paths, so Theorem 3.1 of Qiu (IJCAI 2024) applies. The
         result is None if sums along paths are not exact, because a rounded distance may then be below the sum of its
         parts.
         """

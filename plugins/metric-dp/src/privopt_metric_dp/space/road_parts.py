@@ -1,4 +1,4 @@
-"""Messages about places that the roads of a problem do not connect to the others."""
+"""Messages about places that a problem's roads do not connect to the others."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ JOIN_PARTS: Final = "add the road or ferry between the parts to the table, or ma
 """Advice in messages about disconnected roads."""
 
 NAMED_PLACES: Final = 5
-"""Largest number of places that a message names."""
+"""The most places that a message names."""
 
 
 def describe_parts(roads: Roads, ids: Iterable[str]) -> str:
-    """Return a phrase on which places lie outside the largest connected component of the roads.
+    """Return a phrase that says which places lie outside the largest connected component of the roads.
 
     Args:
-        roads: The roads. If they are directed, a component has paths between any two of its places in both directions.
-        ids: Ids of nodes. The largest component is the one with the most of these nodes.
+        roads: The roads. If they are directed, any two places in a component are joined by paths in both directions.
+        ids: Ids of nodes. The largest component is the one that contains most of these nodes.
     """
     names = list(dict.fromkeys(ids))
     labels = components(len(roads), roads.edge_nodes, strong=roads.directed)[roads.positions(names)]

@@ -1,7 +1,8 @@
 """Road networks: shortest paths between places, and travel to targets.
 
-Shortest paths are computed by scipy.sparse.csgraph. All paths between the 3,353 nodes of rome99 take 4.7 s, and between
-Rome's 1,331 cells 0.9 s. networkx takes 141 s and 38 s; a compiled search with Python's heap takes twice SciPy's time.
+Shortest paths are computed with scipy.sparse.csgraph. All paths between the 3,353 nodes of the rome99 network take 4.7
+s, and those between Rome's 1,331 cells take 0.9 s. networkx takes 141 s and 38 s, and a compiled search with Python's
+heap takes twice as long as SciPy.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from privopt_metric_dp.space.exactly import Ways, decimal_of
 __all__ = ["Roads", "read_roads"]
 
 _BLOCK = 1 << 20  # lengths in memory at once; the time limit is checked between blocks
-_EDGE_TOLERANCE = 1e-9  # largest relative change of an edge by rounding to the grid
+_EDGE_TOLERANCE = 1e-9  # largest relative change in an edge's length when it is rounded to the grid
 
 
 class Roads:
@@ -36,32 +37,33 @@ class Roads:
     >>> roads.travel(["a"], ["c", "b"]).tolist()
     [[3.0, 1.0]]
 
-    Undirected lengths are rounded down to multiples of a common unit (a grid) that is small, but large enough for every
-    path length to be a double: 2^-46 km or 0.01 nm for a city. Sums along paths are then exact: they depend neither on
-    the direction nor on the order of the edges, and the pairs of neighbouring records imply all others exactly.
-    Rounding down errs on the side of privacy. If it would change an edge by more than a relative 1e-9, lengths stay as
-    given, and :class:`RoadMetric` subtracts a bound on the rounding errors from each sum.
+    Undirected lengths are rounded down to multiples of a common unit (a grid) that is small but large enough for every
+    path length to be a double: 2^-46 km, or 0.01 nm, for a city. Sums along paths are then exact: they depend neither
+    on the direction nor on the order of the edges, and the pairs of neighbouring records imply all others exactly.
+    Rounding down errs on the side of privacy. If it would change an edge's length by more than a relative 1e-9, lengths
+    stay as given, and :class:`RoadMetric` subtracts a bound on the rounding errors from each sum.
 
     Args:
         tails, heads: (E,) ids of the nodes at the ends of the edges.
-        km: (E,) lengths, at least 0 and at most 1e150. Of several edges between two nodes, the shortest counts.
+        km: (E,) lengths from 0 to 1e150. Of several edges between two nodes, the shortest counts.
         directed: Whether edges lead from tail to head only.
-        source: Name of the file in error messages.
+        source: The file's name in error messages.
         short: Whether the lengths are decimals that were rounded down, so that a road may be longer by less than one
             unit in the last place.
         written: (E,) doubles nearest to the declared decimals, and (E,) doubles nearest to the remaining differences.
         decimals: (E,) the declared decimals as texts.
 
     Attributes:
-        nodes: Ids of the nodes, in the order of their first occurrence in tails, then heads.
+        nodes: The nodes' ids, in the order of their first occurrence in tails, then heads.
         exact: Whether sums of lengths along paths are exact.
-        stretch: Upper bound on the ratio of a path's declared length to its length after rounding down.
-        _graph: (n, n) CSR matrix of edge lengths in km.
-        _ends: (2, E) node numbers of the tails and heads of the edges.
-        _number: The number of each node, by its id.
+        stretch: Upper bound on the ratio between a path's declared length and its length after rounding down.
+        _graph: (n, n) the edge lengths in km, a CSR matrix.
+        _ends: (2, E) the node indices of the edges' tails and heads.
+        _number: The index of each node, by its id.
 
     Raises:
-        InputError: The arrays differ in length, there is no edge, or a length is not between 0 and 1e150 km (by row).
+        InputError: The arrays differ in length, there is no edge, or some lengths are not between 0 and 1e150 km. Each
+            such row is reported.
     """
 
     def __init__(
@@ -76,14 +78,14 @@ class Roads:
         written: tuple[Floats, Floats] | None = None,
         decimals: npt.NDArray[np.str_] | None = None,
     ) -> None:
-        """Check the lengths, number the nodes and build the graph.
+        """Check the lengths, give each node an index and build the graph.
 
         Args:
             tails, heads: (E,) ids of the nodes at the ends of the edges.
             km: (E,) lengths.
             directed: Whether edges lead from tail to head only.
-            source: Name of the file in error messages.
-            short, written, decimals: How the lengths were rounded from the declared decimals, see :class:`Roads`.
+            source: The file's name in error messages.
+            short, written, decimals: How the lengths were rounded from the declared decimals; see :class:`Roads`.
         """
         lengths = np.asarray(km, dtype=np.float64).reshape(-1)
         if not len(tails) == len(heads) == len(lengths) or not len(lengths):
@@ -106,7 +108,7 @@ class Roads:
         end_array = np.array(end_numbers, dtype=np.int64).reshape(2, -1)
         self._ends = end_array
         self._graph, self.exact, stretch = _build_graph(end_array.T, lengths, len(number), directed)
-        # Doubles below the declared decimals shorten a road by less than one unit in the last place.
+        # A double below the declared decimal shortens the road by less than one unit in the last place.
         self.stretch = stretch * (1.0 + 2.0**-50) if short else stretch
         self._written, self._decimals = written, decimals
 
@@ -115,15 +117,15 @@ class Roads:
 
     @property
     def edge_nodes(self) -> Ints:
-        """(E, 2) node numbers of both ends of each edge."""
+        """(E, 2) the node indices of each edge's two ends."""
         return self._ends.T
 
     @cached_property
     def integer_roads(self) -> tuple[Roads, Fraction] | None:
         """These roads with integer lengths, and the unit of the integers in km; None if there is no common unit.
 
-        Sums of the integers are exact. A declared length is known as a double and a remainder, so it may differ from
-        the integer by a relative 2^-100.
+        Sums of the integers are exact. A declared length is known only as a double and a remainder, so it may differ
+        from the integer by a relative 2^-100.
         """
         counts = None if self._written is None else _count_units(*self._written)
         if counts is None:
@@ -139,7 +141,7 @@ class Roads:
 
     @property
     def streets(self) -> list[tuple[int, int, Fraction]] | None:
-        """Both nodes and the declared length of each road; None if directed, or if decimals are unknown or too long."""
+        """Each road's two nodes and declared length; None if directed, or if decimals are unknown or too long."""
         # decimal_of() returns None for a decimal that is too long, which makes the count below too small.
         lengths = [] if self._decimals is None else [decimal_of(text) for text in self._decimals.tolist()]
         decimals = [length for length in lengths if length is not None]
@@ -156,14 +158,14 @@ class Roads:
         return (self.stretch - 1.0 + rounding) * (1.0 + 2.0**-20)
 
     def positions(self, ids: Sequence[Any] | npt.NDArray[Any], *, source: str = "records") -> Ints:
-        """Return (M,) the node numbers of ids.
+        """Return the node indices (M,) that belong to ids.
 
         Args:
             ids: (M,) ids of nodes.
-            source: Name of the file of the ids in error messages.
+            source: The name of the ids' file in error messages.
 
         Raises:
-            InputError: Some ids are not nodes of any edge. Each of them is one fault.
+            InputError: Some ids are not nodes of any edge. Each of them is reported.
         """
         positions = [self._number.get(str(name), -1) for name in ids]
         unknown_ids = [str(name) for name, position in zip(ids, positions, strict=True) if position < 0]
@@ -174,15 +176,16 @@ class Roads:
     def lengths(
         self, starts: Ints, *, limit: float = math.inf, backwards: bool = False
     ) -> Iterator[tuple[slice, Floats]]:
-        """Yield shortest-path lengths from nodes to every node, in blocks of starts.
+        """Yield the shortest-path lengths from some nodes to every node, in blocks of starts.
 
         Args:
-            starts: (S,) node numbers.
-            limit: Length in km beyond which the search stops.
-            backwards: Whether to follow edges backwards, which gives lengths from every node to the starts.
+            starts: (S,) node indices.
+            limit: The length in km beyond which the search stops.
+            backwards: Whether to follow edges backwards, which gives the lengths from every node to the starts.
 
         Yields:
-            The slice of `starts`, and (B, nodes) km, infinite if there is no path within the limit.
+            The slice of `starts` that a block covers, and the lengths (B, nodes) in km, which are infinite if no path
+            is within the limit.
 
         Raises:
             StoppedError: The time limit has passed.
@@ -197,14 +200,14 @@ class Roads:
         sources: str = "records",
         targets_source: str = "utility.targets",
     ) -> Floats:
-        """Return (N, T) km from each id to each target along the roads. One-way roads are used in their direction only.
+        """Return the distances from each id to each target along the roads, using one-way roads in their own direction.
 
         Args:
-            ids, targets: Ids of nodes.
-            sources, targets_source: Names of the files of the ids and targets in error messages.
+            ids, targets: N and T ids of nodes.
+            sources, targets_source: The names of the files with the ids and the targets, in error messages.
 
         Returns:
-            (N, T) km; infinite if a target cannot be reached.
+            (N, T) distances in km; infinite if a target cannot be reached.
 
         Raises:
             InputError: An id is not a node.
@@ -213,10 +216,10 @@ class Roads:
         return self.table(starts, stops, from_ends=True)
 
     def table(self, starts: Ints, stops: Ints, *, from_ends: bool = False) -> Floats:
-        """Return (S, E) shortest-path lengths in km from starts to stops; infinite if no path leads there.
+        """Return the shortest-path lengths (S, E) in km from starts to stops; infinite if no path leads there.
 
         Args:
-            starts, stops: (S,) and (E,) node numbers.
+            starts, stops: (S,) and (E,) node indices.
             from_ends: Whether to search from the stops. Ignored if sums along paths are exact.
         """
         result = np.empty((len(starts), len(stops)))
@@ -234,11 +237,11 @@ class Roads:
         """Return the pairs of places joined by a path without a third place, and the length of the shortest such path.
 
         Args:
-            places: (N,) distinct node numbers.
-            limit: Longest path in km.
+            places: (N,) distinct node indices.
+            limit: The largest length of a path in km.
 
         Returns:
-            (P, 2) pairs i < j of rows of ``places`` in lexicographic order, and (P,) km.
+            The pairs i < j (P, 2) in lexicographic order, as indices into ``places``, and the lengths (P,) in km.
         """
         from scipy.sparse import csr_array
 
@@ -246,9 +249,9 @@ class Roads:
         if not branching.size:
             is_near = direct[1] <= limit
             return direct[0][is_near], direct[1][is_near]
-        # Each place gets a copy without outgoing edges, and every edge into the place leads to the copy instead. So a
-        # path ends at the first place that it meets. Only places next to other nodes start a search, because all others
-        # have only direct roads.
+        # Each place gets a copy without outgoing edges, and every edge into the place leads to the copy instead. A path
+        # therefore ends at the first place that it meets. Searches start only at places next to other nodes, because
+        # all other places have only direct roads.
         size, graph = len(self) + len(places), self._graph
         end_of = np.arange(len(self))
         end_of[places] = np.arange(len(self), size)
@@ -256,14 +259,14 @@ class Roads:
         redirected = csr_array((graph.data, end_of[graph.indices], starts), shape=(size, size))
         pairs, lengths = [direct[0]], [direct[1]]
         for part, block in _search_in_blocks(redirected, places[branching], limit):
-            # The columns after the nodes are the copies: those that were reached are the other ends of paths.
+            # The columns after the nodes belong to the copies: those that were reached are the other ends of paths.
             row, j = np.nonzero(np.isfinite(block[:, len(self) :]))
             i = branching[part][row]
             later = j > i
             pairs.append(np.column_stack([i, j])[later])
             lengths.append(block[row, len(self) + j][later])
         joined, path_lengths = np.concatenate(pairs), np.concatenate(lengths)
-        # A pair may have both a direct road and paths over other nodes. The shortest counts.
+        # A pair may be joined both by a direct road and by paths over other nodes. The shortest counts.
         shortest = shortest_rows(joined, path_lengths)
         shortest = shortest[path_lengths[shortest] <= limit]
         return joined[shortest], path_lengths[shortest]
@@ -272,15 +275,15 @@ class Roads:
         """Return the roads that join two places directly, and the places with a road to another node.
 
         Args:
-            places: (N,) distinct node numbers.
+            places: (N,) distinct node indices.
 
         Returns:
-            Pairs i < j of rows of ``places`` (P, 2) in lexicographic order with their lengths in km (P,), and the
-            sorted rows of the places next to other nodes.
+            The pairs i < j (P, 2) in lexicographic order, as indices into ``places``, with their lengths in km (P,);
+            and the sorted indices into ``places`` of those next to other nodes.
         """
         graph, number = self._graph, np.full(len(self), -1)
         number[places] = np.arange(len(places))
-        # The entries of the CSR matrix as edges between rows of `places`, -1 for nodes that are not places.
+        # The entries of the CSR matrix, as edges between indices into `places`, with -1 for nodes that are not places.
         tails, heads = number[np.repeat(np.arange(len(self)), np.diff(graph.indptr))], number[graph.indices]
         pairs = np.column_stack([tails, heads])
         selected = np.flatnonzero((tails >= 0) & (heads > tails))
@@ -289,12 +292,12 @@ class Roads:
 
     @cached_property
     def _reverse_graph(self) -> Any:
-        """Adjacency matrix with all edges reversed, for the lengths of paths that lead to given nodes."""
+        """The CSR matrix with all edges reversed, for the lengths of paths that lead to given nodes."""
         return self._graph.T.tocsr()
 
 
 def read_roads(edges: File, *, directed: bool) -> Roads:
-    """Read the roads of a CSV file with columns from, to and km.
+    """Read roads from a CSV file with columns from, to and km.
 
     Args:
         edges: The file.
@@ -304,8 +307,8 @@ def read_roads(edges: File, *, directed: bool) -> Roads:
         InputError: The file has errors, named by row and column.
     """
     table = road_table(edges)
-    # "km" is rounded down, "km nearest" is the nearest double, "km rest" is what the declared decimal adds to it, and
-    # "km written" is the decimal as text.
+    # "km" is rounded down, "km nearest" is the nearest double, "km rest" is the declared decimal minus the nearest
+    # double, and "km written" is the decimal as text.
     return Roads(
         table["from"],
         table["to"],
@@ -322,12 +325,12 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
     """Express lengths as integer multiples of one power of ten.
 
     Args:
-        km: (E,) doubles nearest to the declared lengths.
-        residuals: (E,) doubles nearest to the declared lengths minus ``km``.
+        km: (E,) the doubles nearest to the declared lengths.
+        residuals: (E,) the doubles nearest to the declared lengths minus ``km``.
 
     Returns:
-        (E,) integers as doubles, and their unit in km: the largest power of ten, at most 1, that divides all lengths.
-        None if no such unit keeps the sum of all lengths below 2^50, which makes sums along paths exact.
+        The integers (E,), as doubles, and their unit in km: the largest power of ten, at most 1, of which all lengths
+        are multiples. None unless the integers' sum is below 2^50, which makes sums along paths exact.
     """
     for digits in range(16):
         counts = np.rint(km * 10.0**digits)
@@ -337,8 +340,8 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
         if (np.abs(km * 10.0**digits - counts) > 2.0**-51 * counts).any():
             continue
         unit = Fraction(1, 10**digits)
-        # A double alone does not show whether its decimal has more digits. So the difference of each decimal from its
-        # double must be that of a multiple of the unit, too.
+        # A double alone does not show whether its decimal has more digits. The rest of each decimal must therefore
+        # equal the rest of the multiple of the unit, too.
         remainders = [float(int(w) * unit - Fraction(x)) for w, x in zip(counts.tolist(), km.tolist(), strict=True)]
         if remainders == residuals.tolist():
             return counts, unit
@@ -346,15 +349,16 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
 
 
 def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[slice, Floats]]:
-    """Yield shortest-path lengths from some nodes to all, in blocks that bound memory.
+    """Yield the shortest-path lengths from some nodes to all nodes, in blocks that limit the memory used.
 
     Args:
-        graph: (n, n) SciPy CSR matrix of edge lengths in km.
-        starts: (S,) node numbers.
-        limit: Length in km beyond which the search stops.
+        graph: (n, n) the edge lengths in km, as a SciPy CSR matrix.
+        starts: (S,) node indices.
+        limit: The length in km beyond which the search stops.
 
     Yields:
-        The slice of ``starts``, and (B, n) km, infinite if there is no path within the limit.
+        The slice of ``starts`` that a block covers, and the lengths (B, n) in km, which are infinite if no path is
+        within the limit.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -364,17 +368,17 @@ def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[
 
 
 def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:
-    """Build the graph of the roads, with undirected lengths rounded down to a grid on which sums are exact.
+    """Build the roads' graph, with undirected lengths rounded down to a grid on which sums are exact.
 
     Args:
-        edges: (E, 2) node numbers.
-        lengths: (E,) km.
-        n: Number of nodes.
+        edges: (E, 2) node indices.
+        lengths: (E,) the edges' lengths in km.
+        n: The number of nodes.
         directed: Whether edges lead from the first node to the second only.
 
     Returns:
-        The (n, n) CSR matrix of lengths, the shortest of several edges between two nodes; whether sums of its lengths
-        are exact; and the stretch, the largest ratio between a given length and the rounded one.
+        The CSR matrix (n, n) of lengths, with the shortest of several edges between two nodes; whether sums of its
+        lengths are exact; and the stretch, which is the largest ratio between a given length and the rounded one.
     """
     # Lengths of directed roads are used only for losses, which need no exact sums.
     graph = edge_matrix(n, edges, lengths, both=not directed)
@@ -395,21 +399,21 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
 def _grid_unit(graph: Any) -> float:
     """Return a power of two such that all shortest paths are shorter than 2^53 times it.
 
-    Sums of multiples of it along these paths are then doubles. It need not be the smallest such power of two, because
-    the lengths of paths are only estimated from above.
+    Sums of its multiples along these paths are then doubles. The result may not be the smallest such power of two,
+    because the paths' lengths are only estimated from above.
 
     Args:
-        graph: (n, n) symmetric CSR matrix of edge lengths in km.
+        graph: (n, n) the edge lengths in km, as a symmetric CSR matrix.
     """
     from scipy.sparse.csgraph import connected_components, dijkstra
 
     labels = connected_components(graph, directed=False)[1]
-    # One node for each connected component. A single search from all of them at once gives each node its distance to
-    # the centre of its component.
+    # Each connected component has one node as its centre. A single search from all centres at once gives each node's
+    # distance to its component's centre.
     centres = np.unique(labels, return_index=True)[1]
     to_centre = dijkstra(graph, directed=True, indices=centres, min_only=True)
-    # By the triangle inequality, two nodes of a component are at most twice as far apart as the farthest node is from
+    # By the triangle inequality, two nodes in a component are at most twice as far apart as the farthest node is from
     # the centre. The factor 1 + 1e-6 covers the rounding of these sums.
     longest = 2.0 * float(to_centre.max()) * (1.0 + 1e-6)
-    # longest < 2^e by frexp, so the unit is 2^(e - 53); 2^-1074 is the smallest positive double.
+    # frexp() gives an e with longest < 2^e, so the unit is 2^(e - 53); 2^-1074 is the smallest positive double.
     return max(math.ldexp(1.0, math.frexp(longest)[1] - 53), 2.0**-1074)

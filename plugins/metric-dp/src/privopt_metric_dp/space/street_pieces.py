@@ -1,6 +1,6 @@
-"""Pieces of street, for lower bounds whose proofs have multipliers (prices) at only a few records.
+"""Pieces of street, for lower bounds whose proofs contain multipliers (prices) for only a few records.
 
-Records with multipliers are called priced. A piece is a path that joins two priced records and passes no crossing.
+Records with multipliers are called priced. A piece is a path that joins two priced records without passing a crossing.
 Every other record lies strictly inside a piece. See :mod:`privopt_metric_dp.solvers.street_bound` and
 :mod:`privopt_metric_dp.proof.street_proof`.
 """
@@ -20,20 +20,22 @@ from privopt_metric_dp.space.exactly import Ways
 __all__ = ["Inside", "crossings", "pieces_of"]
 
 Road = tuple[int, int, Fraction]
-"""Two nodes, and the length of an undirected road between them."""
+"""An undirected road: its two nodes and its length."""
 
 
 @frozen(eq=False)
 class Inside:
-    """The piece of street of each record that is not priced: a path between two priced records without a crossing.
+    """The pieces of street that contain the records that are not priced.
+
+    A piece is a path between two priced records without a crossing.
 
     Attributes:
-        tail, head: (N,) indices, among the priced records, of the two ends of a record's piece; -1 if priced.
-        share: (N,) distance of the record from tail, as a share of the piece's length, strictly between 0 and 1; 0 if
+        tail, head: (N,) the two ends of each record's piece, as indices into the priced records; -1 if priced.
+        share: (N,) the record's distance from tail, as a share of the piece's length, strictly between 0 and 1; 0 if
             priced.
         rest: (N,) 1 - share, rounded from the exact rational.
-        chord: (N,) rest times the distance to tail plus share times the distance to head. This interpolates the losses
-            of reporting tail and head at the record itself, where the true loss is 0.
+        chord: (N,) rest times the distance to tail plus share times the distance to head. At the record itself, this
+            interpolates between the losses from reporting tail and head, whereas the true loss there is 0.
     """
 
     tail: Ints
@@ -44,14 +46,17 @@ class Inside:
 
 
 def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
-    """Select the records to price (J,), in ascending order, such that all others lie on pieces of street between them.
+    """Select the records to price, such that all others lie on pieces of street between them.
 
     Args:
         roads: Undirected roads with lengths in km.
         size: Number of nodes.
-        places: (N,) node of each record.
-        longest: Length in km above which a piece is divided, at the first record that is farther than this from its
-            start.
+        places: (N,) the node of each record.
+        longest: The length in km above which a piece is divided, at the first record that is farther than this from the
+            piece's start.
+
+    Returns:
+        (J,) the indices of the records to price, in ascending order.
     """
     ways = Ways(roads, size)
     neighbours, unit = ways.after, ways.unit  # lengths are integers, in units of 1 / unit km
@@ -60,7 +65,7 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
     # inside a piece.
     priced = {node for node in record_by_node if len(neighbours[node]) != 2}
     priced |= {node for node in record_by_node if min(neighbours[node].values(), default=1) == 0}
-    # A street that closes without meeting a priced node has no ends yet. One of its records is priced to be its end.
+    # A closed street without a priced node has no ends yet. One of its records is priced so that it becomes its end.
     for node in record_by_node:
         if node not in priced and all(end is None for _, end in _walk_chains(neighbours, node, priced)):
             priced.add(node)
@@ -80,13 +85,13 @@ def _walk_chains(
     """Follow each road from a node to the first priced node, crossing or dead end.
 
     Args:
-        neighbours: Maps each neighbour of a node to the length of the road, in integer units; one mapping per node.
+        neighbours: For each node, a mapping from its neighbours to the lengths of the roads there, in integer units.
         start: The node at which the roads begin.
-        priced: Nodes at which a chain ends.
+        priced: The nodes at which a chain ends.
 
     Yields:
-        The interior nodes, each with its distance from the start in the unit of the lengths; and the priced node at the
-        end with its distance, or None if the chain ends elsewhere.
+        A chain's interior nodes, each with its distance from the start in the unit of the lengths; and the priced node
+        at its end with its distance, or None if the chain ends elsewhere.
     """
     # The branches are sorted, so that the selection does not depend on the order of the roads.
     for branch in sorted(neighbours[start]):
@@ -100,23 +105,23 @@ def _walk_chains(
 
 
 def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_priced: Floats | None = None) -> Inside:
-    """Find the piece of street of each record that is not priced.
+    """Find the piece of street that contains each record that is not priced.
 
-    The multipliers of an output inside a piece follow from those of the priced records at its two ends.
+    The multipliers for an output inside a piece follow from those for the priced records at the piece's two ends.
 
     Args:
-        roads: All roads of the undirected network. Of several roads between two nodes, the shortest counts.
+        roads: All roads in the undirected network. Of several roads between two nodes, the shortest counts.
         size: Number of nodes.
-        places: (N,) node of each record.
-        priced: (J,) priced records, in order.
-        to_priced: (N, J) distances from records to priced records. If it is None, ``Inside.chord`` is 0.
+        places: (N,) the node of each record.
+        priced: (J,) the indices of the priced records, in ascending order.
+        to_priced: (N, J) the distances from records to priced records. If it is None, ``Inside.chord`` is 0.
 
     Raises:
         CertificationError: A record is neither priced nor strictly inside a piece between two priced ones.
     """
     neighbours = Ways(roads, size).after
     record_by_node = {node: number for number, node in enumerate(places.tolist())}
-    # The node of each priced record, with its index among the priced ones.
+    # Maps the node of each priced record to the record's index among the priced ones.
     index_by_node = {int(places[record]): index for index, record in enumerate(priced.tolist())}
     count, priced_nodes = len(places), set(index_by_node)
     tail, head = np.full(count, -1), np.full(count, -1)

@@ -1,4 +1,4 @@
-"""Points in well-known binary (WKB), the format of GeoParquet, and in GeoPandas frames."""
+"""Points in well-known binary (WKB), the format that GeoParquet uses, and in GeoPandas frames."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ else:
 __all__ = ["check_degrees", "check_geojson_degrees", "geometries_of", "points_in", "points_of"]
 
 _POINT: Final = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
-"""A little-endian point, which is the form that nearly all programs write."""
+"""A little-endian point, the form that nearly all programs write."""
 
 _DEGREES: Final = frozenset({"OGC:CRS84", "EPSG:4326"})
-"""Names of the reference systems with longitudes and latitudes in degrees."""
+"""Names of the reference systems whose coordinates are longitudes and latitudes in degrees."""
 
 
 def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
-    """Return the points of a column of well-known binary.
+    """Return the points in a column of well-known binary.
 
     Args:
         values: (B,) values in well-known binary, or null.
-        file: Name of the file in error messages.
+        file: The file's name in error messages.
 
     Returns:
-        (B, 2) y before x (latitude before longitude), NaN for a missing or empty point; and (B,) 1.0 if the value is
-        not a point, else 0.0.
+        The points (B, 2), y before x (latitude before longitude), with NaN for a missing or empty point; and an array
+        (B,) that is 1.0 where the value is not a point, else 0.0.
 
     Raises:
         InputError: The column does not contain bytes.
     """
-    values = values.to_physical()  # removes an extension type, which only states the meaning of the bytes
+    values = values.to_physical()  # removes an extension type, which only says what the bytes mean
     import polars as pl
 
     if values.dtype != pl.Binary:
         actual = f"values of type {type_name(values.dtype)}"
         raise InputError([Fault(file, f"column {values.name}", actual, "points in well-known binary (WKB)")])
     points, wrong = np.full((len(values), 2), np.nan), np.zeros(len(values))
-    # NumPy decodes all values of the usual form, little-endian points, at once. Others are decoded one by one.
+    # NumPy decodes all values in the usual form, little-endian points, at once. Others are decoded one by one.
     has_usual_size = values.bin.size().fill_null(0).to_numpy() == _POINT.itemsize
     parts = np.frombuffer(b"".join(values.filter(pl.Series(has_usual_size)).to_list()), dtype=_POINT)
     usual = (parts["order"] == 1) & (parts["type"] == 1)
@@ -66,11 +66,11 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
 
 
 def _decode_point(raw: bytes) -> tuple[float, float] | None:
-    """Return (y, x) of a point in either byte order, or None for other values.
+    """Return a point's (y, x), decoded in either byte order, or None if the value is not a point.
 
     Heights, measures and reference systems are ignored.
     """
-    # 1 byte for the byte order, 4 for the type and 16 for two doubles.
+    # A point takes at least 21 bytes: 1 for the byte order, 4 for the type and 16 for two doubles.
     if len(raw) < 21 or raw[0] > 1:
         return None
     order = "<" if raw[0] else ">"
@@ -85,17 +85,17 @@ def _decode_point(raw: bytes) -> tuple[float, float] | None:
 
 
 def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
-    """Return the points of a column of a table in memory: a GeoSeries, or bytes in well-known binary.
+    """Return the points in a column of a table in memory: a GeoSeries, or bytes in well-known binary.
 
     Args:
         column: The column. A GeoSeries is converted to longitudes and latitudes.
 
     Returns:
-        (B, 2) y before x (latitude before longitude), NaN for a missing or empty point; and (B,) 1.0 if the value is
-        not a point, else 0.0.
+        The points (B, 2), y before x (latitude before longitude), with NaN for a missing or empty point; and an array
+        (B,) that is 1.0 where the value is not a point, else 0.0.
 
     Raises:
-        InputError: The column contains other values, or a GeoSeries without a reference system.
+        InputError: The column contains other values, or is a GeoSeries without a reference system.
     """
     native = column.to_native()
     if not hasattr(native, "geom_type"):
@@ -113,20 +113,21 @@ def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     is_point = (native.geom_type == "Point").to_numpy() & is_present & ~native.is_empty.to_numpy()
     points = np.full((len(native), 2), np.nan)
     points[is_point, 0], points[is_point, 1] = native[is_point].y.to_numpy(), native[is_point].x.to_numpy()
+    # The factor 1.0 converts the booleans to doubles, the type that points_of() returns too.
     return points, (is_present & ~is_point & ~native.is_empty.to_numpy()) * 1.0
 
 
 def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
-    """Return the geometry columns named in GeoParquet metadata, and the columns of the bounding boxes of each.
+    """Return the geometry columns named in GeoParquet metadata, each with the columns that contain its bounding boxes.
 
     Args:
-        geo: The metadata, or None if the file has no metadata.
+        geo: The metadata, or None if the file has none.
 
     Raises:
-        ValueError: The text is not metadata of GeoParquet.
+        ValueError: The text is not GeoParquet metadata.
     """
     try:
-        # The metadata were written by another program. Any deviation from the format raises the same error.
+        # The metadata were written by another program, so any deviation from the format is possible.
         columns = {} if geo is None else json.loads(geo)["columns"]
         boxes_by_geometry = {}
         for name, column in columns.items():
@@ -141,9 +142,9 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
     """Refuse geometries whose metadata name a reference system other than longitude and latitude.
 
     Args:
-        geo: GeoParquet metadata, or None if the file has no metadata.
-        column: The column of the geometries.
-        file: Name of the file in error messages.
+        geo: GeoParquet metadata, or None if the file has none.
+        column: The name of the geometry column.
+        file: The file's name in error messages.
 
     Raises:
         InputError: The reference system is another one, or is unknown.
@@ -164,11 +165,11 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
 
 
 def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
-    """Refuse GeoJSON whose member ``crs`` names a reference system other than longitude and latitude.
+    """Refuse GeoJSON whose ``crs`` member names a reference system other than longitude and latitude.
 
     Args:
         document: The GeoJSON object.
-        file: Name of the file in error messages.
+        file: The file's name in error messages.
 
     Raises:
         InputError: The member names another system, or has another form.
@@ -177,7 +178,7 @@ def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
     if system is None:
         return
     name = system.get("properties", {}).get("name") if isinstance(system, Mapping) else None
-    # GeoJSON writers name one system in many ways: as a URN with or without a version, or as a URL.
+    # GeoJSON writers name the same system in many ways: as a URN with or without a version, or as a URL.
     code = str(name).upper().removeprefix("URN:OGC:DEF:CRS:").replace("::", ":")
     if code not in ("EPSG:4326", "OGC:CRS84", "OGC:1.3:CRS84", "CRS84", "HTTP://WWW.OPENGIS.NET/DEF/CRS/OGC/1.3/CRS84"):
         expectation = "EPSG:4326 or OGC:CRS84 (longitude and latitude), or no member crs"
@@ -185,10 +186,10 @@ def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
 
 
 def _name_system(system: object) -> str:
-    """Return the name of a reference system, such as "EPSG:4326".
+    """Return a reference system's name, such as "EPSG:4326".
 
     Args:
-        system: The member ``crs`` of GeoParquet metadata: a PROJJSON object, or an empty value if the file names no
+        system: The ``crs`` member in GeoParquet metadata: a PROJJSON object, or an empty value if the file names no
             system.
     """
     if not isinstance(system, Mapping):
@@ -196,5 +197,5 @@ def _name_system(system: object) -> str:
     identifier = system.get("id", {})
     if isinstance(identifier, Mapping) and identifier:
         return f"{identifier.get('authority')}:{identifier.get('code')}"
-    # GeoParquet: a column without ``crs`` is in OGC:CRS84.
+    # GeoParquet specifies that a column without ``crs`` is in OGC:CRS84.
     return str(system.get("name", "an unnamed system")) if system else "OGC:CRS84"
