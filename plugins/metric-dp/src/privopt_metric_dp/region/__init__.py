@@ -1,1 +1,1 @@
-"""Regions: guarantees between any two points, not only between records."""
+"""Regions, for guarantees between any two points rather than only between records."""

@@ -1,4 +1,4 @@
-"""Regions from GeoJSON (RFC 7946): polygons, which may have holes and several parts."""
+"""Regions from GeoJSON (RFC 7946): polygons, which may contain holes and consist of several parts."""
 
 from __future__ import annotations
 
@@ -26,51 +26,51 @@ _EXPECTATION = "a Polygon, a MultiPolygon, or Features of them"
 LONGEST_RIM: Final = 10 * MOST_VERTICES
 """Largest total length of all boundaries (rims), in sides of triangles."""
 BYTES_PER_VERTEX: Final = 600.0
-"""Memory in bytes that the selection of triangles takes for each vertex of the lattice and its two triangles."""
+"""Memory in bytes that selecting triangles takes for each of the lattice's vertices and its two triangles."""
 
 
 def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str) -> Space:
-    """Cover a region with equilateral triangles, and return their vertices as places of a plane with ids 0, 1, ...
+    """Cover a region with equilateral triangles, and return their vertices as planar places with ids 0, 1, ...
 
-    All triangles that meet the region are selected, so every point of the region lies in one. Holes and gaps narrower
-    than about a triangle vanish, and parts that are closer to each other than that are joined.
+    All triangles that meet the region are selected, so every point in the region lies in one of them. Holes and gaps
+    narrower than about one triangle vanish, and parts that are closer to each other than that are joined.
 
     Args:
         region: GeoJSON in longitudes and latitudes, or in km if ``planar``.
-        side_km: Side of a triangle in km.
+        side_km: The length of a triangle's side in km.
         planar: Whether coordinates are x and y in km.
-        file, key: The problem file and the key of the side, for error messages.
+        file, key: The problem file and the key that gives the side, for error messages.
 
     Raises:
-        InputError: The file is not GeoJSON with polygons, or the side or the region is too small or too large.
+        InputError: The file does not contain GeoJSON polygons, or the side or the region is too small or too large.
     """
     polygons = polygons_of(region, planar=planar)
     if not 1e-3 <= side_km <= MOST_ACROSS:
         raise InputError([Fault(file, key, f"{side_km:g} km", f"0.001 to {MOST_ACROSS:,} km")])
     projection = None
     if not planar:
-        # GeoJSON has longitudes first, projections latitudes.
+        # GeoJSON positions begin with the longitude, those of projections with the latitude.
         boundary = np.concatenate([ring[:, ::-1] for rings in polygons for ring in rings])
         # A triangle that meets the region reaches beyond it by at most its side and some millimetres of rounding.
         projection = Projection.of(boundary, region.name, side_km * MM_PER_KM + 4)
-    # The rings in millimetres of the plane.
+    # The rings in planar millimetres.
     flat = [[_on_plane(ring, projection) for ring in rings] for rings in polygons]
     extent = np.ptp(np.concatenate([ring for rings in flat for ring in rings]), axis=0) / MM_PER_KM
     if extent.max() > MOST_ACROSS:
         expectation = f"at most {MOST_ACROSS:,} km"
         raise InputError([Fault(region.name, "", f"a region {extent.max():,.0f} km across", expectation)])
-    # The lattice has about this many columns times rows, with a margin at the borders.
+    # The product is about the lattice's number of columns times rows, with a margin at the borders.
     if (extent / side_km + 4).prod() > MOST_VERTICES:
         actual = f"{side_km:g} km over a region of {extent[0]:.4g} x {extent[1]:.4g} km"
         raise InputError([Fault(file, key, actual, f"a side that makes fewer than {MOST_VERTICES:,} vertices")])
-    # Segments of all boundaries as vectors, in sides of a triangle.
+    # The segments of all boundaries as vectors, in units of a triangle's side.
     segments = np.concatenate([np.diff(ring, axis=0) for rings in flat for ring in rings]) / (side_km * MM_PER_KM)
     if (rim_sides := float(np.hypot(*segments.T).sum())) > LONGEST_RIM:
         raise InputError(
             [Fault(file, key, f"boundaries of {rim_sides:.3g} sides", f"a side that makes at most {LONGEST_RIM:,}")]
         )
-    # The triangles between two opposite ends of a polygon have at least this many vertices. A verifier refuses a file
-    # with more than the release has rows before the lattice is computed.
+    # The triangles between a polygon's two opposite ends have at least this many vertices. If the release has fewer
+    # rows, a verifier refuses the file before the lattice is computed.
     check_places(int(max(np.ptp(rings[0], axis=0).max() for rings in flat) / (side_km * MM_PER_KM)), f"{file}: {key}")
     expect(BYTES_PER_VERTEX * (extent / side_km + 4).prod(), f"triangles of {side_km:g} km over {region.name}")
     vertices, triangles = lattice(flat, side_km * MM_PER_KM)
@@ -86,26 +86,26 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
 
 
 def _on_plane(ring: Floats, projection: Projection | None) -> Floats:
-    """Return a ring (M, 2), given in km or in longitudes and latitudes, in millimetres of the plane."""
+    """Convert a ring (M, 2), given in km or in longitudes and latitudes, to planar millimetres."""
     if projection is None:
         return ring * MM_PER_KM
     return projection.to_plane(degrees_in_units(ring[:, ::-1])).astype(np.float64)
 
 
 def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
-    """Return the polygons of a GeoJSON file, each as its outer ring and its holes.
+    """Return the polygons in a GeoJSON file, each as its outer ring and its holes.
 
-    The copy of the file that is published with a release is reduced to these coordinates.
+    The copy of the file that a release publishes is reduced to these coordinates.
 
     Args:
         region: The file.
-        planar: Whether coordinates are x and y in km, not longitude and latitude.
+        planar: Whether coordinates are x and y in km rather than longitude and latitude.
 
     Returns:
-        For each polygon its rings (M, 2), closed, with coordinates as written.
+        For each polygon, its rings (M, 2), closed, with coordinates as written.
 
     Raises:
-        InputError: The file is not GeoJSON, or has no polygon.
+        InputError: The file is not GeoJSON, or contains no polygon.
     """
     try:
         document = json.loads(region.contents)
@@ -118,23 +118,23 @@ def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
     polygons = list(_iter_polygons(document, region.name, "", planar))
     if not polygons:
         raise InputError([Fault(region.name, "", "no polygon", _EXPECTATION)])
-    # A release publishes its problem's files. Properties and altitudes, which nothing needs, are not published.
+    # A release publishes its problem's files. Properties and altitudes are not needed, so they are not published.
     bare = [[ring.tolist() for ring in rings] for rings in polygons]
     region.seen.instead = json.dumps({"type": "MultiPolygon", "coordinates": bare}).encode()
     return polygons
 
 
 def _iter_polygons(shape: Any, file: str, where: str, planar: bool) -> Iterator[list[Floats]]:
-    """Yield the rings of each polygon of a GeoJSON object, including those in collections and features.
+    """Yield the rings of each polygon in a GeoJSON object, including polygons in collections and features.
 
     Args:
-        shape: The object, or any value that the file has in its place.
-        file: Name of the file, for messages.
-        where: Path to the object in the file, for messages.
+        shape: The object, or whatever value the file contains in its place.
+        file: The file's name, for messages.
+        where: The path to the object within the file, for messages.
         planar: Whether coordinates are in km.
 
     Raises:
-        InputError: The object is not valid GeoJSON, or has a geometry other than polygons.
+        InputError: The object is not valid GeoJSON, or contains geometries other than polygons.
     """
     kind = shape.get("type") if isinstance(shape, Mapping) else None
     parts = {"FeatureCollection": "features", "GeometryCollection": "geometries"}.get(str(kind))
@@ -156,13 +156,16 @@ def _iter_polygons(shape: Any, file: str, where: str, planar: bool) -> Iterator[
 
 
 def _read_ring(ring: Any, file: str, where: str, planar: bool) -> Floats:
-    """Return a ring of a polygon as an array (M, 2), after checking that it is closed and its numbers are in range.
+    """Return a polygon's ring as an array (M, 2), after checking that it is closed and its numbers are in range.
 
     Args:
-        ring: List of positions, of which only the first two numbers are used.
-        file: Name of the file, for messages.
-        where: Path to the polygon in the file, for messages.
+        ring: A list of positions, of which only the first two numbers are used.
+        file: The file's name, for messages.
+        where: The path to the polygon within the file, for messages.
         planar: Whether coordinates are in km.
+
+    Raises:
+        InputError: The ring is not a list of positions, is not closed, or contains numbers out of range.
     """
     try:
         points = np.array([position[:2] for position in ring], dtype=np.float64).reshape(-1, 2)
@@ -171,7 +174,7 @@ def _read_ring(ring: Any, file: str, where: str, planar: bool) -> Floats:
     if len(points) < 4 or (points[0] != points[-1]).any():
         actual = f"a ring of {len(points)} positions" + ("" if len(points) < 4 else " whose ends differ")
         raise InputError([Fault(file, where, actual, "at least four, the last the same as the first")])
-    # Longitudes up to 360 degrees, so that a region across the date line can be written without a jump.
+    # Longitudes up to 360 degrees are accepted, so that a region across the date line can be written without a jump.
     limit = np.array([MAX_COORDINATE, MAX_COORDINATE] if planar else [360.0, 90.0])
     invalid = np.flatnonzero(~(np.abs(points) <= limit).all(axis=1))
     if invalid.size:

@@ -1,9 +1,9 @@
-"""Find the simplex that contains a position, or the nearest point of the region, in exact arithmetic.
+"""Find the simplex that contains a position, or the region's nearest point, in exact arithmetic.
 
-Positions, vertices and their products are 64-bit integers if triangles are below 2^31 mm (2,147 km), and sides and the
-distances from them below 2^30 mm; otherwise they are Python integers. Simplices are sorted into the cells of a regular
-grid. Floating-point distances select the sides that may be nearest to a position; if rounding could decide between
-them, they are compared as rationals.
+Positions, vertices and their products are 64-bit integers if triangles extend over less than 2^31 mm (2,147 km), and
+sides and the distances from them are below 2^30 mm; otherwise they are Python integers. Simplices are sorted into the
+cells of a regular grid. Floating-point distances select the sides that may be nearest to a position; if rounding could
+decide between them, they are compared as rationals.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from privopt.execution.compiled import jit
 __all__ = ["FARTHEST", "Cells", "Sides", "Triangles"]
 
 FARTHEST: Final = 1 << 50
-"""Largest coordinate in millimetres. Doubles represent each difference of two such coordinates exactly."""
+"""Largest coordinate in millimetres. Doubles represent the difference between any two such coordinates exactly."""
 
 _SMALL: Final = 1 << 31
-"""Extent of triangles in millimetres below which all products fit into 64 bits. For sides, half of it is used."""
+"""All products fit into 64 bits if triangles extend over fewer millimetres than this, and sides over half as many."""
 _NEAREST_SIDES: Final = 4  # most candidates that are listed; if rounding leaves more, all sides are compared exactly
 
 
 class Cells(NamedTuple):
     """A regular grid of cells, each with the boxes that meet it, in arrays for compiled functions.
 
-    The cell in column c and row r has the number c + r * shape[0].
+    The cell in column c and row r has the index c + r * shape[0].
 
     Attributes:
-        origin: (2,) lower left corner, mm.
-        side: Side of a cell, mm.
-        shape: (2,) numbers of columns and rows (along x and y).
-        start: (cells + 1,) first index in ``items`` of each cell.
-        items: Numbers of the boxes that meet a cell, cell by cell.
+        origin: (2,) the lower left corner, in mm.
+        side: The side of a cell, in mm.
+        shape: (2,) the number of columns (along x) and the number of rows (along y).
+        start: (cells + 1,) offsets: the entries for cell c begin at start[c] in ``items`` and end before start[c+1].
+        items: The indices of the boxes that meet a cell, cell by cell.
     """
 
     origin: Ints
@@ -52,11 +52,12 @@ class Cells(NamedTuple):
         """Build a grid with about as many cells as boxes, or fewer if large boxes would meet many of them.
 
         Args:
-            lower, upper: (S, 2) lower left and upper right corners of boxes, mm; S at least 1.
+            lower, upper: (S, 2) the lower left and the upper right corners of the boxes, in mm. There must be at least
+                one.
         """
         origin = lower.min(axis=0)
         extent = (upper.max(axis=0) - origin + 1).astype(np.float64)
-        # The side at which there is a cell for each box, but at least 1 mm, and at most 4,096 cells in a row.
+        # The side with which there are as many cells as boxes, but at least 1 mm, and at most 4,096 cells in a row.
         cell_mm = int(max(np.sqrt(extent.prod() / len(lower)), extent.max() / 4096, 1.0))
         # Cells are enlarged until a box meets about 16 of them on average, or fewer.
         while True:
@@ -66,7 +67,8 @@ class Cells(NamedTuple):
             if entries <= 16 * len(lower) + 4096:
                 break
             cell_mm *= 2
-        # One entry for each box and cell that it meets: the box, and the number of the cell among those of the box.
+        # One entry for each box and each cell that it meets: the box, and the cell's index among those that the box
+        # meets.
         owner = np.repeat(np.arange(len(lower)), columns * rows)
         index = np.arange(entries) - np.repeat(np.cumsum(columns * rows) - columns * rows, columns * rows)
         shape = last_cell.max(axis=0) + 1
@@ -87,8 +89,8 @@ class Triangles:
     """Locates positions in triangles.
 
     Attributes:
-        vertices: (N, 2) positions of the vertices, mm.
-        simplices: (S, 3) numbers of vertices, counter-clockwise.
+        vertices: (N, 2) the vertices' positions, in mm.
+        simplices: (S, 3) the indices of each triangle's vertices, counter-clockwise.
     """
 
     vertices: Ints
@@ -96,18 +98,18 @@ class Triangles:
 
     @cached_property
     def _cells(self) -> Cells:
-        """The grid of the triangles' bounding boxes."""
+        """The grid for the triangles' bounding boxes."""
         return Cells.of(*_bounding_boxes(self.vertices[self.simplices]))
 
     def locate(self, positions: Ints) -> tuple[Ints, Any]:
         """Return the first triangle that contains each position. A border belongs to every triangle that it bounds.
 
         Args:
-            positions: (B, 2) mm.
+            positions: (B, 2) in mm.
 
         Returns:
-            (B,) numbers of triangles, -1 if a position is outside; and (B, 3) barycentric coordinates times twice the
-            triangle's area, as 64-bit integers or, if those would overflow, as Python integers.
+            The triangles' indices (B,), with -1 for positions outside; and the barycentric coordinates times twice the
+            triangle's area (B, 3), as 64-bit integers or, if those would overflow, as Python integers.
         """
         corners = self.vertices[self.simplices]
         lower, upper = _bounding_boxes(corners)
@@ -116,14 +118,14 @@ class Triangles:
             shares = np.zeros((len(positions), 3), dtype=np.int64)
             _locate_triangles(positions, corners, *self._cells, triangles, shares)
             return triangles, shares
-        # Products would not fit into 64 bits, so the same function runs uncompiled, on Python's integers.
+        # Products would not fit into 64 bits, so the same function runs uncompiled (py_func), on Python's integers.
         large = np.zeros((len(positions), 3), dtype=object)
         _locate_triangles.py_func(positions.astype(object), corners.astype(object), *self._cells, triangles, large)
         return triangles, large
 
     @cached_property
     def rim(self) -> Ints:
-        """(E, 2) vertices of the sides that bound only one triangle, which together form the region's boundary."""
+        """(E, 2) the ends of the sides that bound only one triangle, which together form the region's boundary."""
         sides = self.simplices[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
         _, first_row, count = np.unique(np.sort(sides, axis=1), axis=0, return_index=True, return_counts=True)
         return read_only(sides[np.sort(first_row[count == 1])])
@@ -133,16 +135,16 @@ class Triangles:
 def _locate_triangles(
     positions: Any, corners: Any, origin: Any, cell_mm: int, shape: Any, start: Any, items: Any, hits: Any, shares: Any
 ) -> None:  # pragma: no cover - compiled, or on Python's integers
-    """Find the triangle of each position by the signs of integers.
+    """Find the triangle that contains each position, using only the signs of integers.
 
     Only positions inside a triangle's bounding box are tested, so that no product exceeds 2^62.
 
     Args:
-        positions: (B, 2) mm.
-        corners: (S, 3, 2) corners of the triangles, counter-clockwise, mm.
-        origin, cell_mm, shape, start, items: The grid of the triangles' boxes, as in :class:`Cells`.
-        hits: (B,) result: the triangle; left unchanged if there is none.
-        shares: (B, 3) result: barycentric coordinates times twice the triangle's area.
+        positions: (B, 2) in mm.
+        corners: (S, 3, 2) the triangles' corners in mm, counter-clockwise.
+        origin, cell_mm, shape, start, items: The grid for the triangles' boxes, as in :class:`Cells`.
+        hits: (B,) filled with the index of each position's triangle; left unchanged where there is none.
+        shares: (B, 3) filled with the barycentric coordinates times twice the triangle's area.
     """
     for p in range(len(positions)):
         x, y = positions[p, 0], positions[p, 1]
@@ -157,8 +159,8 @@ def _locate_triangles(
             cx, cy = corners[item, 2, 0], corners[item, 2, 1]
             if x < min(ax, bx, cx) or x > max(ax, bx, cx) or y < min(ay, by, cy) or y > max(ay, by, cy):
                 continue
-            # Each is twice the signed area of the triangle between the position and a side, so they are proportional to
-            # the barycentric coordinates.
+            # Each of u, v and w is twice the signed area of the triangle between the position and a side, so they are
+            # proportional to the barycentric coordinates.
             u = (bx - x) * (cy - y) - (by - y) * (cx - x)
             v = (cx - x) * (ay - y) - (cy - y) * (ax - x)
             w = (ax - x) * (by - y) - (ay - y) * (bx - x)
@@ -170,10 +172,10 @@ def _locate_triangles(
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Sides:
-    """Finds the nearest point on straight sides: those of a region's boundary, or streets.
+    """Finds the nearest point on straight sides, which form a region's boundary or are streets.
 
     Attributes:
-        tails, heads: (E, 2) ends of the sides, mm; a side may have length 0.
+        tails, heads: (E, 2) the two ends of each side, in mm. A side may have length 0.
     """
 
     tails: Ints = field()
@@ -181,38 +183,39 @@ class Sides:
 
     @cached_property
     def _distinct_sides(self) -> Ints:
-        """Numbers of the distinct sides. Of several sides with the same end points, only the first is included."""
+        """The indices of the distinct sides. Of several sides with the same end points, only the first is included."""
         endpoints = np.stack([self.tails, self.heads], axis=1).reshape(-1, 4)
         swapped = (self.tails > self.heads)[:, 0] | (self.tails[:, 0] == self.heads[:, 0]) & (
             self.tails[:, 1] > self.heads[:, 1]
         )
-        # Each side gets the smaller end first, so that the same side in either direction counts once.
+        # The smaller end of each side comes first, so that the same side in either direction counts once.
         endpoints[swapped] = endpoints[swapped][:, [2, 3, 0, 1]]
         return np.sort(np.unique(endpoints, axis=0, return_index=True)[1])
 
     @cached_property
     def _cells(self) -> Cells:
-        """The grid of the distinct sides' bounding boxes."""
+        """The grid for the distinct sides' bounding boxes."""
         return Cells.of(*_bounding_boxes(np.stack([self.tails, self.heads], axis=1)[self._distinct_sides]))
 
     def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:
         """Return the nearest point on any side for each position.
 
-        Of several nearest points, that on the side with the lowest number is returned.
+        Of several nearest points, the one on the side with the lowest index is returned.
 
         Args:
-            positions: (B, 2) mm.
+            positions: (B, 2) in mm.
 
         Returns:
-            (B,) numbers of sides; (B, 2) integer weights of tail and head, whose weighted mean is the nearest point;
-            and (B,) distances in mm, doubles.
+            The sides' indices (B,); the integer weights of tail and head (B, 2), whose weighted mean is the nearest
+            point; and the distances in mm (B,), as doubles.
         """
         count = len(positions)
-        # For each position, the candidates whose distances are equal up to the rounding of doubles, and their number.
+        # For each position: the candidates whose distances are equal up to the rounding of doubles, and how many there
+        # are.
         slots, many = np.full((count, _NEAREST_SIDES), -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        # The longest extent of a side, on which rounding errors depend.
+        # The largest extent of any side along x or y, on which rounding errors depend.
         reach = float(max(np.abs(self.heads - self.tails).max(), 1))
-        # Candidates are numbered among the distinct sides first, then among all.
+        # Candidates are first indices into the distinct sides, then into all sides.
         tails, heads = self.tails[self._distinct_sides], self.heads[self._distinct_sides]
         _find_nearest_sides(positions, tails, heads, *self._cells, reach, slots, many)
         slots = self._distinct_sides[slots]
@@ -221,24 +224,24 @@ class Sides:
             candidates = (
                 self._distinct_sides.tolist() if many[p] > _NEAREST_SIDES else sorted(slots[p, : many[p]].tolist())
             )
-            # Doubles cannot decide between these, and the choice must not depend on the machine.
+            # Doubles cannot decide between these candidates, and the choice must not depend on the machine.
             nearest_sides[p] = self._select_nearest(positions[p].tolist(), candidates)
         return self._divide_sides(positions, nearest_sides)
 
     def _select_nearest(self, position: list[int], sides: list[int]) -> int:
-        """Return the first of the sides that are nearest to a position, compared in rationals.
+        """Return the first of the sides that are nearest to a position, comparing distances as rationals.
 
         Args:
             position: x and y in mm.
-            sides: Numbers of the candidates.
+            sides: The candidates' indices.
         """
 
         def squared_distance(number: int) -> Fraction:
-            """Return the exact squared distance of a side from the position, in mm^2."""
+            """Return the exact squared distance between a side and the position, in mm^2."""
             (x, y), (ax, ay), (bx, by) = position, self.tails[number].tolist(), self.heads[number].tolist()
             squared_length = (bx - ax) ** 2 + (by - ay) ** 2
-            # The scalar product with the side's direction, clipped to the side, gives the nearest point's share of the
-            # way along it.
+            # The scalar product with the side's direction, clipped to the side, says how far along the side the nearest
+            # point is.
             along = min(max((x - ax) * (bx - ax) + (y - ay) * (by - ay), 0), squared_length)
             share = Fraction(along, max(squared_length, 1))
             square: Fraction = (ax + share * (bx - ax) - x) ** 2 + (ay + share * (by - ay) - y) ** 2
@@ -251,11 +254,11 @@ class Sides:
 
         Args:
             positions: (B, 2) mm.
-            numbers: (B,) the nearest side of each position.
+            numbers: (B,) the index of the side nearest to each position.
 
         Returns:
-            ``numbers``; (B, 2) integer weights of tail and head, whose weighted mean is the nearest point; and (B,)
-            distances in mm, doubles.
+            ``numbers``; the integer weights of tail and head (B, 2), whose weighted mean is the nearest point; and the
+            distances in mm (B,), as doubles.
         """
         directions = self.heads[numbers] - self.tails[numbers]
         offsets = positions - self.tails[numbers]
@@ -267,7 +270,7 @@ class Sides:
         # The nearest point divides the side as `along` divides the squared length.
         squared_length = (exact_directions * exact_directions).sum(axis=1)
         along = np.clip((exact_offsets * exact_directions).sum(axis=1), 0, squared_length)
-        # A side that is a point gets the weight 1 at its tail.
+        # For a side that is a point, the tail gets weight 1.
         squared_length = squared_length + (squared_length == 0)
         share = along.astype(np.float64) / squared_length.astype(np.float64)
         distances = np.hypot(*(offsets - share[:, None] * directions).T)
@@ -276,14 +279,14 @@ class Sides:
 
 @jit()
 def _project_to_side(tails: Any, heads: Any, item: int, x: int, y: int) -> Any:  # pragma: no cover - compiled
-    """Return a side's distance in mm from a position (x, y), and how far along it the nearest point is, from 0 to 1.
+    """Return a side's distance from a position (x, y) in mm, and how far along it the nearest point is, from 0 to 1.
 
     Both are doubles. Differences of coordinates are exact before they are converted.
 
     Args:
-        tails, heads: (E, 2) ends of all sides, mm.
-        item: Number of the side.
-        x, y: The position, mm.
+        tails, heads: (E, 2) the two ends of every side, in mm.
+        item: The side's index.
+        x, y: The position, in mm.
     """
     ax, ay = float(tails[item, 0] - x), float(tails[item, 1] - y)
     wx, wy = float(heads[item, 0] - tails[item, 0]), float(heads[item, 1] - tails[item, 1])
@@ -307,19 +310,19 @@ def _find_nearest_sides(
     slots: Any,
     many: Any,
 ) -> None:  # pragma: no cover - compiled
-    """Find the sides whose floating-point distance may be the smallest, and the number of these candidates.
+    """Find the sides that may be nearest to each position, given the rounding errors, and count them.
 
-    Sides that share their nearest point, a common corner, count as one. Rings of cells around a position's cell (or the
-    nearest cell) are searched until no farther cell can contain a nearer side. Distances have an error of less than
+    Sides whose nearest point is a corner that they share count as one. Rings of cells around a position's cell (or the
+    nearest cell) are searched until no farther cell can contain a nearer side. The error in each distance is less than
     (distance + reach) 2^-46.
 
     Args:
-        positions: (B, 2) mm.
-        tails, heads: (E, 2) ends of the sides, mm.
-        origin, cell_mm, shape, start, items: The grid of the sides' boxes, as in :class:`Cells`.
-        reach: Longest extent of a side along x or y, mm.
-        slots: (B, m) result: the first m candidates of each position, -1 before.
-        many: (B,) result: the number of candidates.
+        positions: (B, 2) in mm.
+        tails, heads: (E, 2) the two ends of each side, in mm.
+        origin, cell_mm, shape, start, items: The grid for the sides' boxes, as in :class:`Cells`.
+        reach: The largest extent of a side along x or y, in mm.
+        slots: (B, m) entries of -1, to be filled with the first m candidates for each position.
+        many: (B,) filled with the number of candidates.
     """
     corner_x, corner_y = np.empty(slots.shape[1]), np.empty(slots.shape[1])
     for p in range(len(positions)):
@@ -336,12 +339,13 @@ def _find_nearest_sides(
             if search_radius < min(np.hypot(out_x + inward, out_y), np.hypot(out_x, out_y + inward)):
                 break
             for r in range(max(row - ring, 0), min(row + ring, shape[1] - 1) + 1):
-                # Only the outline of the ring: its inner cells were searched in rings before.
+                # Only the ring's outline is searched: its inner cells belong to earlier rings.
                 inner = r > row - ring and r < row + ring
                 for c in range(max(column - ring, 0), min(column + ring, shape[0] - 1) + 1):
                     if inner and c > column - ring and c < column + ring:
                         continue
-                    # Distance of the cell from the position along x and along y; 0 if it contains that coordinate.
+                    # The cell's distance from the position along x and along y; 0 if the position's coordinate is in
+                    # the cell's range.
                     across = max(origin[0] + c * cell_mm - x, x - origin[0] - (c + 1) * cell_mm, 0) * 1.0
                     along = max(origin[1] + r * cell_mm - y, y - origin[1] - (r + 1) * cell_mm, 0) * 1.0
                     if best * (1.0 + 2.0**-40) + reach * 2.0**-40 < np.hypot(across, along):
@@ -357,8 +361,8 @@ def _find_nearest_sides(
                         if distance < best - slack:
                             count = 0
                         best = min(best, distance)
-                        # Sides that share an end have the same nearest point there. It is listed once, for the side of
-                        # the lowest number, so that it needs no exact comparison.
+                        # Sides that share an end have the same nearest point there. It is listed once, for the side
+                        # with the lowest index, so that it needs no exact comparison.
                         end_x, end_y = np.nan, np.nan
                         if share == 0.0:
                             end_x, end_y = float(tails[item, 0]), float(tails[item, 1])

@@ -1,4 +1,4 @@
-"""Triangulations: Delaunay triangles of points, grids of cells, lattices over polygons, and refinement.
+"""Triangulations: Delaunay triangles between points, grids of cells, lattices over polygons, and refinement.
 
 Every mesh is conforming: two triangles share a side, a corner, or nothing. All given points remain vertices.
 """
@@ -29,38 +29,38 @@ __all__ = [
 ]
 
 BETWEEN = "~"
-"""Separator in the id of an added point, between the ids of both ends of its street or side and its number."""
+"""The separator in an added point's id, between the ids of its street's (or side's) two ends and its number."""
 
 MOST_VERTICES = 1_000_000
-"""Largest number of vertices, since each has a row in the release."""
+"""The most vertices in a region. There is a limit because each vertex has a row in the release."""
 
 MOST_ACROSS = 1_000
 """Largest extent of a region, and largest side of a triangle, in km."""
 
 MOST_KM = 4_000_000.0
-"""Largest coordinate in km. Products of two differences of up to 1,000 km, in millimetres, stay below 2^63."""
+"""Largest absolute value of a coordinate, in km."""
 
 _FLATTEST = np.cos(np.radians(150.0))
-"""Cosine of the largest angle of triangles at the boundary. Flatter triangles are cut off, because they cover hardly
-anything and force almost equal rows on their corners."""
+"""Cosine of the largest angle in triangles at the boundary. Flatter triangles are cut off, because they cover hardly
+any area and force their corners' rows to be almost equal."""
 
 
 def plane_of(records: Space) -> Plane:
-    """Return the plane of places, with their own triangles if they are a mesh or a grid, else with Delaunay triangles.
+    """Return the plane over places, with their own triangles if they are a mesh or a grid, else Delaunay triangles.
 
-    Vertices are integers in millimetres, so that areas and orientations are computed exactly. The limits on coordinates
-    and extent keep the products of two such integers below 2^63.
+    Vertices are integers in millimetres, so that areas and orientations are computed exactly. The limit on the region's
+    extent keeps the products of two coordinate differences below 2^63.
 
     Args:
         records: Planar places in km, or geographic places, which are projected (:class:`Projection`).
 
     Raises:
-        InputError: Places coincide, lie on one line, or are too far apart.
+        InputError: Places coincide, all lie on one line, or are too far apart.
     """
     assert records.coordinates is not None  # kinds of distance with a plane ask for coordinates
     projection = records.projection
     if records.kind == "geographic":
-        # Chosen for the box of these places. Planar records that were made from degrees have a projection already.
+        # The projection is chosen for these places' box. Planar records that were made from degrees already have one.
         projection = Projection.of(records.coordinates, records.source)
         vertices = projection.to_plane(degrees_in_units(records.coordinates))
     else:
@@ -75,7 +75,7 @@ def plane_of(records: Space) -> Plane:
     if np.ptp(vertices, axis=0).max() > MOST_ACROSS * MM_PER_KM:
         actual = f"places over {np.ptp(vertices, axis=0).max() / MM_PER_KM:,.0f} km"
         raise InputError([Fault(records.source, "", actual, f"a region of at most {MOST_ACROSS:,} km across")])
-    # Outside of its box a projection may stretch distances, so that places would be protected less than promised.
+    # Outside its box a projection may stretch distances, and places would be protected less than promised.
     if projection is not None and not projection.covers(vertices):
         actual = f"places that the projection stretches, beyond {projection.parallel:.6g} degrees"
         raise InputError([Fault(records.source, "", actual, "places inside the box that it was made for")])
@@ -87,14 +87,14 @@ def _check_distinct(vertices: Ints, records: Space) -> None:
     """Check that no two vertices are at the same place. The error names all that are.
 
     Args:
-        vertices: (N, 2) positions in integer millimetres.
+        vertices: (N, 2) the positions in integer millimetres.
         records: The places, for the messages.
 
     Raises:
         InputError: Some vertices are at the same place.
     """
     _, first_row, group = np.unique(vertices, axis=0, return_index=True, return_inverse=True)
-    # Vertices other than the first one at their place.
+    # The vertices that are not the first one at their place.
     repeated = np.flatnonzero(first_row[group.reshape(-1)] != np.arange(len(vertices)))
     expectation = "places at least a millimetre (geographic: 1e-7 degrees) apart, as corners of triangles"
     faults = Faults()
@@ -105,7 +105,7 @@ def _check_distinct(vertices: Ints, records: Space) -> None:
 
 
 def _check_triangles(vertices: Ints, records: Space) -> Ints:
-    """Return the places' own triangles (S, 3), after checking that there are any and that each has a positive area."""
+    """Return the places' own triangles (S, 3), after checking that there are some and that each has a positive area."""
     triangles = records.triangles
     assert triangles is not None  # checked by the caller
     if not len(triangles):
@@ -117,25 +117,25 @@ def _check_triangles(vertices: Ints, records: Space) -> Ints:
 
 
 def twice_areas(corners: Ints) -> Ints:
-    """Return (S,) twice the areas of triangles (S, 3, 2), positive if corners run counter-clockwise."""
+    """Return twice the areas (S,) of triangles (S, 3, 2), positive if the corners are in counter-clockwise order."""
     u, v = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
-    # The cross product of two sides.
+    # The cross product of two sides is twice the signed area.
     areas: Ints = u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
     return areas
 
 
 def triangulate(vertices: Ints, records: Space) -> Ints:
-    """Return a Delaunay triangulation of points, without nearly flat triangles at the boundary.
+    """Return a Delaunay triangulation of points, without the nearly flat triangles at its boundary.
 
     Args:
         vertices: (N, 2) distinct points in millimetres.
         records: The places, for error messages.
 
     Returns:
-        (S, 3) corners of the triangles, counter-clockwise, in a fixed order.
+        (S, 3) the triangles' corners, counter-clockwise, in a fixed order.
 
     Raises:
-        InputError: All points lie on one line, or a point is a corner of no triangle.
+        InputError: All points lie on one line, or some point is not a corner of any triangle.
     """
     from scipy.spatial import Delaunay, QhullError
 
@@ -149,7 +149,7 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
     areas = twice_areas(vertices[simplices])
     # Exact areas decide the orientation, which Qhull decides in doubles.
     simplices[areas < 0] = simplices[areas < 0][:, [0, 2, 1]]
-    # Triangles that are flat in exact integers only occur at the rim, so omitting them leaves no hole.
+    # Triangles whose exact area is 0 occur only at the rim, so omitting them leaves no hole.
     simplices = _without_flat_rim(vertices, simplices[areas != 0])
     unused = np.setdiff1d(np.arange(len(vertices)), simplices)
     faults = Faults()
@@ -157,8 +157,8 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
     for row in unused.tolist():
         faults.add(records.source, f"id {records.ids[row]!r}", "a place that is a corner of no triangle", expectation)
     faults.check()
-    # Each triangle begins with its smallest corner, and triangles are sorted, so that the result does not depend on how
-    # the triangulation was computed.
+    # Each triangle begins with its smallest corner, and the triangles are sorted, so that the result does not depend on
+    # how the triangulation was computed.
     start = np.argmin(simplices, axis=1)
     simplices = np.take_along_axis(simplices, (start[:, None] + np.arange(3)) % 3, axis=1)
     ordered: Ints = simplices[np.lexsort(simplices.T[::-1])]
@@ -166,31 +166,35 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
 
 
 def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
-    """Return the triangles without those that are nearly flat and have only their longest side at the boundary.
+    """Remove the triangles that are nearly flat and have only their longest side at the boundary.
 
     Every point remains a corner of some triangle.
 
     Args:
-        vertices: (N, 2) points in millimetres.
-        triangles: (S, 3) triangles.
+        vertices: (N, 2) the points in millimetres.
+        triangles: (S, 3) the triangles' corners.
+
+    Returns:
+        The remaining triangles.
     """
     while True:
-        # Side c of a triangle lies opposite its corner c. A side of one triangle only is at the boundary (the rim).
+        # Side c of a triangle lies opposite its corner c. A side that belongs to only one triangle is at the boundary
+        # (rim).
         sides = np.sort(triangles[:, [[1, 2], [2, 0], [0, 1]]], axis=2)
         _, which, times = np.unique(sides.reshape(-1, 2), axis=0, return_inverse=True, return_counts=True)
         at_rim = times[which.reshape(-1)].reshape(-1, 3) == 1
         corners = vertices[triangles].astype(np.float64)
         ahead, back = np.roll(corners, -1, axis=1) - corners, np.roll(corners, 1, axis=1) - corners
         lengths = np.hypot(ahead[..., 0], ahead[..., 1]) * np.hypot(back[..., 0], back[..., 1])
-        # The cosine of the angle between both sides at a corner is below that of 150 degrees.
+        # Marks the corners at which the angle is above 150 degrees.
         flat = (ahead * back).sum(axis=2) < _FLATTEST * lengths
         # The side opposite the nearly flat corner is at the boundary, and the other two are inside.
         cut = (flat & at_rim).any(axis=1) & (at_rim.sum(axis=1) == 1)
         if not cut.any() or len(triangles) == 1:
             return triangles
         touched: set[int] = set()
-        # Of triangles that share a corner only one is cut in a round, as the others may have two sides at the boundary
-        # afterwards.
+        # Of the triangles that share a corner, only one is cut in each round, since the others may have two sides at
+        # the boundary afterwards.
         for row in np.flatnonzero(cut).tolist():
             corners_of = set(triangles[row].tolist())
             cut[row] = not touched & corners_of
@@ -203,14 +207,15 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
 
     Args:
         plane: The plane with coarser triangles.
-        most_mm: Largest length of a side in millimetres.
-        file: Name of the problem file, for messages.
+        most_mm: The largest allowed length of a side, in millimetres.
+        file: The problem file's name, for messages.
 
     Returns:
-        The finer plane, whose first vertices are the old ones; and for each added vertex the ends of its side.
+        The finer plane, whose first vertices are the old ones; and for each added vertex, the two ends of the side that
+        it divides.
 
     Raises:
-        InputError: There would be too many vertices, or triangles of only a few millimetres.
+        InputError: There would be too many vertices, or triangles only a few millimetres wide.
     """
     added: list[tuple[int, int]] = []
     while True:
@@ -219,7 +224,7 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
         longest = float((offsets.astype(np.float64) ** 2).sum(axis=1).max())
         if longest <= most_mm**2:
             return plane, added
-        # A limit that makes too many vertices is refused before any of them is computed.
+        # A limit that would make too many vertices is refused before any of them is computed.
         if _refined_size(plane, longest**0.5 / most_mm) > MOST_VERTICES:
             actual = f"{most_mm / MM_PER_KM:g} km, which makes more than {MOST_VERTICES:,} vertices"
             raise InputError([Fault(file, "privacy.split_km", actual, "a greater length")])
@@ -229,36 +234,36 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
 
 
 def _refined_size(plane: Plane, ratio: float) -> int:
-    """Return a lower bound on the number of vertices after all sides are halved until they are shorter by a ratio.
+    """Return a lower bound on the number of vertices after all sides are halved until none exceeds the limit.
 
     Args:
         plane: The plane.
-        ratio: Longest side divided by the limit.
+        ratio: The longest side divided by the limit.
 
     Returns:
-        The number; counting stops above `MOST_VERTICES`.
+        The bound. Counting stops above `MOST_VERTICES`.
     """
     size, sides, triangles = plane.size, len(plane.edges), len(plane.simplices)
     while ratio > 1 and size <= MOST_VERTICES:
-        # A vertex in the middle of each side; each side becomes two, and each triangle gets three inner sides and
-        # becomes four.
+        # Each side gets a vertex in its middle and becomes two, and each triangle gets three inner sides and becomes
+        # four.
         size, sides, triangles, ratio = size + sides, 2 * sides + 3 * triangles, 4 * triangles, ratio / 2
     return size
 
 
 def refined_places(records: Space, split_km: float | None, file: str = "problem.toml") -> tuple[Space, Plane]:
-    """Return the vertices of a refined plane as places, the given places first, and the plane.
+    """Return the vertices of a refined plane as places, of which the given ones come first, and the plane.
 
     Args:
         records: The given places.
-        split_km: Largest length of a side, or None for no refinement.
-        file: Name of the problem file, for messages.
+        split_km: The largest allowed length of a side in km, or None for no refinement.
+        file: The problem file's name, for messages.
     """
     plane = plane_of(records)
     if split_km is None:
         return records, plane
     plane, added = refine_plane(plane, split_km * MM_PER_KM, file)
-    # Ids of declared places may contain the separator, so each new id is checked.
+    # The ids of declared places may contain the separator, so each new id is checked for uniqueness.
     ids = list(records.ids)
     used_ids = set(ids)
     for i, j in added:
@@ -276,7 +281,7 @@ def refined_places(records: Space, split_km: float | None, file: str = "problem.
     )
     assert records.coordinates is not None  # the plane was made from them
     coordinates = np.concatenate([records.coordinates, places])
-    # These describe the declared places only: added vertices have no declared decimals.
+    # These attributes describe only the declared places: added vertices have no declared decimals.
     base = evolve(records, rests=None, written=None, corner=None)
     return evolve(base, ids=ids, coordinates=coordinates, triangles=plane.simplices), plane
 
@@ -285,13 +290,13 @@ def _halve_sides(plane: Plane, file: str) -> Plane:
     """Return the plane with a new vertex in the middle of each side, and each triangle divided into four.
 
     Raises:
-        InputError: A triangle would have no area, because its sides are only a few millimetres long. The error names
+        InputError: A triangle would have no area, since its sides are only a few millimetres long. The error names
             ``file``, the problem file.
     """
-    # Rounded to whole millimetres once for each side, so both of its triangles get the same midpoint, and the mesh
-    # stays conforming.
+    # Each side's midpoint is rounded to whole millimetres only once, so that both of the side's triangles get the same
+    # one and the mesh stays conforming.
     middles = (plane.vertices[plane.edges].sum(axis=1)) >> 1
-    m = plane.opposite + plane.size  # (S, 3) middle of the side opposite each corner
+    m = plane.opposite + plane.size  # (S, 3) the midpoint of the side opposite each corner
     a, b, c = plane.simplices.T
     # Three triangles at the corners and one in the middle, all counter-clockwise.
     parts = [(a, m[:, 2], m[:, 1]), (m[:, 2], b, m[:, 0]), (m[:, 1], m[:, 0], c), (m[:, 0], m[:, 1], m[:, 2])]
@@ -303,27 +308,27 @@ def _halve_sides(plane: Plane, file: str) -> Plane:
 
 
 def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]:
-    """Return the triangles of an equilateral lattice that meet polygons, and so cover them.
+    """Return the triangles in an equilateral lattice that meet polygons, and so cover them.
 
     Args:
-        rings: The outer ring and the holes of each polygon, (M, 2) in millimetres, closed.
-        side: Side of a triangle in millimetres.
+        rings: Each polygon's outer ring and holes, (M, 2) in millimetres, closed.
+        side: The length of a triangle's side in millimetres.
 
     Returns:
-        (N, 2) vertices in integer millimetres, row by row from the south west, and (S, 3) triangles.
+        The vertices (N, 2) in integer millimetres, row by row from the south west, and the triangles (S, 3).
     """
     lower = np.min([ring.min(axis=0) for polygon in rings for ring in polygon], axis=0)
     upper = np.max([ring.max(axis=0) for polygon in rings for ring in polygon], axis=0)
     height = side * 0.75**0.5
-    # The lattice has a margin of one side to the left, and enough columns to the right for rows shifted by half a side.
+    # The lattice begins one side to the left, and has enough columns to the right for rows shifted by half a side.
     cols, rows = np.ceil((upper - lower) / [side, height] + np.array([3.0, 1.0])).astype(np.int64).tolist()
     start = lower - [side, 0.0]
     r, c = np.divmod(np.arange((rows + 1) * (cols + 1), dtype=np.int64), cols + 1)
     exact = np.column_stack([start[0] + (c + (r % 2) / 2) * side, start[1] + r * height])
     triangles = _lattice_triangles(rows, cols)
     # A triangle whose interior no boundary crosses lies inside or outside the region as a whole, as its centre does.
-    # The others are selected below. The centres are rearranged so that those of a row have the same y: each row of the
-    # lattice has two such rows, one for each kind of triangle.
+    # The others are selected below. The centres are rearranged into rows with the same y: each row of the lattice
+    # contains two such rows, one for each kind of triangle.
     centres = exact[triangles].mean(axis=1).reshape(rows, cols, 2, 2).transpose(0, 2, 1, 3).reshape(2 * rows, cols, 2)
     is_inside = np.zeros((2 * rows, cols), dtype=np.bool_)
     for polygon in rings:
@@ -340,14 +345,14 @@ def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]
 
 
 def _lattice_triangles(rows: int, cols: int) -> Ints:
-    """Return the triangles (2 rows cols, 3) of a lattice of points, two for each column of each row.
+    """Return the triangles (2 rows cols, 3) between the points of a lattice, two for each row and column.
 
     Args:
-        rows, cols: Numbers of rows and columns of rhombi. There is one more row and column of points, and odd rows of
-            points are shifted by half a side.
+        rows, cols: The number of rows and the number of columns of rhombi. There is one more row and column of points,
+            and odd rows of points are shifted by half a side.
     """
     r, c = np.divmod(np.arange(rows * cols, dtype=np.int64), cols)
-    # The left lower and the left upper point of each place in the lattice.
+    # The lower left and the upper left point of each rhombus.
     a, b = r * (cols + 1) + c, (r + 1) * (cols + 1) + c
     even_rows, odd_rows = ((a, a + 1, b), (a + 1, b + 1, b)), ((a, a + 1, b + 1), (a, b + 1, b))
     shifted = (r % 2 == 1)[:, None]
@@ -359,18 +364,22 @@ def _lattice_triangles(rows: int, cols: int) -> Ints:
 
 
 def _is_inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
-    """Return which points lie inside a polygon, by the even-odd rule.
+    """Return which points lie inside a polygon, according to the even-odd rule.
 
     Args:
-        points: (rows, columns, 2) points; those of a row have the same y, and rising x.
-        polygon: The rings (M, 2) of a polygon, closed.
+        points: (rows, columns, 2) points, which have the same y and increasing x in each row.
+        polygon: The polygon's rings (M, 2), closed.
+
+    Returns:
+        (rows, columns) booleans.
     """
     is_inside = np.zeros(points.shape[:2], dtype=np.bool_)
     tails = np.concatenate([ring[:-1] for ring in polygon])
     heads = np.concatenate([ring[1:] for ring in polygon])
     for row in range(len(points)):
         y = float(points[row, 0, 1])
-        # Sides that cross the row's line. An end on the line counts as below it, so a corner on the line counts once.
+        # The sides that cross the row's line. An end on the line counts as below it, so a corner on the line counts
+        # once.
         crossing = (tails[:, 1] <= y) != (heads[:, 1] <= y)
         t, h = tails[crossing], heads[crossing]
         crossings = np.sort(t[:, 0] + (y - t[:, 1]) * ((h[:, 0] - t[:, 0]) / (h[:, 1] - t[:, 1])))
@@ -379,19 +388,19 @@ def _is_inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
 
 
 def _cut_ring(ring: Floats, side: float) -> Floats:
-    """Return the sides of a ring, divided into pieces no longer than a triangle's side.
+    """Divide the sides of a ring into pieces no longer than a triangle's side.
 
     Args:
-        ring: (M, 2) corners, closed, in millimetres.
-        side: Side of a triangle in millimetres.
+        ring: (M, 2) the corners in millimetres, closed.
+        side: The length of a triangle's side in millimetres.
 
     Returns:
-        (P, 2, 2) ends of the pieces.
+        (P, 2, 2) the two ends of each piece.
     """
     step = np.diff(ring, axis=0)
     parts = np.maximum(1, np.ceil(np.hypot(step[:, 0], step[:, 1]) / side)).astype(np.int64)
     row = np.repeat(np.arange(len(step)), parts)
-    # The number of each piece within its side.
+    # The index of each piece within its side.
     number = np.arange(len(row)) - np.repeat(np.cumsum(parts) - parts, parts)
     endpoints = [ring[row] + step[row] * ((number + offset) / parts[row])[:, None] for offset in (0, 1)]
     return np.stack(endpoints, axis=1)
@@ -403,38 +412,42 @@ def _select_touched(
     """Select the triangles whose interior is crossed by a piece of a boundary.
 
     Args:
-        is_selected: (2 rows cols,) mask of the triangles, which is updated.
-        points: (V, 2) points of the lattice, unrounded, in millimetres.
+        is_selected: (2 rows cols,) a mask over the triangles, which is updated.
+        points: (V, 2) the lattice's points in millimetres, unrounded.
         triangles: (2 rows cols, 3) the triangles, as `_lattice_triangles` orders them.
-        pieces: (M, 2, 2) ends of the pieces, none longer than a triangle's side.
-        grid: South-west corner, side and height of a row in millimetres, and number of columns.
+        pieces: (M, 2, 2) the two ends of each piece. None is longer than a triangle's side.
+        grid: The lattice's south-west corner, side and row height, all in millimetres, and its number of columns.
     """
     start, side, height, cols = grid
-    # A piece is no longer than a side, so it meets triangles of four rows and columns at most, odd rows being shifted.
+    # A piece is no longer than a side, so it meets triangles in at most four rows and columns, odd rows being shifted.
     corner_cell = np.floor((pieces.min(axis=1) - start) / [side, height]).astype(np.int64) - 1
     for row_step in range(4):
         for column_step in range(4):
             r, c = corner_cell[:, 1] + row_step, corner_cell[:, 0] + column_step
             is_in_grid = (r >= 0) & (c >= 0) & (c < cols) & (r < len(triangles) // (2 * cols))
             for half in range(2):
-                # Two triangles for each place in the lattice.
+                # There are two triangles for each row and column.
                 number = 2 * (r[is_in_grid] * cols + c[is_in_grid]) + half
                 corners = points[triangles[number]]
                 is_selected[number[_do_meet(corners, pieces[is_in_grid])]] = True
 
 
 def _do_meet(corners: Floats, pieces: Floats) -> Bools:
-    """Return which segments pass through the interior of their triangles.
+    """Return, for each segment, whether it passes through the interior of its triangle.
 
-    Two convex sets are disjoint if they are separated along the normal of one of their sides.
+    Uses the separating-axis test: two convex shapes are disjoint if their projections onto the normal of some side of
+    theirs are disjoint.
 
     Args:
-        corners: (M, 3, 2) corners of a triangle for each segment.
-        pieces: (M, 2, 2) ends of the segments.
+        corners: (M, 3, 2) the corners of each segment's triangle.
+        pieces: (M, 2, 2) the two ends of each segment.
+
+    Returns:
+        (M,) booleans.
     """
     directions = np.concatenate([np.roll(corners, -1, axis=1) - corners, pieces[:, 1:] - pieces[:, :1]], axis=1)
     normals = np.stack([-directions[..., 1], directions[..., 0]], axis=2)
-    # Both shapes projected onto each normal. Shapes that only touch count as separated.
+    # Both shapes are projected onto each normal. Shapes that only touch count as separated.
     triangle_range, piece_range = (np.einsum("mad,mpd->map", normals, shape) for shape in (corners, pieces))
     is_separated = (triangle_range.max(axis=2) <= piece_range.min(axis=2)) | (
         piece_range.max(axis=2) <= triangle_range.min(axis=2)

@@ -1,12 +1,12 @@
 """Regions divided into simplices, for guarantees between any two points.
 
-A point x of the region is snapped at random to a vertex c with probability lambda_c(x), the weight of c in the simplex
-that contains x. Then an output is drawn from row c: z(x) = sum_c lambda_c(x) z(c). On a street lambda may be S-shaped
-(:class:`Streets`), on a triangle it is linear (:class:`Plane`).
+A point x in the region is snapped at random to a vertex c with probability lambda_c(x), the weight of c in the simplex
+that contains x. Then an output is drawn from row c, so that z(x) = sum_c lambda_c(x) z(c). On a street, lambda may be
+S-shaped (:class:`Streets`); on a triangle, it is linear (:class:`Plane`).
 
-Epsilon holds between any two points, in the lengths of paths inside the region, if the rows of neighbouring vertices
-differ little enough: z_b <= (1 + a) z_a with a rational a for each edge. This is ordinary metric DP over edges of
-length ln(1 + a) / epsilon. The theorem and its proof are in docs/guide/everywhere.md.
+Epsilon holds between any two points, with distances measured along paths inside the region, if the rows of neighbouring
+vertices differ little enough: z_b <= (1 + a) z_a with a rational a for each edge. This is ordinary metric DP over edges
+with length ln(1 + a) / epsilon. The theorem and its proof are in docs/guide/everywhere.md.
 """
 
 from __future__ import annotations
@@ -47,22 +47,23 @@ ARRAYS: Final[Mapping[str, tuple[Any, tuple[int | str | None, ...]]]] = {
     "lengths": (np.float64, ("simplices",)),
     "snap_steps": (np.int64, (1,)),
 }
-"""Types and shapes of a region's arrays in an artefact of N records. A plane has ``vertices``, streets ``lengths``."""
+"""Types and shapes of a region's arrays in an artefact with N records. Planes have ``vertices``, streets
+``lengths``."""
 
 MM_PER_KM = 1_000_000
 """Millimetres per km."""
 
 MOST_STEPS = 1_000
-"""Largest number of pieces of half a street."""
+"""The most pieces into which half a street may be divided."""
 MOST_MM = 1 << 42
-"""Largest coordinate in millimetres, about 4.4 million km."""
+"""Largest absolute value of a coordinate in millimetres, about 4.4 million km."""
 
 COARSE_EXPONENT = 0.6
-"""Epsilon times side of a triangle above which a finer mesh is advised. There the loss is a quarter above the best."""
+"""A finer mesh is advised if epsilon times a triangle's side exceeds this, where the loss is 25 % above the best."""
 
 SNAP_STEPS = 8
-"""Number of pieces of half a street on which S-shaped weights are linear. The length ln(1 + a) / epsilon is then within
-1 % of its limit for infinitely many pieces."""
+"""Half a street is divided into this many pieces, on each of which S-shaped weights are linear. The length ln(1 + a) /
+epsilon is then within 1 % of its limit for infinitely many pieces."""
 
 
 def _to_int64(value: Any) -> Ints:
@@ -76,8 +77,8 @@ class Region(ABC):
 
     Attributes:
         size: N, the number of vertices.
-        simplices: (S, 2) ends of streets, or (S, 3) corners of triangles, counter-clockwise.
-        steps: Number n of linear pieces of the S-shaped weights on half a street; 0 for linear weights.
+        simplices: The ends of each street (S, 2), or the corners of each triangle (S, 3), counter-clockwise.
+        steps: n, the number of linear pieces in the S-shaped weights on half a street; 0 for linear weights.
     """
 
     size: int
@@ -87,29 +88,29 @@ class Region(ABC):
     @cached_property
     @abstractmethod
     def edges(self) -> Ints:
-        """(E, 2) pairs i < j of different vertices that share a simplex, sorted and unique."""
+        """(E, 2) pairs i < j of vertices that share a simplex, sorted and unique."""
 
     @abstractmethod
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return for each edge the rational a of the sufficient condition z_b <= (1 + a) z_a, in both directions.
+        """Return, for each edge, the rational a in the sufficient condition z_b <= (1 + a) z_a, in both directions.
 
         Args:
-            epsilon: Epsilon per km of path inside the region.
+            epsilon: Epsilon per km along paths inside the region.
         """
 
     def lengths(self, epsilon: Fraction) -> Floats:
-        """Return (E,) lengths ln(1 + a) / epsilon in km, rounded down, at which metric DP over the edges suffices."""
-        # ln(1 + a) / epsilon, rounded down: a shorter length is the stricter condition.
+        """Return lengths (E,) in km, ln(1 + a) / epsilon rounded down, with which metric DP over the edges suffices."""
+        # ln(1 + a) / epsilon is rounded down, because a shorter length gives the stricter condition.
         lower_bounds = [log_bounds(1 + a, epsilon)[0] for a in self.growth(epsilon)]
         return read_only(np.array(lower_bounds, dtype=np.float64))
 
     def coarse(self, epsilon: Fraction) -> str | None:
-        """Return a warning about long simplices, or None if a finer division would gain little."""
+        """Return a warning that the simplices are too large, or None if a finer division would gain little."""
         return None
 
     @abstractmethod
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return the region's arrays in an artefact: ``simplices``, ``snap_steps``, and ``vertices`` or ``lengths``."""
+        """Return the arrays that an artefact stores: ``simplices``, ``snap_steps``, and ``vertices`` or ``lengths``."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -117,9 +118,10 @@ class Streets(Region):
     """A network of streets, whose vertices are its nodes and the points that divide its streets.
 
     Attributes:
-        km: (S,) length of each piece; the doubles are taken as exact. Parallel streets keep their lengths.
-        positions: (N, 2) positions of the vertices: (lat, lon) in degrees if ``geographic``, else (x, y) in km. NaN for
-            a node without position, or None if no node has one.
+        km: (S,) the length of each piece in km. The doubles are taken as exact. Parallel streets keep their own
+            lengths.
+        positions: (N, 2) the vertices' positions: (lat, lon) in degrees if ``geographic``, else (x, y) in km. NaN for a
+            node without a position. None if no node has one.
         geographic: Whether positions are in degrees.
     """
 
@@ -129,18 +131,18 @@ class Streets(Region):
 
     @cached_property
     def _shortest_rows(self) -> Ints:
-        """Numbers of the shortest street between each pair of vertices, in the order of the edges."""
+        """The index of the shortest street between each pair of vertices, in the order of the edges."""
         return shortest_rows(np.sort(self.simplices, axis=1), self.km)
 
     @cached_property
     def edges(self) -> Ints:
-        """(E, 2) pairs of different vertices with a street between them."""
+        """(E, 2) pairs of distinct vertices with a street between them."""
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return for each edge the rational a of its shortest street, whose condition z_b <= (1 + a) z_a is strictest.
+        """Return, for each edge, the rational a for its shortest street, with the strictest z_b <= (1 + a) z_a.
 
-        For a length of l km, a is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l for n = 0, where n is ``steps``.
+        For a length of l km, a is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``.
 
         Args:
             epsilon: Epsilon per km.
@@ -153,12 +155,12 @@ class Streets(Region):
 
 
 def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
-    """Return the exact ratio a of a street: 2 ((1 + t)^n - 1) with t = epsilon km / (2 n), or epsilon km for n = 0.
+    """Return a street's exact ratio a: 2 ((1 + t)^n - 1) with t = epsilon km / (2 n), or epsilon km if n = 0.
 
     Args:
         epsilon: Epsilon per km.
-        km: Length of the street; the double is taken as exact.
-        steps: n, the number of pieces of half a street.
+        km: The street's length in km. The double is taken as exact.
+        steps: n, the number of pieces into which half a street is divided.
     """
     exponent = epsilon * Fraction(km)
     return exponent if steps == 0 else 2 * ((1 + exponent / (2 * steps)) ** steps - 1)
@@ -170,7 +172,7 @@ class Plane(Region):
 
     Attributes:
         vertices: (N, 2) x and y in integer millimetres.
-        projection: Projection of geographic positions onto the plane, or None if positions are planar.
+        projection: The projection that maps geographic positions onto the plane, or None if positions are planar.
     """
 
     vertices: Ints = field(converter=_to_int64)
@@ -178,26 +180,26 @@ class Plane(Region):
 
     @cached_property
     def _edges_and_opposites(self) -> tuple[Ints, Ints]:
-        """The edges (E, 2), and the number (S, 3) of the edge opposite each corner."""
-        # For each triangle the sides opposite its first, second and third corner.
+        """The edges (E, 2), and the index of the edge opposite each corner (S, 3)."""
+        # For each triangle, the sides opposite its first, second and third corner.
         opposite = np.sort(self.simplices[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
         edges, which = np.unique(opposite, axis=0, return_inverse=True)
         return read_only(edges), which.reshape(-1, 3)
 
     @cached_property
     def edges(self) -> Ints:
-        """(E, 2) sides of triangles."""
+        """(E, 2) the ends of the triangles' sides."""
         return self._edges_and_opposites[0]
 
     @property
     def opposite(self) -> Ints:
-        """(S, 3) number of the edge opposite each corner."""
+        """(S, 3) the index of the edge opposite each corner."""
         return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return for each edge the rational a of the condition z_b <= (1 + a) z_a: the smallest of its triangles.
+        """Return, for each edge, the rational a in the condition z_b <= (1 + a) z_a: the smallest one of its triangles.
 
-        The ratios of a triangle are those of `privopt_metric_dp.region.triangles.sufficient_ratios`.
+        The ratios for a triangle come from `privopt_metric_dp.region.triangles.sufficient_ratios`.
 
         Args:
             epsilon: Epsilon per km.
@@ -205,12 +207,12 @@ class Plane(Region):
         from privopt_metric_dp.region.triangles import sufficient_ratios
 
         allowed = np.full(len(self.edges), np.inf)
-        # An edge with two triangles must satisfy the condition of both.
+        # An edge between two triangles must satisfy the conditions of both.
         np.minimum.at(allowed, self.opposite, sufficient_ratios(self.vertices[self.simplices], epsilon))
         return tuple(Fraction(a) for a in allowed.tolist())
 
     def coarse(self, epsilon: Fraction) -> str | None:
-        """Return a warning if the median side times epsilon (per km) exceeds :data:`COARSE_EXPONENT`, else None."""
+        """Return a warning if epsilon (per km) times the median side exceeds :data:`COARSE_EXPONENT`, else None."""
         endpoints = self.vertices[self.edges].astype(np.float64)
         exponent = float(epsilon) * float(np.median(np.hypot(*(endpoints[:, 0] - endpoints[:, 1]).T))) / MM_PER_KM
         if exponent <= COARSE_EXPONENT:
@@ -226,15 +228,15 @@ class Plane(Region):
 
 
 def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Region:
-    """Build the region from the arrays of an artefact, after checking them.
+    """Build the region from an artefact's arrays, after checking them.
 
     Args:
-        arrays: Those of the arrays in :data:`ARRAYS` that the artefact has.
-        count: Number of vertices.
-        source: Name of the artefact in error messages.
+        arrays: Those of the arrays in :data:`ARRAYS` that the artefact contains.
+        count: The number of vertices.
+        source: The artefact's name in error messages.
 
     Raises:
-        InputError: Arrays are missing or not expected, or their numbers are out of range.
+        InputError: Arrays are missing or unexpected, or some of their values are out of range.
     """
     planar = "vertices" in arrays
     expected_names = {"simplices", "snap_steps", "vertices" if planar else "lengths"}
@@ -246,7 +248,7 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
             f"arrays {', '.join(sorted(arrays))}",
             f"the arrays of a region, {', '.join(sorted(expected_names))}",
         )
-    # The checks below need all arrays, so missing ones are refused first.
+    # The checks below need all arrays, so a release with missing ones is refused first.
     faults.check()
     simplices = arrays["simplices"]
     if simplices.shape[1] != (3 if planar else 2):
@@ -270,15 +272,15 @@ def compare_regions(stored: Region | None, expected: Region | None, pairs: Ints)
     """Return the differences between a release's region and its problem's, one line each. One of the two must exist.
 
     Args:
-        stored: Region of the release, or None if it has none.
-        expected: Region of the problem, or None if it has none.
-        pairs: (P, 2) required pairs of the release. A release with a region must have none.
+        stored: The release's region, or None if it has none.
+        expected: The problem's region, or None if it has none.
+        pairs: (P, 2) the release's required pairs. A release with a region must have none.
     """
     lines = [f"mechanism.npz: pairs: expected none with a region, got {len(pairs):,}"] if len(pairs) else []
     if stored is None or expected is None:
         return [*lines, "mechanism.npz: region: only one of release and problem has one"]
     stored_arrays, expected_arrays = stored.arrays(), expected.arrays()
-    # The arrays of either region, in a fixed order; the first difference is enough.
+    # Goes through the arrays of both regions in a fixed order. The first difference is enough.
     for name in (*stored_arrays, *(name for name in expected_arrays if name not in stored_arrays)):
         if name not in stored_arrays or name not in expected_arrays:
             actual = "missing" if name in expected_arrays else "stored, though the problem has none"

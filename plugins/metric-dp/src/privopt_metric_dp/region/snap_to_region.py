@@ -1,9 +1,9 @@
-"""Random snapping: a position is a mixture of the vertices of its street or triangle, and one of them is drawn exactly.
+"""Random snapping: a position is a mixture of its street's or triangle's vertices, and one of them is drawn exactly.
 
-In a triangle the weights of the mixture are barycentric coordinates, on a street those of :func:`far_share`. They are
-rationals that are never rounded. A position outside the region is first moved to the nearest point of the boundary, and
-one off the streets to the nearest point of a street; the guarantee then holds for that point. The theorem and its proof
-are in docs/guide/everywhere.md. The drawn vertex reveals more than a report does, so it is never released.
+In a triangle, the mixture's weights are barycentric coordinates; on a street, :func:`far_share` gives them. They are
+rationals that are never rounded. A position outside the region is first moved to the nearest point on the boundary, and
+a position off the streets to the nearest point on a street; the guarantee then holds for that point. The theorem and
+its proof are in docs/guide/everywhere.md. The drawn vertex reveals more than a report does, so it is never released.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from privopt_metric_dp.space.projection import Projection, degrees_in_units
 __all__ = ["SimplexMixture", "Snapper", "far_share", "far_shares", "read_positions"]
 
 STEEPEST: Final = 2.0**56
-"""Largest reach (epsilon times the length of a street) in floating point. A larger reach gives the same weights, to
-double precision."""
+"""Largest reach (epsilon times a street's length) in floating point. A larger reach gives the same weights, to double
+precision."""
 
 
 def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
-    """Return the weight of the far end in the mixture of a street's ends, exactly.
+    """Return the exact weight of the far end in the mixture of a street's two ends.
 
     A street of length l is cut into 2n equal pieces. Let t = epsilon l / (2n) and a = 2 ((1 + t)^n - 1). The far end's
     weight at the end of the j-th piece is ((1 + t)^j - 1) / a for j up to n, and linear in between. The other half of
-    the street mirrors the first. If the rows of the ends satisfy z_b <= (1 + a) z_a and z_a <= (1 + a) z_b, their
-    mixture changes by at most a factor exp(epsilon d) over any d km. With n = 0 snapping is linear: the weight is the
+    the street mirrors the first. If the ends' rows satisfy z_b <= (1 + a) z_a and z_a <= (1 + a) z_b, their mixture
+    changes by at most a factor exp(epsilon d) over any d km. With n = 0, snapping is linear: the weight is the
     position, and a = epsilon l. See docs/guide/everywhere.md, "Streets".
 
     Args:
-        part: Position on the street towards the far end, from 0 to 1.
+        part: The position on the street, from 0 at the near end to 1 at the far end.
         reach: Epsilon times the street's length.
-        steps: Number n of pieces of half a street; 0 for linear snapping.
+        steps: n, the number of pieces into which half a street is cut; 0 for linear snapping.
 
     >>> far_share(Fraction(1, 4), Fraction(1, 2), 0), far_share(Fraction(3, 4), Fraction(8), 2)
     (Fraction(1, 4), Fraction(7, 8))
@@ -51,11 +51,11 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
         return 1 - far_share(1 - part, reach, steps)
     if not steps or not reach:
         return part
-    # The position in pieces: some whole ones, and a part of the next, on which the share is linear.
+    # The position counted in pieces: some whole ones, and a part of the next, on which the weight is linear.
     piece = 2 * steps * part
     whole_pieces = piece.numerator // piece.denominator
     step = reach / (2 * steps)
-    # Epsilon times the street's length is `reach`, so it is passed as the epsilon of a street of 1 km.
+    # `reach` is passed as epsilon, with a street of 1 km, because only the product of the two matters.
     return ((1 + step) ** whole_pieces * (1 + (piece - whole_pieces) * step) - 1) / street_growth(reach, 1.0, steps)
 
 
@@ -63,17 +63,20 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
     """Compute :func:`far_share` in floating point, with an error below 2**-40 for up to 16 steps.
 
     Args:
-        part: (B,) positions on the streets towards their far ends, from 0 to 1.
-        reach: (B,) epsilon times the streets' lengths; may be infinite.
-        steps: Number n of pieces of half a street; 0 for linear snapping.
+        part: (B,) positions on the streets, from 0 at the near end to 1 at the far end.
+        reach: (B,) epsilon times the streets' lengths, which may be infinite.
+        steps: n, the number of pieces into which half a street is cut; 0 for linear snapping.
+
+    Returns:
+        (B,) the weights of the far ends.
     """
     if not steps:
         return part
     mirrored = np.minimum(part, 1.0 - part)
     step = np.minimum(reach, STEEPEST) / (2 * steps)
     whole_pieces = np.minimum(np.floor(2 * steps * mirrored), steps)
-    # ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)) by logarithms, since the powers may overflow. Numerator and
-    # denominator are divided by (1 + t)^n.
+    # ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)) is computed with logarithms, since the powers may overflow.
+    # Numerator and denominator are divided by (1 + t)^n.
     risen = whole_pieces * np.log1p(step) + np.log1p((2 * steps * mirrored - whole_pieces) * step)
     total = steps * np.log1p(step)
     normaliser = -2.0 * np.expm1(-total)
@@ -86,17 +89,18 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
 
 
 def read_positions(positions: Floats, projection: Projection | None) -> Ints:
-    """Return positions rounded to integer millimetres of the plane.
+    """Return positions rounded to integer millimetres in the plane.
 
-    Rounding can increase the distance of two positions by sqrt(2) mm if they are in km, and by sqrt(2) (11.12 + 1) <
-    17.2 mm if they are in degrees: each coordinate is rounded by up to half of 1e-7 degrees, then by half a millimetre.
+    Rounding can increase the distance between two positions by sqrt(2) mm if they are in km, and by sqrt(2) (11.12 + 1)
+    < 17.2 mm if they are in degrees: each coordinate is rounded by up to half of 1e-7 degrees, then by up to half a
+    millimetre.
 
     >>> read_positions(np.array([[0.25, -1e-6]]), None).tolist()
     [[250000, -1]]
 
     Args:
-        positions: (B, 2) degrees (latitude first) if there is a projection, else km.
-        projection: Projection onto the plane, or None if positions are planar.
+        positions: (B, 2) in degrees (latitude first) if there is a projection, else in km.
+        projection: The projection onto the plane, or None if positions are planar.
     """
     if projection is not None:
         return projection.to_plane(degrees_in_units(positions))
@@ -105,18 +109,19 @@ def read_positions(positions: Floats, projection: Projection | None) -> Ints:
 
 @frozen(kw_only=True, eq=False)
 class SimplexMixture:
-    """Positions as mixtures of the vertices of their simplices.
+    """Positions as mixtures of their simplices' vertices.
 
     Attributes:
-        corners: (B, m) numbers of the vertices.
-        shares: (B, m) linear weights as non-negative integers, to be divided by their sum. They are 64-bit or Python
-            integers.
-        away: (B,) km from each position to the point of the region that replaces it; 0 inside the region.
-        streets: (B,) number of the street of each position; empty on a plane.
-        reaches: Epsilon times the length of every street with positions; empty if snapping is linear.
-        reach: Index in ``reaches`` (B,) of each position's street, and its reach (epsilon times length) in floating
-            point (B,), or None if snapping is linear.
-        steps: n of :func:`far_share`; 0 for linear snapping.
+        corners: (B, m) the vertices' indices.
+        shares: (B, m) the linear weights as non-negative integers, to be divided by their sum. They are 64-bit or
+            Python integers.
+        away: (B,) the distance in km from each position to the point in the region that replaces it; 0 inside the
+            region.
+        streets: (B,) the index of each position's street; empty on a plane.
+        reaches: Epsilon times the length, for every street with positions; empty if snapping is linear.
+        reach: The index in ``reaches`` of each position's street (B,), and the street's reach (epsilon times length) in
+            floating point (B,). None if snapping is linear.
+        steps: n in :func:`far_share`; 0 for linear snapping.
     """
 
     corners: Ints
@@ -128,24 +133,24 @@ class SimplexMixture:
     steps: int = 0
 
     def exact(self, row: int) -> list[Fraction]:
-        """Return the exact probabilities of the corners of one position."""
+        """Return the exact probabilities of one position's corners."""
         weights = [int(weight) for weight in self.shares[row]]
         linear = [Fraction(weight, sum(weights)) for weight in weights]
         if self.reach is None:
             return linear
-        # On a street the linear weight of the far end is the position on the street.
+        # On a street, the linear weight of the far end is the position on the street.
         far_probability = far_share(linear[1], self.reaches[self.reach[0][row]], self.steps)
         return [1 - far_probability, far_probability]
 
     @property
     def linear(self) -> Floats:
-        """(B, m) barycentric coordinates, or positions on streets, in floating point."""
+        """(B, m) the linear weights in floating point: barycentric coordinates, or positions on streets."""
         shares: Floats = self.shares.astype(np.float64) / self.shares.sum(axis=1)[:, None].astype(np.float64)
         return shares
 
     @property
     def probabilities(self) -> Floats:
-        """(B, m) probabilities of the corners in floating point."""
+        """(B, m) the corners' probabilities in floating point."""
         linear = self.linear
         if self.reach is None:
             return linear
@@ -153,10 +158,13 @@ class SimplexMixture:
         return np.stack([1.0 - far_probability, far_probability], axis=1)
 
     def draw(self, source: Source | None = None) -> Ints:
-        """Draw (B,) vertices, one for each position, with exactly the probabilities of :meth:`exact`.
+        """Draw one vertex for each position, with exactly the probabilities from :meth:`exact`.
 
         Args:
             source: Source of random bytes; the operating system's by default.
+
+        Returns:
+            (B,) the vertices' indices.
         """
 
         # Doubles decide nearly all draws; these rationals are computed only for a draw too close to a threshold.
@@ -172,16 +180,16 @@ class SimplexMixture:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Snapper:
-    """Snaps positions to the vertices of a region.
+    """Snaps positions to a region's vertices.
 
     Attributes:
-        simplices: (S, 2) streets or (S, 3) triangles.
-        vertices: (N, 2) positions of the vertices, mm.
-        numbers: (S,) numbers of the streets in their region, since streets without coordinates are omitted. Empty on a
-            plane.
-        reaches: (S,) epsilon times the length of each street; empty if snapping is linear.
-        steps: n of :func:`far_share`; 0 for linear snapping.
-        projection: Projection of positions in degrees onto the plane, or None if they are planar.
+        simplices: The ends of each street (S, 2), or the corners of each triangle (S, 3).
+        vertices: (N, 2) the vertices' positions, in mm.
+        numbers: (S,) the index that each street has in the region, where streets without coordinates count too. Empty
+            on a plane.
+        reaches: S numbers, epsilon times the length of each street; empty if snapping is linear.
+        steps: n in :func:`far_share`; 0 for linear snapping.
+        projection: The projection that maps positions in degrees onto the plane, or None if positions are planar.
     """
 
     simplices: Ints
@@ -193,9 +201,10 @@ class Snapper:
 
     @classmethod
     def of(cls, region: Region, epsilon: Fraction) -> Snapper:
-        """Create the snapper of a region.
+        """Create the snapper for a region.
 
-        Streets are straight lines between the positions of their ends. A street is omitted if an end has no position.
+        Streets are taken to be straight lines between the positions of their ends. A street is omitted if one of its
+        ends has no position.
 
         Args:
             region: The region.
@@ -215,7 +224,8 @@ class Snapper:
         projection = Projection.of(places[has_position], "records") if region.geographic else None
         return cls(
             simplices=region.simplices[is_usable],
-            # A node without a position gets that of another one. It is not used, as none of these streets ends there.
+            # A node without a position gets that of another one, which has no effect, as none of these streets ends
+            # there.
             vertices=read_positions(np.where(has_position[:, None], places, places[has_position][0]), projection),
             numbers=np.flatnonzero(is_usable),
             reaches=[epsilon * Fraction(km) for km in region.km[is_usable].tolist()] if region.steps else (),
@@ -225,17 +235,17 @@ class Snapper:
 
     @cached_property
     def _triangles(self) -> Triangles | None:
-        """The triangles of a plane, or None for streets."""
+        """The plane's triangles, or None for streets."""
         return Triangles(vertices=self.vertices, simplices=self.simplices) if self.simplices.shape[1] == 3 else None
 
     @cached_property
     def side_ends(self) -> Ints:
-        """(E, 2) vertices at the ends of the sides of a plane's boundary, or at the ends of the streets."""
+        """(E, 2) the vertices at the ends of each side of the plane's boundary, or at the ends of each street."""
         return self.simplices if self._triangles is None else self._triangles.rim
 
     @cached_property
     def _sides(self) -> Sides:
-        """The sides of ``side_ends``, among which the nearest point is searched for."""
+        """The sides that ``side_ends`` lists, on which the nearest point is searched for."""
         return Sides(tails=self.vertices[self.side_ends[:, 0]], heads=self.vertices[self.side_ends[:, 1]])
 
     @cached_property
@@ -252,11 +262,11 @@ class Snapper:
         return self.exactly(self.read(positions))
 
     def read(self, positions: Floats) -> Ints:
-        """Return positions (B, 2), given as for :meth:`snap`, rounded to integer millimetres of the plane."""
+        """Return positions (B, 2), given as for :meth:`snap`, rounded to integer millimetres in the plane."""
         return read_positions(positions, self.projection)
 
     def exactly(self, positions: Ints) -> SimplexMixture:
-        """Return each position (B, 2), given in integer millimetres of the plane, as a mixture of vertices."""
+        """Return each position (B, 2), given in integer millimetres in the plane, as a mixture of vertices."""
         if self._triangles is None:
             side_numbers, shares, distances = self._sides.nearest(positions)
             return SimplexMixture(
@@ -270,12 +280,12 @@ class Snapper:
             )
         triangles, shares = self._triangles.locate(positions)
         corners, distances = self.simplices[triangles], np.zeros(len(positions))
-        # A position outside is a mixture of the two ends of the nearest side; the third corner has share 0. Its number
-        # -1 has selected the corners of some other triangle above, which are replaced.
+        # A position outside becomes a mixture of the two ends of the nearest side; the third corner's share is 0. The
+        # index -1 has selected some other triangle's corners above, which are replaced.
         outside_rows = np.flatnonzero(triangles < 0)
         if outside_rows.size:
             side_numbers, divided, outside_distances = self._sides.nearest(positions[outside_rows])
-            # Weights of sides that do not fit into 64 bits are Python integers.
+            # Weights on sides are Python integers if they do not fit into 64 bits.
             if divided.dtype == object:
                 shares = shares.astype(object)
             corners[outside_rows, :2] = self.side_ends[side_numbers]

@@ -1,4 +1,4 @@
-"""The metric over a region's edges. Metric DP at the vertices in this metric covers every point of the region."""
+"""The metric over a region's edges. Metric DP between the vertices in this metric covers every point in the region."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["EdgeMetric"]
 
 
 class EdgeMetric(RoadMetric):
-    """Shortest-path distance over a region's edges, which have length ln(1 + a) / epsilon km, rounded down.
+    """Shortest-path distance over a region's edges, whose lengths are ln(1 + a) / epsilon km, rounded down.
 
-    A mechanism that satisfies epsilon in this metric satisfies epsilon between any two points of the region, in the
-    lengths of paths inside it (docs/guide/everywhere.md). All methods for metric DP over a graph apply.
+    A mechanism that satisfies epsilon in this metric satisfies epsilon between any two points in the region, with
+    distances measured along paths inside it (docs/guide/everywhere.md). All methods for metric DP over a graph apply.
 
     Args:
         region: The region.
         epsilon: Epsilon per km.
-        vertices: The vertices of the region.
+        vertices: The region's vertices.
         outputs: The outputs, or None for the vertices.
         output_metric: Distances from vertices to outputs that are not vertices, or None if all outputs are vertices.
     """
@@ -36,17 +36,17 @@ class EdgeMetric(RoadMetric):
     def __init__(
         self, region: Region, epsilon: Fraction, vertices: Space, outputs: Space | None, output_metric: Metric | None
     ) -> None:
-        """Build the road network of the edges.
+        """Build the road network that consists of the edges.
 
         Args:
             region: The region, whose edges become roads.
             epsilon: Epsilon per km, on which the lengths depend.
-            vertices: The vertices of the region.
+            vertices: The region's vertices.
             outputs: The outputs, or None for the vertices.
             output_metric: Distances from vertices to outputs that are not vertices, or None if all are vertices.
         """
         edges, lengths = region.edges, region.lengths(epsilon)
-        # A vertex whose only streets are loops has no edge. A loop of length 0 makes it a node of the roads.
+        # A vertex whose only streets are loops has no edge. A loop of length 0 makes it a node in the road network.
         isolated = np.setdiff1d(np.arange(region.size), edges)
         names = np.asarray(vertices.ids, dtype=np.str_)
         road_ends = np.concatenate([edges, np.column_stack([isolated, isolated])])
@@ -56,15 +56,15 @@ class EdgeMetric(RoadMetric):
         super().__init__(roads, vertices, outputs if output_metric is None else None)
         self._edges, self._output_metric = edges, output_metric
         if output_metric is not None:
-            # The outputs are not those of the road metric itself, which was given none.
+            # The road metric itself was given no outputs, so the number that it counted is replaced.
             self.output_size, self.own_outputs = output_metric.output_size, False
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on path lengths over unrounded edges ln(1 + a) / epsilon, given the rounded lengths."""
+        """Return upper bounds on path lengths over unrounded edges, ln(1 + a) / epsilon, given the rounded lengths."""
         return super().upper_distances(distances) * (1.0 + 2.0**-50)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return (B, K) distances from vertices to outputs.
+        """Return the distances (B, K) from the vertices i (all by default) to every output.
 
         If outputs are not vertices, their own distances may violate the triangle inequality with an edge. They are then
         reduced to the largest distances that do not (:func:`privopt_metric_dp.space.pairs.consistent`).
@@ -75,7 +75,7 @@ class EdgeMetric(RoadMetric):
 
     @cached_property
     def _output_distances(self) -> Floats:
-        """(N, K) distances from vertices to outputs, reduced to satisfy the triangle inequality with the edges."""
+        """(N, K) the distances from vertices to outputs, reduced to satisfy the triangle inequality with the edges."""
         assert self._output_metric is not None  # checked by the caller
         lengths = self.between(self._edges[:, 0], self._edges[:, 1])
         return read_only(consistent(self._output_metric.to_outputs(), self._edges, lengths))

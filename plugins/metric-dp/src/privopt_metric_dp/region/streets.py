@@ -1,4 +1,4 @@
-"""A road network as a region, whose vertices are all nodes and the points that divide long streets."""
+"""A road network as a region, whose vertices are its nodes and the points that divide long streets."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from privopt_metric_dp.space.places import Space, check_places
 __all__ = ["LONGEST", "streets_of"]
 
 LONGEST = Fraction(1, 2)
-"""Largest epsilon times length of a piece of street if ``split_km`` is not given. There, snapping costs 10 %."""
+"""The largest epsilon times length of a piece of street, unless ``split_km`` is given. There, snapping costs 10 %."""
 
 
 def streets_of(
     edges: File, records: Space, epsilon: Fraction, split_km: float | None, file: str
 ) -> tuple[Space, Streets]:
-    """Read a street network and divide its long streets; return the vertices as places and the region.
+    """Read a street network and divide its long streets; return the vertices as places, and the region.
 
     Args:
-        edges: File of undirected streets with columns from, to and km.
-        records: Places whose ids are nodes of the network.
+        edges: A file of undirected streets with columns from, to and km.
+        records: Places whose ids are nodes in the network.
         epsilon: Epsilon per km.
-        split_km: Length up to which a street is not divided, 0.5 / epsilon by default.
-        file: Name of the problem file in error messages.
+        split_km: The length in km up to which a street is not divided, 0.5 / epsilon by default.
+        file: The problem file's name in error messages.
 
     Returns:
-        The vertices (the records, the other nodes, then the points that divide streets) and the region.
+        The vertices (the records, the other nodes, then the points that divide streets), and the region.
 
     Raises:
         InputError: A record is not a node, or there are too many pieces.
     """
     table = road_table(edges)
     number = {name: index for index, name in enumerate(records.ids)}
-    # Records have the first numbers; other nodes are numbered as they occur.
+    # Records get the first indices; other nodes get theirs as they occur.
     end_numbers = [[number.setdefault(str(name), len(number)) for name in table[column]] for column in ("from", "to")]
     # Records at which no street ends.
     isolated = np.setdiff1d(np.arange(len(records)), end_numbers)
@@ -73,7 +73,7 @@ def streets_of(
         positions=vertex_positions,
         geographic=geographic,
     )
-    # Every place of a space needs a position, while the region can have vertices without one.
+    # Every place in a space needs a position, whereas the region can contain vertices without one.
     is_complete = vertex_positions is not None and bool(np.isfinite(vertex_positions).all())
     return Space(
         ids=ids,
@@ -89,23 +89,23 @@ def _divide_streets(
     """Divide each street into pieces of equal length.
 
     Args:
-        names: Ids of the nodes.
-        edges: (E, 2) numbers of the ends of each street.
-        km: (E,) lengths.
-        parts: Number of pieces of each street.
+        names: The nodes' ids.
+        edges: (E, 2) the indices of each street's two ends.
+        km: (E,) the streets' lengths in km.
+        parts: The number of pieces for each street.
 
     Returns:
-        Ids of all vertices; (S, 2) ends of the pieces; (S,) lengths of the pieces in km, rounded down; and for each
-        added vertex the ends of its street and its position between them, as a share of the length.
+        The ids of all vertices; the two ends of each piece (S, 2); the pieces' lengths in km (S,), rounded down; and
+        for each added vertex, the two ends of its street and its position between them as a share of the length.
     """
     used_ids = set(names)
     ids, shares = list(names), list[tuple[int, int, Fraction]]()
     simplices, pieces = list[tuple[int, int]](), list[float]()
     for (a, b), length, count in zip(edges.tolist(), km.tolist(), parts, strict=True):
-        # `chain` gets the vertices along the street, from its first end to the one before its last.
+        # `chain` collects the vertices along the street, from its first end to the one before its last.
         chain, step = [a], 1
         for part in range(1, count):
-            # Parallel streets have the same ends, and ids of nodes are arbitrary: the number makes each new id unique.
+            # Parallel streets share their ends, and the nodes' ids are arbitrary: the number makes each new id unique.
             while (name := f"{names[a]}{BETWEEN}{names[b]}{BETWEEN}{step}") in used_ids:
                 step += 1
             used_ids.add(name)
@@ -113,7 +113,7 @@ def _divide_streets(
             ids.append(name)
             shares.append((a, b, Fraction(part, count)))
         simplices += zip(chain, [*chain[1:], b], strict=True)
-        # A piece that is shorter has a stricter condition, so rounding errs on the side of privacy.
+        # A shorter piece has a stricter condition, so rounding down errs on the side of privacy.
         pieces += [float_down(Fraction(length) / count)] * count
     return ids, np.array(simplices, dtype=np.int64), np.array(pieces), shares
 
@@ -121,18 +121,19 @@ def _divide_streets(
 def _place_vertices(
     coordinates: Floats, nodes: int, shares: list[tuple[int, int, Fraction]], *, geographic: bool
 ) -> Floats:
-    """Return the positions of all vertices, with points that divide a street on the straight line between its ends.
+    """Return the positions of all vertices. A point that divides a street lies on the straight line between its ends.
 
-    On the earth, longitudes go the shorter way round.
+    On the earth, the line follows the shorter way round in longitude.
 
     Args:
-        coordinates: (R, 2) positions of the records, which are the first nodes.
-        nodes: Number of nodes.
-        shares: For each added vertex the ends of its street and its position between them.
+        coordinates: (R, 2) the positions of the records, which are the first nodes.
+        nodes: The number of nodes.
+        shares: For each added vertex, the two ends of its street and its position between them, as a share.
         geographic: Whether positions are latitudes and longitudes in degrees.
 
     Returns:
-        (N, 2) positions of all vertices; NaN if the position of a node, or of an end of its street, is not known.
+        (N, 2) the positions of all vertices; NaN if a node's position, or that of one of its street's ends, is not
+        known.
     """
     positions = np.full((nodes, 2), np.nan)
     positions[: len(coordinates)] = coordinates
@@ -145,6 +146,6 @@ def _place_vertices(
         # Ends on both sides of the date line have longitudes 360 degrees apart.
         step[:, 1] -= 360.0 * np.rint(step[:, 1] / 360.0)
     between = positions[a] + part * step
-    if geographic:  # back into [-180, 360], the longitudes that places may have
+    if geographic:  # back into [-180, 360], the range allowed for the longitudes of places
         between[:, 1] -= 360.0 * (between[:, 1] > 360.0) - 360.0 * (between[:, 1] < -180.0)
     return np.concatenate([positions, between])

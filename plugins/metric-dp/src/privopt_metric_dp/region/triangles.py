@@ -1,16 +1,17 @@
-"""Ratios along the sides of a triangle that bound the gradient inside: how much the rows of its corners may differ.
+"""Ratios along a triangle's sides that bound the gradient inside: how much the rows of its corners may differ.
 
-Let one output have the values z_A <= z_B, z_C at the corners. For a given smallest value, the gradient is largest where
-p = z_B / z_A - 1 and q = z_C / z_A - 1 are extreme. If rows satisfy z_b <= (1 + a) z_a along all three sides, (p, q)
-lies in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC, q - p <= a_BC (1 + p), p - q <= a_BC (1 + q). And
+Let the probabilities of one output at the corners be z_A <= z_B, z_C. For a given smallest value, the gradient is
+largest where p = z_B / z_A - 1 and q = z_C / z_A - 1 are extreme. If rows satisfy z_b <= (1 + a) z_a along all three
+sides, (p, q) lies in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC, q - p <= a_BC (1 + p), p - q <= a_BC (1 + q). And
 
     (2 area)^2 |grad z|^2 / z_A^2 = p^2 |AC|^2 + q^2 |AB|^2 - 2 p q AB . AC
 
 is convex, so it is largest at a corner of that polygon; the corners are rational if the ratios a are. The ratios are
-sufficient if no corner of the polygon, for A, B and C in turn, exceeds (2 area epsilon)^2. With a = s epsilon l they
-are sufficient if s is the sine of the smallest angle (docs/guide/everywhere.md, "Triangles"), and no larger s is for
-equilateral and right isosceles triangles. The largest common s lies between this sine and the cosine of half the
-largest angle, and is searched for.
+sufficient if this expression is at most (2 area epsilon)^2 at every corner of the polygon, with A, B and C in turn as
+the corner of the smallest value. With a = s epsilon l, where l is the side's length, they are sufficient if s is the
+sine of the smallest angle (docs/guide/everywhere.md, "Triangles"); for equilateral and right isosceles triangles, no
+larger s is sufficient. The largest common s lies between this sine and the cosine of half the largest angle, and is
+found by a search.
 """
 
 from __future__ import annotations
@@ -26,31 +27,31 @@ from privopt.arrays import Floats, Ints
 __all__ = ["common_factors", "prove_ratios", "sufficient_ratios"]
 
 Pick = Callable[[Any, Any], Any]
-"""Returns the smaller, or the larger, of two numbers or arrays of numbers."""
+"""A function that returns the smaller, or the larger, of two numbers or arrays."""
 
 _BISECTION_STEPS = 50
 _RELATIVE_MARGIN = 1e-11
-"""Relative margin below the largest factor, many times the rounding errors of the floating-point search."""
+"""Relative margin below the largest factor, many times as large as the floating-point search's rounding errors."""
 _MIN_SEARCH_EPSILON, _MAX_SEARCH_EPSILON = 1e-30, 1e30
-"""Smallest and largest epsilon per millimetre at which factors are searched for. Outside these limits they do not
-change in doubles, and squares would underflow or overflow."""
+"""The smallest and the largest epsilon per millimetre for which factors are searched. Outside these limits the factors
+do not change in doubles, and squares would underflow or overflow."""
 
 
 def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
-    """Return ratios a, one for the side opposite each corner, that are proved to be sufficient in rational arithmetic.
+    """Return ratios a, one for the side opposite each corner, that rational arithmetic proves to be sufficient.
 
-    If the rows of both ends of every side satisfy z_b <= (1 + a) z_a in both directions, |grad z| <= epsilon min z
-    holds inside the triangle (see the module docstring).
+    If the rows of every side's two ends satisfy z_b <= (1 + a) z_a in both directions, |grad z| <= epsilon min z holds
+    inside the triangle (see the module docstring).
 
     Args:
-        corners: (S, 3, 2) corners of triangles in millimetres, counter-clockwise.
+        corners: (S, 3, 2) the triangles' corners in millimetres, counter-clockwise.
         epsilon: Epsilon per km.
 
     Returns:
-        (S, 3) doubles, which are taken as exact.
+        (S, 3) the ratios as doubles, which are taken as exact.
     """
     sides = corners[:, [2, 0, 1]] - corners[:, [1, 2, 0]]  # from B to C, C to A, A to B
-    # Meshes repeat few shapes, so each distinct shape is solved and proved once.
+    # Meshes consist of a few shapes that recur, so each distinct shape is solved and proved once.
     shapes, which = np.unique(sides.reshape(-1, 6), axis=0, return_inverse=True)
     unique = shapes.reshape(-1, 3, 2)
     per_mm = epsilon / 10**6
@@ -60,25 +61,25 @@ def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
     # The search in doubles only proposes ratios. Those that rationals do not prove are reduced until they do.
     for row, shape in enumerate(unique.tolist()):
         while not prove_ratios(shape, ratios[row], per_mm):
-            # Smaller ratios are stricter, so this ends for every triangle with an area: at 0 rows are equal. The next
-            # double below matters for the smallest doubles, which the factor does not change.
+            # Smaller ratios are stricter, so this ends for every triangle with a positive area: at 0, rows are equal.
+            # The next double below matters for the smallest doubles, which the factor does not change.
             ratios[row] = np.minimum(ratios[row] * (1.0 - 1e-6), np.nextafter(ratios[row], 0.0))
     all_ratios: Floats = ratios[which.reshape(-1)]
     return all_ratios
 
 
 def common_factors(sides: Ints, per_mm: float) -> Floats:
-    """Return the largest factors s for which the ratios a = s epsilon l of all three sides bound the gradient.
+    """Return the largest factors s for which the ratios a = s epsilon l along all three sides bound the gradient.
 
-    A ratio a of a side of length l means that the rows of its ends satisfy z_b <= (1 + a) z_a in both directions. The
-    bound is |grad z| <= epsilon min z inside the triangle.
+    A ratio a along a side of length l means that the rows of its ends satisfy z_b <= (1 + a) z_a in both directions.
+    The bound is |grad z| <= epsilon min z inside the triangle.
 
     Args:
-        sides: (S, 3, 2) sides of triangles in millimetres, from B to C, C to A, A to B.
+        sides: (S, 3, 2) the triangles' sides in millimetres, from B to C, C to A, and A to B.
         per_mm: Epsilon per millimetre.
 
     Returns:
-        (S,) doubles, found by bisection between 0 and 1.
+        (S,) the factors as doubles, found by bisection between 0 and 1.
     """
     vectors = sides.astype(np.float64)
     lengths = _side_lengths(sides)
@@ -87,12 +88,12 @@ def common_factors(sides: Ints, per_mm: float) -> Floats:
     for _ in range(_BISECTION_STEPS):
         middle = (lower + upper) / 2
         worst = np.zeros(len(sides))
-        for a in range(3):  # the corner with the least value; b and c follow it
+        for a in range(3):  # the corner with the smallest value; b and c follow it
             b, c = (a + 1) % 3, (a + 2) % 3
-            # Side number a lies opposite corner a, so those from a to b and from a to c have the numbers c and b.
+            # Side a lies opposite corner a, so the sides from a to b and from a to c have the indices c and b.
             along_b, along_c, across = (middle * per_mm * lengths[:, opposite] for opposite in (c, b, a))
             square_b, square_c = (lengths[:, opposite] ** 2 for opposite in (c, b))
-            # AB . AC; the side opposite b leads from c to a, hence the minus.
+            # AB . AC; the side opposite b leads from c to a, hence the minus sign.
             dot = -(vectors[:, b] * vectors[:, c]).sum(axis=1)
             for p, q in _polygon_corners(along_b, along_c, across, np.minimum, np.maximum):
                 # (2 area)^2 |grad z|^2 / z_A^2, as in the module's docstring.
@@ -104,21 +105,22 @@ def common_factors(sides: Ints, per_mm: float) -> Floats:
 
 
 def _side_lengths(sides: Ints) -> Floats:
-    """Return the lengths (S, 3) of sides, by square roots: unlike hypot, they round alike on every machine."""
+    """Return the lengths (S, 3) of sides. Unlike hypot, the square root here rounds identically on every machine."""
     x, y = sides[:, :, 0].astype(np.float64), sides[:, :, 1].astype(np.float64)
     return np.asarray(np.sqrt(x * x + y * y), dtype=np.float64)
 
 
 def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, maximum: Pick) -> list[tuple[Any, Any]]:
-    """Return the corners other than (0, 0) of the polygon of (p, q) in the module docstring.
+    """Return the corners other than (0, 0) of the polygon that the module docstring defines for (p, q).
 
     Args:
-        along_b, along_c, across: a_AB, a_AC and a_BC, as arrays of doubles or as rationals.
+        along_b, along_c, across: The ratios a_AB, a_AC and a_BC, as arrays of doubles or as rationals.
         minimum, maximum: Functions that return the smaller and the larger of two such values.
     """
-    # Each corner is clipped to the polygon, so one that a shape lacks becomes another point of it, which is harmless.
-    zero = 0 * along_b  # of the arguments' type and shape
-    top_b = minimum(along_b, along_c + across * (1 + along_c))  # the largest p and q that the polygon has
+    # Each corner is clipped to the polygon, so a corner that a shape lacks becomes another point in it, which is
+    # harmless.
+    zero = 0 * along_b  # 0 in the arguments' type and shape
+    top_b = minimum(along_b, along_c + across * (1 + along_c))  # the largest p and the largest q in the polygon
     top_c = minimum(along_c, along_b + across * (1 + along_b))
     return [
         (top_b, maximum(zero, (top_b - across) / (1 + across))),
@@ -134,8 +136,8 @@ def prove_ratios(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bo
     """Return whether ratios along a triangle's sides bound its gradient, decided in rational arithmetic.
 
     Args:
-        sides: Sides from B to C, C to A, A to B, in millimetres.
-        ratios: (3,) ratios a of these sides.
+        sides: The sides from B to C, C to A, and A to B, in millimetres.
+        ratios: (3,) the ratios a along these sides.
         per_mm: Epsilon per millimetre.
     """
     square = [x * x + y * y for x, y in sides]
@@ -146,7 +148,7 @@ def prove_ratios(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bo
     limit = (per_mm * double_area) ** 2
     for a in range(3):
         b, c = (a + 1) % 3, (a + 2) % 3
-        # AB . AC for the corner A with the least value; side number b leads from C to A, hence the minus.
+        # AB . AC for the corner A with the smallest value; side b leads from C to A, hence the minus sign.
         dot = -(sides[b][0] * sides[c][0] + sides[b][1] * sides[c][1])
         for p, q in _polygon_corners(exact[c], exact[b], exact[a], min, max):
             # (2 area)^2 |grad z|^2 / z_A^2, as in the module's docstring.
