@@ -1,1 +1,1 @@
-"""The metric problem: the keys of the problem file, and the arrays read from the files that it names."""
+"""The metric problem: the keys in the problem file, and the arrays read from the files that it names."""

@@ -1,4 +1,4 @@
-"""Load and check the files of a metric problem once, so that mechanisms work on arrays."""
+"""Load and check a metric problem's files once, so that mechanisms can work on arrays."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ T = TypeVar("T")
 
 
 class _Gather:
-    """A collection of the faults of independent steps, so that one error names all of them.
+    """A collection of faults from independent steps, so that one error names all of them.
 
     Attributes:
-        file: Name of the problem file, for messages.
+        file: The problem file's name, for messages.
         faults: The faults so far.
     """
 
     def __init__(self, file: str) -> None:
-        """Create an empty collection of faults in the problem file ``file``."""
+        """Create an empty collection of faults for the problem file ``file``."""
         self.file = file
         self.faults: list[Fault] = []
 
     def add_fault(self, where: str, got: str, expectation: str) -> None:
-        """Record a fault at a key of the problem file.
+        """Record a fault at a key in the problem file.
 
         Args:
             where: The key, such as "utility.kind".
@@ -51,7 +51,7 @@ class _Gather:
         self.faults.append(Fault(self.file, where, got, expectation))
 
     def run_step(self, step: Callable[[], T]) -> T | None:
-        """Run a step and return its result. If the step raises an InputError, record its faults and return None."""
+        """Run a step and return its result. If it raises an InputError, record its faults and return None."""
         try:
             return step()
         except InputError as error:
@@ -61,25 +61,25 @@ class _Gather:
     def stop_if_any(self) -> None:
         """Raise one InputError with all recorded faults, if there are any."""
         if self.faults:
-            # Two steps that read the same file report the same fault.
+            # Two steps that read the same file report the same faults, so duplicates are dropped.
             raise InputError(dict.fromkeys(self.faults))
 
 
 def load(problem: MetricProblem, file: str) -> MetricData:
-    """Load and check all files of a metric problem.
+    """Load and check all files that a metric problem names.
 
-    Independent steps are all run before an error is raised, so that one error names many faults.
+    All independent steps are run before an error is raised, so that one error names many faults.
 
     Args:
         problem: The parsed problem file.
-        file: Name of the problem file, for messages.
+        file: The problem file's name, for messages.
 
     Raises:
-        InputError: The files have faults. The error names all of them, except faults that others hide.
+        InputError: The files contain faults. The error names all of them, except faults that others hide.
     """
     gather = _Gather(file)
     _check_keys(problem, gather)
-    # If the guarantee holds at all points of a region (privacy.everywhere), `ground` is this region, and `records` are
+    # If the guarantee covers all points in a region (privacy.everywhere), `ground` is this region, and `records` are
     # its vertices: the declared records first, then the added vertices.
     spaces, declared_records, ground = _read_spaces(problem, gather)
     utility, records = problem.utility, declared_records if ground is None else ground.records
@@ -89,7 +89,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     assert prior is not None  # gather has raised an error if it is missing
     metric = spaces.metric
     if ground is None and problem.distance.path_metric and problem.privacy.neighbours_within is None:
-        # Every pair is required here, and the guarantee would promise nothing about a pair at an infinite distance.
+        # Every pair is required here, but the guarantee would promise nothing about a pair at an infinite distance.
         gather.run_step(lambda: _check_connected(metric, records, file))
     warnings = gather.run_step(lambda: _compare_lengths(problem, declared_records))
     choose_count = None if problem.outputs is None else problem.outputs.choose
@@ -103,7 +103,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         gather.add_fault(
             "distance.output_matrix", "nothing", "the distances to outputs from which the loss is computed"
         )
-    # A loss that is read from a file has no values for vertices that a region adds.
+    # A loss that is read from a file has no values for the vertices that a region adds.
     if len(records) > len(declared_records) and not utility.measures_outputs:
         added_count = len(records) - len(declared_records)
         actual = f"{utility.kind}, losses of {len(declared_records)} records, with {added_count} added vertices"
@@ -117,21 +117,21 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     if utility.per_km is not None and loss_unit != "km":
         gather.add_fault("utility.per_km", f"a loss in {loss_unit}", "a loss in km")
     gather.stop_if_any()
-    # `spread` is the distribution of people over a region. Without it, they are at the declared records only, so the
-    # vertices that a region adds have a prior of 0.
+    # `spread` is the distribution of people over a region. Without it, people are only at the declared records, so the
+    # prior of the vertices that a region adds is 0.
     prior = np.concatenate([prior, np.zeros(len(records) - len(declared_records))])
 
     def choose_rows(rows: Ints) -> MetricData:
-        """Return the data of the problem with the records ``rows`` (K,) as outputs."""
-        # The outputs are only some of the records now, and distances to outputs are those to these records.
+        """Return the problem's data with the records ``rows`` (K,) as outputs."""
+        # The outputs are now only some of the records, so the metric must measure distances to these.
         outputs, metric = declared_records.select(rows), spaces.metric.towards(rows)
         return make_data(evolve(spaces, outputs=outputs, own=False, metric=metric))
 
     def make_data(spaces: Spaces) -> MetricData:
-        """Return the data for the records and outputs of ``spaces``.
+        """Return the data for the records and outputs in ``spaces``.
 
-        Losses and the distances of a region are passed as functions and computed at the first request, because not
-        every command needs them.
+        Losses and a region's distances are passed as functions, which are called at the first request, because not
+        every command needs their results.
         """
         metric = spaces.metric
         return MetricData(
@@ -166,16 +166,16 @@ def load(problem: MetricProblem, file: str) -> MetricData:
 
 
 def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) -> Floats:
-    """Return upper bounds on the errors of costs. In a region, a cost is a mean over positions around a vertex.
+    """Return upper bounds on the errors in costs. In a region, a cost is a mean over positions around a vertex.
 
     Args:
-        errors: (N,) or (N, K) errors of the costs at the vertices.
+        errors: (N,) or (N, K) bounds on the errors in the costs at the vertices.
         cost: (N, K) the costs.
         ground: The region with its vertices, or None for a problem without a region.
 
     Returns:
-        Without a region, the errors unchanged. In a region, (N,) or (N, 1) the largest of all errors plus 2^-40 of each
-        record's largest cost, which covers the rounding of the means.
+        Without a region, the errors unchanged. In a region, the largest of all errors plus 2^-40 of each record's
+        largest cost, which covers the rounding of the means, in shape (N,) or (N, 1).
     """
     return errors if ground is None else (rounding(cost) + errors.max()).reshape(-1, *[1] * (errors.ndim - 1))
 
@@ -183,20 +183,23 @@ def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) ->
 def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, RegionVertices | None]:
     """Return the spaces in which losses are measured, the declared records, and the region if one is requested.
 
-    A region covers all points between the records (``privacy.everywhere``). Its vertices, the records followed by added
-    vertices, replace the records in the spaces.
+    A region covers all points between the records (``privacy.everywhere``). Its vertices, which are the records
+    followed by added vertices, replace the records in the spaces.
 
     Args:
         problem: The parsed problem file.
-        gather: Collects the faults. An InputError with all of them is raised before the next step needs the files.
+        gather: The collection of faults.
+
+    Raises:
+        InputError: Faults have been recorded. It is raised before a step that needs the missing results.
     """
     distance, listed, file = problem.distance, problem.outputs, gather.file
-    # Whether the outputs are the records. This is so until outputs are chosen among the records.
+    # Whether the outputs are the records, as they are until outputs have been chosen among the records.
     has_own_outputs = listed is None or listed.choose is not None
     records = gather.run_step(lambda: space_of(problem.records, "records", file, ids_alone=distance.ids_alone))
     outputs = records
     if listed is not None and not has_own_outputs:
-        # Records and outputs lie on one plane, whose unit the problem states with the records.
+        # Records and outputs lie on the same plane, whose unit the problem states with the records.
         listed = evolve(listed, unit=problem.records.unit)
         outputs = gather.run_step(lambda: space_of(listed, "outputs", file, ids_alone=distance.ids_alone))
     gather.stop_if_any()
@@ -207,7 +210,7 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
         ground = gather.run_step(lambda: distance.ground(records, privacy.epsilon, privacy.split_km, file))
         gather.stop_if_any()
     vertices = records if ground is None else ground.records
-    # If a region adds vertices, these have rows but are not outputs: only the declared records are.
+    # Vertices that a region adds have rows but are not outputs: only the declared records are.
     has_own_outputs = has_own_outputs and len(vertices) == len(records)
     chosen_outputs = None if has_own_outputs else outputs
     metric = gather.run_step(
@@ -222,17 +225,17 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
 
 
 def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Spaces) -> Metric:
-    """Return the distances that constrain the rows of a region's vertices: lengths along the edges of the region.
+    """Return the metric that constrains the rows of a region's vertices: lengths along the region's edges.
 
     Args:
         problem: The declared problem.
         ground: The region with its vertices.
-        spaces: The vertices as records, the outputs, and the metric of [distance].
+        spaces: The vertices as records, the outputs, and the metric that [distance] declares.
     """
     from privopt_metric_dp.region.street_metric import EdgeMetric
 
     outputs = None if spaces.own else spaces.outputs
-    # If the problem lists outputs, distances to them are measured by [distance]. Otherwise outputs are vertices.
+    # If the problem lists outputs, [distance] measures the distances to them. Otherwise outputs are vertices.
     output_metric = None if problem.outputs is None or problem.outputs.choose is not None else spaces.metric
     return EdgeMetric(ground.region, problem.privacy.epsilon, ground.records, outputs, output_metric)
 
@@ -242,7 +245,7 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
 
     Args:
         problem: The parsed problem file.
-        gather: Collects the faults.
+        gather: The collection of faults.
     """
     distance, outputs = problem.distance, problem.outputs
     for name, actual, expectation in distance.faults(own_outputs=outputs is None or outputs.choose is not None):
@@ -270,8 +273,8 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
 def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | None:
     """Return a uniform distribution of people over a region, or None if the problem has a prior over the records.
 
-    It is uniform by area or by length of street. A uniform distribution over the vertices would depend on how the
-    region is divided.
+    It is uniform by area or by length of street, because a uniform distribution over the vertices would depend on how
+    the region is divided.
     """
     from privopt_metric_dp.problem.loss_over_region import spread_evenly
 
@@ -283,19 +286,19 @@ def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | N
 def _compute_cost(
     problem: MetricProblem, spaces: Spaces, ground: RegionVertices | None, spread: Spread | None
 ) -> Floats:
-    """Return the loss of the records, or of the people around them, after checking shape and values.
+    """Return the loss for the records, or for the people around them, after checking its shape and values.
 
     Args:
-        problem: The declared problem, with the kind of the loss.
+        problem: The declared problem, including the kind of loss.
         spaces: The N records and K outputs.
         ground: The region, if the guarantee covers all of its points; the records are then its vertices.
-        spread: The positions of people in the region; None if there is a prior over the records.
+        spread: The distribution of people over the region; None if there is a prior over the records.
 
     Returns:
-        (N, K) loss of releasing output k for record i, in the unit of the loss.
+        (N, K) the loss from releasing output k for record i, in the loss's unit.
 
     Raises:
-        RegistryError: The kind of loss did not return real numbers of this shape.
+        RegistryError: The kind of loss did not return real numbers in this shape.
         InputError: A loss is not finite.
     """
     utility = problem.utility
@@ -303,7 +306,9 @@ def _compute_cost(
     if raw_cost.dtype.kind not in "biuf":
         raise RegistryError(f"utility.kind {utility.kind}: cost() must return real numbers, got {raw_cost.dtype}")
     # A kind of loss from another package may return anything, so type, shape and finiteness are checked here for all.
-    cost = np.asarray(raw_cost, dtype=np.float64).view()  # a view, since the array may be the metric's own table
+    # The view is for `MetricData.cost`, which makes its array read-only: it shares the metric's own table, which is
+    # read-only already, but copies a view of a writeable array, so that a plugin's own array stays writeable.
+    cost = np.asarray(raw_cost, dtype=np.float64).view()
     shape = (len(spaces.records), len(spaces.outputs))
     if cost.shape != shape:
         raise RegistryError(f"utility.kind {utility.kind}: cost() must have shape {shape}, got {cost.shape}")
@@ -316,16 +321,16 @@ def _compute_cost(
     from privopt_metric_dp.problem.loss_over_region import expected_cost
 
     vertex_masses = spread.vertex_masses(len(spaces.records))[:, None]
-    # expected_cost() weights the losses by the probability of each vertex. `MetricData.weighted` will multiply them by
-    # it again, as the prior, so they are divided by it here. Vertices that are never drawn cost nothing.
+    # expected_cost() weights the losses by each vertex's probability. `MetricData.weighted` will multiply them by it
+    # again, as the prior, so they are divided by it here. Vertices that are never drawn cost nothing.
     expected = expected_cost(spread, ground.region, utility, problem.distance, spaces, cost)
     return np.divide(expected, vertex_masses, out=np.zeros(shape), where=vertex_masses > 0)
 
 
 def _compare_lengths(problem: MetricProblem, records: Space) -> tuple[str, ...]:
-    """Compare the lengths of all road files of the problem with the records' positions, and return warnings."""
+    """Compare the lengths in all of the problem's road files with the records' positions, and return warnings."""
     edges = (getattr(problem.distance, "edges", None), getattr(problem.utility, "edges", None))
-    # The key is the contents, so that a file that both distance and loss name is compared and reported once.
+    # The keys are the files' contents, so that a file named by both distance and loss is compared and reported once.
     files = {file.contents: file for file in edges if isinstance(file, File)}
     return tuple(warning for file in files.values() for warning in compare_lengths(file, records))
 
@@ -334,9 +339,9 @@ def _check_connected(metric: Metric, records: Space, file: str) -> None:
     """Check that roads join all records, so that every pair has a distance.
 
     Args:
-        metric: Distances of the records, along roads.
+        metric: The distances between the records, along roads.
         records: The records, whose ids a message names.
-        file: Name of the problem file, for the message.
+        file: The problem file's name, for the message.
 
     Raises:
         InputError: Some records are not connected.
@@ -351,20 +356,21 @@ def _check_connected(metric: Metric, records: Space, file: str) -> None:
 
 
 SUM_TOLERANCE: Final = 1e-6
-"""Largest accepted difference of the sum of a prior from 1."""
+"""Largest accepted difference between the sum of a prior and 1."""
 
 
 def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space:
-    """Return the ids and coordinates that a table of a problem file declares.
+    """Return the ids and coordinates that a table in a problem file declares.
 
     Args:
         places: The declared places.
-        table, file: Names of the table ("records" or "outputs") and of the problem file, for messages.
+        table, file: The names of the table ("records" or "outputs") and of the problem file, for messages.
         ids_alone: Whether points without coordinates are accepted.
 
     Raises:
-        InputError: A file has faults, or the declared sizes are not positive.
-        DoesNotHoldError: More places are declared than the verified release has; see :func:`check_places`.
+        InputError: A file contains faults, or the declared sizes are not positive.
+        DoesNotHoldError: The problem declares more places than the release that is being verified has; see
+            :func:`check_places`.
     """
     if places.unit is not None:
         space = space_of(evolve(places, unit=None), table, file, ids_alone=ids_alone)
@@ -389,20 +395,20 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
         if places.ids is not None and len(ids) != len(vectors):
             raise InputError([Fault(places.ids.name, "", f"{len(ids)} ids", f"{len(vectors)}, one for each vector")])
         return Space(ids=ids.tolist(), coordinates=vectors, kind="vector", source=places.vectors.name)
-    # The only key that is left is `count`, for ids without coordinates. The number is checked before ids are created.
+    # The only key left is `count`, for ids without coordinates. The number is checked before the ids are created.
     check_places(places.count or 0, f"{file}: {table}.count")
     return Space(ids=[str(number) for number in range(places.count or 0)], kind="plain", source=file)
 
 
 def prior_of(prior: File | None, records: Space) -> Floats:
-    """Return (N,) the probabilities of the records, uniform if there is no file.
+    """Return the records' probabilities (N,), which are uniform if there is no file.
 
     Args:
-        prior: CSV with columns id and p.
+        prior: A CSV file with columns id and p.
         records: The N records.
 
     Raises:
-        InputError: The file has errors, or its probabilities do not sum to 1 up to ``SUM_TOLERANCE``.
+        InputError: The file contains errors, or its probabilities do not sum to 1 up to ``SUM_TOLERANCE``.
     """
     count = len(records)
     if prior is None:
@@ -416,7 +422,7 @@ def prior_of(prior: File | None, records: Space) -> Floats:
 
 
 D = TypeVar("D")
-"""The class of the keys of a problem file: :class:`MetricProblem` or a class that the mechanism's ``load`` reads."""
+"""The class of a parsed problem file: :class:`MetricProblem`, or a class that the mechanism's ``load`` reads."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -424,10 +430,10 @@ class MetricInstance(Generic[D]):
     """A declared metric problem together with the contents of its files.
 
     Attributes:
-        declared: The parsed problem file: a :class:`MetricProblem`, a subclass with the keys of a mechanism, or
-            another class whose data the mechanism's ``load`` returns.
-        data: The contents of the files as arrays, over the chosen outputs if any (:attr:`MetricData.over`).
-        _chosen: The data over the chosen outputs, as a list of one; empty before the choice.
+        declared: The parsed problem file: a :class:`MetricProblem`, a subclass with a mechanism's own keys, or another
+            class whose data the mechanism's ``load`` returns.
+        _data: The files' contents as arrays, over all possible outputs.
+        _chosen: The data over the chosen outputs, as the only item of a list; the list is empty before the choice.
     """
 
     declared: D
@@ -436,7 +442,7 @@ class MetricInstance(Generic[D]):
 
     @property
     def data(self) -> MetricData:
-        """The contents of the files, over the chosen outputs if any; before the choice, over records far apart."""
+        """The files' contents, over the chosen outputs if outputs are to be chosen; before, over records far apart."""
         if self._data.choose is None:
             return self._data
         if not self._chosen:
@@ -446,12 +452,12 @@ class MetricInstance(Generic[D]):
 
     @property
     def whole(self) -> MetricData:
-        """The contents of the files over all possible outputs, which are all records if outputs are to be chosen."""
+        """The files' contents over all possible outputs, which are all records if outputs are to be chosen."""
         return self._data
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers (N, K) of records and outputs, known before outputs are chosen."""
+        """The number of records and the number of outputs, (N, K), known even before outputs are chosen."""
         return len(self._data.records), self._data.choose or len(self._data.outputs)
 
     def choose(self, rows: Ints) -> None:
@@ -460,15 +466,17 @@ class MetricInstance(Generic[D]):
 
     @classmethod
     def of(cls, declared: D, file: str = "problem") -> Self:
-        """Load and check the files of a problem.
+        """Load and check the files that a problem names.
 
         Args:
             declared: The problem, a :class:`MetricProblem`.
-            file: Name of the problem file, for messages.
+            file: The problem file's name, for messages.
 
         Raises:
-            InputError: The files have faults. The error names all of them.
+            InputError: The files contain faults. The error names all of them.
         """
+        # cast() is for the type checker. Mechanisms with another class D have a `load` of their own and do not call
+        # this.
         return cls(declared=declared, data=load(cast("MetricProblem", declared), file))
 
     def alike(self) -> tuple[Ints, Floats]:

@@ -1,10 +1,10 @@
-"""The keys of a metric problem's file: places, distance, privacy notion and loss.
+"""The keys in a metric problem's file: places, distance, privacy notion and loss.
 
-:class:`MetricProblem` mirrors the problem file. :class:`MetricInstance` adds the contents of the files that it names,
+:class:`MetricProblem` mirrors the problem file. :class:`MetricInstance` adds the contents of the files that it names as
 :class:`MetricData`: records, outputs, distances, required pairs, cost and prior as read-only arrays.
 
-A kind of distance, loss or notion is an attrs class whose fields are the keys of a table. A plugin registers it by a
-:class:`privopt.specs.KindSpec`; then every metric mechanism accepts it::
+A kind of distance, loss or notion is an attrs class whose fields are the keys of a table. Once a plugin has registered
+it with a :class:`privopt.specs.KindSpec`, every metric mechanism accepts it::
 
     @frozen(kw_only=True)
     class Squared(LossKind):
@@ -54,10 +54,10 @@ __all__ = [
 
 
 def rounding(cost: Floats) -> Floats:
-    """Return (N,) bounds on the rounding errors of costs: 2^-40 times the largest cost of each record.
+    """Return bounds (N,) on the rounding errors in costs: 2^-40 times each record's largest cost.
 
     Args:
-        cost: (N, K) costs, computed by sums without cancellation, whose relative error is far below 2^-40.
+        cost: (N, K) the costs. They must come from sums without cancellation, whose relative error is far below 2^-40.
     """
     return np.asarray(np.abs(cost).max(axis=1) * 2.0**-40)
 
@@ -67,12 +67,13 @@ class Spaces:
     """The records and outputs for which a loss is computed.
 
     Attributes:
-        records: The secrets.
+        records: The possible secrets.
         outputs: The possible reports, which are the records if ``own`` is true.
         own: Whether the outputs are the records.
-        metric: Distances between records, and from records to outputs.
-        file: Name of the problem file, for messages.
-        listed: Number of declared records, which come before the vertices that a region adds; None if all are declared.
+        metric: The distances between records, and from records to outputs.
+        file: The problem file's name, for messages.
+        listed: The number of declared records, which come before the vertices that a region adds; None if all records
+            are declared.
     """
 
     records: Space
@@ -85,13 +86,13 @@ class Spaces:
 
 @frozen(kw_only=True, eq=False)
 class RegionVertices:
-    """A region between the records, for guarantees that hold at all of its points.
+    """A region between the records, for guarantees that cover all of its points.
 
     Attributes:
         region: The region. Its first vertices are the records.
-        records: The vertices of the region. Added vertices have new ids.
-        metric: Function that returns the distances that losses use, from the vertices to given outputs. With None, the
-            outputs are the vertices.
+        records: The region's vertices. Added vertices have new ids.
+        metric: A function that takes outputs and returns the metric that losses use, from the vertices to these
+            outputs. With None, the outputs are the vertices.
     """
 
     region: Region
@@ -101,15 +102,15 @@ class RegionVertices:
 
 @frozen(kw_only=True)
 class DistanceKind(ABC):
-    """A kind of distance between records, declared by the table ``[distance]`` with this kind.
+    """A kind of distance between records, declared by a ``[distance]`` table with this kind.
 
     Attributes:
-        kind: Name of the kind in problem files.
-        places: Supported keys of ``[records]`` and ``[outputs]``.
+        kind: The kind's name in problem files.
+        places: The supported keys in ``[records]`` and ``[outputs]``.
         ids_alone: Whether points may be ids without coordinates.
         path_metric: Whether distances are shortest paths over edges. If so, unreachable records are a fault.
-        kit: ``"package.module:STRATEGY"``, a Hypothesis strategy of problems with this kind, for
-            :mod:`privopt.testing.kit`.
+        kit: The name ``"package.module:STRATEGY"`` of a Hypothesis strategy for problems with this kind, which
+            :mod:`privopt.testing.kit` uses.
     """
 
     kind: ClassVar[str]
@@ -120,27 +121,27 @@ class DistanceKind(ABC):
 
     @classmethod
     def keys(cls) -> type:
-        """Return the class whose fields are the keys of this kind's table in a problem file: the kind itself."""
+        """Return the class whose fields are the keys in this kind's table in a problem file: the kind itself."""
         return cls
 
     @abstractmethod
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return the metric of distances between records, and from records to outputs (None: the records).
+        """Return the metric between records, and from records to outputs. If ``outputs`` is None, they are the records.
 
         Epsilon is per unit of these distances. If distances are rounded, they must be rounded down.
 
         Raises:
-            InputError: The kind does not support these places, or a file has faults.
+            InputError: The kind does not support these places, or a file contains faults.
         """
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region that ``privacy.everywhere`` covers, whose paths must be no longer than this distance.
+        """Return the region that ``privacy.everywhere`` covers. Paths in it must not be longer than this distance.
 
         Args:
-            records: The first vertices of the region.
+            records: The region's first vertices.
             epsilon: Epsilon per unit of distance.
-            split_km: Length beyond which edges of the region are divided. None for the default of the kind.
-            file: Name of the problem file, for messages.
+            split_km: The length in km beyond which the region's edges are divided. None for the kind's default.
+            file: The problem file's name, for messages.
 
         Raises:
             InputError: This kind has no regions, or the places do not span one.
@@ -169,7 +170,7 @@ class DistanceKind(ABC):
 
 @frozen(kw_only=True)
 class PerKm:
-    """The cost of a kilometre of loss in the reader's unit, shown next to the loss. No claim depends on it."""
+    """The cost of a kilometre of loss in the reader's unit, which is shown next to the loss. No claim depends on it."""
 
     cost: float = key(help="cost of a kilometre, in that unit", check=positive)
     unit: str = key(help='the unit, in the plural: "minutes"', check=one_line)
@@ -181,17 +182,17 @@ class PerKm:
 
 @frozen(kw_only=True)
 class LossKind(ABC):
-    """A kind of loss, declared by the table ``[utility]``. All kinds have the keys ``prior``, ``remap`` and ``per_km``.
+    """A kind of loss, declared by a ``[utility]`` table. All kinds have the keys ``prior``, ``remap`` and ``per_km``.
 
     Attributes:
-        kind: Name of the kind in problem files.
+        kind: The kind's name in problem files.
         of_distances: Whether the loss is a function of distances, so that it can be computed anywhere in a region.
-        prior: Probabilities of the records, which weight the loss.
+        prior: The file with the records' probabilities, which weight the loss; None for the default.
         remap: Whether each output is replaced by its best guess under the prior
             (:mod:`privopt_metric_dp.matrix.remap`).
         per_km: The cost of a kilometre of loss in another unit, or None.
-        kit: Strategy of problems with this kind; see :class:`DistanceKind`. By default, problems of other kinds are
-            changed to this kind.
+        kit: The name of a strategy for problems with this kind; see :class:`DistanceKind`. By default, problems with
+            other kinds are changed to this kind.
     """
 
     kind: ClassVar[str]
@@ -205,21 +206,21 @@ class LossKind(ABC):
 
     @classmethod
     def keys(cls) -> type:
-        """Return the class whose fields are the keys of this kind's table in a problem file: the kind itself."""
+        """Return the class whose fields are the keys in this kind's table in a problem file: the kind itself."""
         return cls
 
     @abstractmethod
     def cost(self, spaces: Spaces) -> Floats:
-        """Return (N, K) the loss of releasing output k for record i, not yet weighted by the prior.
+        """Return the loss (N, K) from releasing output k for record i, not yet weighted by the prior.
 
         Raises:
             InputError: The loss cannot be computed for these places.
         """
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return (N,) bounds on how much a record's computed costs exceed the exact ones. Lower bounds subtract them.
+        """Return bounds (N,) on how much a record's computed costs exceed the exact ones. Lower bounds subtract them.
 
-        The default covers the rounding errors of sums without cancellation: 2^-40 of the record's largest cost.
+        The default covers the rounding errors in sums without cancellation: 2^-40 of the record's largest cost.
 
         Args:
             spaces: The N records and K outputs.
@@ -228,16 +229,16 @@ class LossKind(ABC):
         return rounding(cost)
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return (N, K) or (N, 1) bounds on how much computed costs are below the exact ones.
+        """Return bounds (N, K) or (N, 1) on how much computed costs are below the exact ones.
 
-        They determine how many digits of a lower bound are stated. The default is :meth:`excess`, whose arguments are
-        those of this method.
+        They determine how many digits of a lower bound are stated. The default is :meth:`excess`, which takes the same
+        arguments.
         """
         return self.excess(spaces, cost)[:, None]
 
     @abstractmethod
     def unit(self, distance: str) -> str:
-        """Return the unit of the loss in the plural, given the unit of distance in the singular."""
+        """Return the loss's unit in the plural, given the unit of distance in the singular."""
 
     @property
     def measures_outputs(self) -> bool:
@@ -250,7 +251,7 @@ class LossKind(ABC):
 
 
 MAX_EPSILON: Final = Fraction(10**150)
-"""Largest epsilon per unit of distance. Distances are at most 1e150 too, so that their products are doubles."""
+"""Largest epsilon per unit of distance. Distances are at most 1e150 too, so products of the two do not overflow."""
 
 
 def _check_epsilon(value: Fraction) -> str | None:
@@ -260,13 +261,13 @@ def _check_epsilon(value: Fraction) -> str | None:
 
 @frozen(kw_only=True)
 class MetricNotion:
-    """A notion of privacy over records at distances, declared by the table ``[privacy]`` with this kind.
+    """A notion of privacy for records with distances between them, declared by a ``[privacy]`` table with this kind.
 
     Attributes:
-        kind: Name of the notion in problem files.
+        kind: The notion's name in problem files.
         epsilon: The exact epsilon per unit of distance.
-        neighbours_within: Largest distance of a required pair; None if every pair is required.
-        kit: Strategy of problems with this notion; see :class:`LossKind`.
+        neighbours_within: The largest distance of a required pair; None if every pair is required.
+        kit: The name of a strategy for problems with this notion; see :class:`LossKind`.
     """
 
     kind: ClassVar[str]
@@ -282,7 +283,7 @@ class MetricNotion:
 
 @frozen(kw_only=True)
 class MetricPrivacy(MetricNotion):
-    """The table ``[privacy]`` of metric DP."""
+    """The ``[privacy]`` table for metric DP."""
 
     kind: ClassVar[str] = "metric-dp"
     everywhere: bool = key(False, help="between any two points of the region, not only records (docs: every point)")
@@ -303,10 +304,10 @@ def _check_corner(value: tuple[float, ...]) -> str | None:
 
 
 UNIT_NAME: Final = re.compile(r"[^\W\d_]{1,20}")
-"""Pattern of a unit's name: only letters, because ledgers and sentences split texts such as "per band by road"."""
+"""The pattern for a unit's name: only letters, because ledgers and messages split texts such as "per band by road"."""
 
 MOST_RECORDS: Final = 10_000_000
-"""Largest number of records or outputs. Even the ids of more would not fit into memory."""
+"""The most records or outputs. With more, not even the ids would fit into memory."""
 
 
 def _check_count(value: int) -> str | None:
@@ -328,7 +329,7 @@ class Grid:
 
 @frozen(kw_only=True)
 class Mesh:
-    """Corners of equilateral triangles that cover a region, with ids 0, 1, ... row by row from the south west."""
+    """The corners of equilateral triangles that cover a region, with ids 0, 1, ... row by row from the south west."""
 
     region: File = key(help="GeoJSON: polygons in longitude and latitude, with holes and in several parts")
     side_km: float = key(help="side of a triangle", unit="km", check=positive)
@@ -337,7 +338,7 @@ class Mesh:
 
 @frozen(kw_only=True)
 class Places:
-    """Records or outputs, declared by exactly one of grid, points, vectors, count and mesh, or for outputs choose."""
+    """Records or outputs, declared by exactly one of grid, points, vectors, count, mesh and (for outputs) choose."""
 
     grid: Grid | None = key(None, help="even cells")
     points: File | None = key(None, help="CSV, Parquet or GeoJSON: id,lat,lon (degrees) or id,x,y (km), or id alone")
@@ -356,29 +357,29 @@ class Places:
     )
 
     def as_csv(self) -> Mapping[str, bytes]:
-        """Return the name of the points file with its conversion to CSV; empty if the file is CSV already."""
+        """Return the points file's name with its conversion to CSV; empty without a file or if it is CSV already."""
         csv_bytes = None if self.points is None else points_as_csv(self.points, self.columns)
         return {} if csv_bytes is None or self.points is None else {self.points.name: csv_bytes}
 
     @property
     def given_key(self) -> str:
-        """The key of the table that states the places, such as "grid" or "points"."""
+        """The key in the table that states the places, such as "grid" or "points"."""
         return next(name for name in _GIVEN if getattr(self, name) is not None)
 
 
 _GIVEN: Final = ("grid", "points", "vectors", "count", "mesh", "choose")
-"""Keys of a table of places that state the places. Exactly one of them must be present."""
+"""The keys that state the places in [records] or [outputs]. Exactly one of them must be present."""
 
 
 def _check_places(value: Places) -> str | None:
-    """Return None if the keys of a table of places are consistent, otherwise a description of valid tables.
+    """Return None if the keys in a table of places are consistent, otherwise a description of valid tables.
 
     The description completes a message of the form "expected ...".
     """
     given_keys = [name for name in _GIVEN if getattr(value, name) is not None]
     if len(given_keys) != 1:
         return "exactly one of " + ", ".join(_GIVEN)
-    # The numbers of rows and columns have been checked separately. This checks the number of cells.
+    # The number of rows and the number of columns have been checked on their own. This checks the number of cells.
     if value.grid is not None and value.grid.rows * value.grid.cols > MOST_RECORDS:
         return f"a grid of at most {MOST_RECORDS:,} cells"
     if value.ids is not None and value.vectors is None:
@@ -406,14 +407,14 @@ def _check_output_places(value: Places) -> str | None:
 
 @frozen(kw_only=True)
 class ConstOpt:
-    """Options of the mechanism const-opt."""
+    """Options for the const-opt mechanism."""
 
     radius: float = key(help="beyond it the exponential form", unit="units of distance", check=positive)
 
 
 @frozen(kw_only=True)
 class MetricProblem:
-    """A parsed problem file of metric DP. :meth:`MetricInstance.of` reads the files that it names."""
+    """A parsed problem file for metric DP. :meth:`MetricInstance.of` reads the files that it names."""
 
     records: Places = key(help="the secrets", check=_check_listed_places)
     outputs: Places | None = key(

@@ -1,4 +1,4 @@
-"""The built-in kinds of distance, for the table ``[distance]``."""
+"""The built-in kinds of distance, for the ``[distance]`` table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from privopt_metric_dp.space.roads import Roads, read_roads
 __all__ = ["Euclidean", "Graph", "Haversine", "Table"]
 
 _UNNAMED = "unit of distance"
-"""Name of a unit that the problem does not name."""
+"""The text in place of a unit that the problem does not name."""
 
 
 @frozen(kw_only=True)
@@ -33,7 +33,7 @@ class Euclidean(DistanceKind):
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors", "mesh"})
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return the metric of Euclidean distances, in the unit of the points (km by default) or of the vectors."""
+        """Return the Euclidean metric, in the points' unit (km by default) or the vectors'."""
         return EuclideanMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
@@ -41,12 +41,12 @@ class Euclidean(DistanceKind):
 
         Args:
             records: The points, which become the first vertices.
-            epsilon: Not used here.
-            split_km: Triangles with longer sides are divided; None to divide none.
-            file: Name of the problem file, for messages.
+            epsilon: Not used for triangles.
+            split_km: The length in km beyond which triangles' sides are divided; None to divide none.
+            file: The problem file's name, for messages.
 
         Raises:
-            InputError: The records are not points of a plane, or cannot be triangulated.
+            InputError: The records are not planar points, or cannot be triangulated.
         """
         if records.kind == "vector":
             expectation = "points, a grid or a mesh"
@@ -56,30 +56,30 @@ class Euclidean(DistanceKind):
         return _triangulate_plane(records, split_km, EuclideanMetric, file)
 
     def unit(self, records: Space) -> str:
-        """Return the unit of planar points, or a generic name for vectors, whose unit has no name."""
+        """Return the planar points' unit, or a generic name for vectors, whose unit has no name."""
         return _UNNAMED if records.kind == "vector" else records.unit
 
     def way(self, records: Space) -> str:
-        """Return the phrase that messages put after the unit: "as the crow flies", "between vectors" or none."""
+        """Return the phrase that messages put after the unit: "as the crow flies", "between vectors" or nothing."""
         ways = {"vector": "between vectors", "planar": "as the crow flies" if records.unit == "km" else ""}
         return ways.get(records.kind, "as the crow flies")
 
 
 @frozen(kw_only=True)
 class Haversine(DistanceKind):
-    """Great-circle distance between geographic points, R = 6371.0 km."""
+    """Great-circle distance between geographic points, with R = 6371.0 km."""
 
     kind: ClassVar[str] = "haversine"
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return the metric of great-circle distances in km between the places."""
+        """Return the great-circle metric between the places, in km."""
         return HaversineMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
         """Return the region that ``privacy.everywhere`` covers: triangles between the points, projected onto a plane.
 
-        Planar distances do not exceed great-circle distances, so a guarantee per km of the plane holds per km of the
-        earth. The arguments are those of :meth:`DistanceKind.ground`.
+        Planar distances do not exceed great-circle distances, so a guarantee per km on the plane also holds per km on
+        the earth. The arguments are those that :meth:`DistanceKind.ground` describes.
         """
         HaversineMetric(records)  # raises an InputError for planar points
         return _triangulate_plane(records, split_km, HaversineMetric, file)
@@ -101,7 +101,7 @@ class Graph(DistanceKind):
     edges: File = key(help="CSV: from,to,km, or u,v,length (metres) of OSMnx; undirected")
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return the metric of shortest-path distances in km along the roads of the file."""
+        """Return the metric of shortest-path distances in km along the roads in the file."""
         return RoadMetric(read_roads(self.edges, directed=False), records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
@@ -110,8 +110,8 @@ class Graph(DistanceKind):
         Args:
             records: Places at some of the nodes.
             epsilon: Epsilon per km. If ``split_km`` is None, it determines the length beyond which streets are divided.
-            split_km: Longer streets are divided into pieces of at most this length.
-            file: Name of the problem file, for messages.
+            split_km: The length in km beyond which streets are divided, into pieces that are no longer.
+            file: The problem file's name, for messages.
         """
         from privopt_metric_dp.region.streets import streets_of
 
@@ -140,12 +140,12 @@ class Table(DistanceKind):
     output_matrix: File | None = key(None, help=".npy (N, K), with [outputs]")
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Read the tables of distances, and return them as a metric.
+        """Read the distance tables, and return them as a metric.
 
         Without ``output_matrix``, or if the outputs are the records, the metric has only the distances between records.
 
         Raises:
-            InputError: An array has a wrong shape or invalid numbers, or the table is not symmetric.
+            InputError: An array has the wrong shape or contains invalid numbers, or the table is not symmetric.
         """
         count = len(records)
         table = read_array(self.matrix, (count, count), what="distances", minimum=0.0)
@@ -156,11 +156,11 @@ class Table(DistanceKind):
         return MatrixMetric(table, crossed, source=source, output_source=self.output_matrix.name)
 
     def unit(self, records: Space) -> str:
-        """Return a generic unit, because a table does not name its unit."""
+        """Return a generic name, because a table does not name its unit."""
         return _UNNAMED
 
     def way(self, records: Space) -> str:
-        """Return the phrase for distances of a table that messages put after the unit."""
+        """Return the phrase that messages put after the unit of distances from a table."""
         return "by a table of distances"
 
     def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
@@ -172,13 +172,13 @@ class Table(DistanceKind):
 def _triangulate_plane(
     records: Space, split_km: float | None, kind: type[EuclideanMetric] | type[HaversineMetric], file: str
 ) -> RegionVertices:
-    """Return a region of triangles between points, refined if ``split_km`` is given.
+    """Return a region that consists of triangles between points, refined if ``split_km`` is given.
 
     Args:
         records: Planar or geographic places. Geographic places are projected onto a plane.
-        split_km: Triangles with longer sides are divided; None to divide none.
-        kind: Class of the metric that measures losses.
-        file: Name of the problem file, for messages.
+        split_km: The length in km beyond which triangles' sides are divided; None to divide none.
+        kind: The class of metric that measures losses.
+        file: The problem file's name, for messages.
     """
     from privopt_metric_dp.region.mesh import refined_places
 

@@ -27,11 +27,11 @@ __all__ = ["CostMatrix", "DistanceLoss", "TravelCost", "normalise_weights", "tra
 
 
 def normalise_weights(weights: npt.ArrayLike, *, source: str = "utility.targets") -> Floats:
-    """Return the weights of targets scaled to a sum of 1.
+    """Return the targets' weights, scaled to a sum of 1.
 
     Args:
-        weights: (T,) numbers of at least 0. A target with twice the weight is visited twice as often.
-        source: Name of the targets in messages.
+        weights: (T,) non-negative numbers. A target with twice the weight is visited twice as often.
+        source: The name for the targets in messages.
 
     Raises:
         InputError: There are no weights, a weight is negative or not finite, or their sum is 0.
@@ -44,7 +44,7 @@ def normalise_weights(weights: npt.ArrayLike, *, source: str = "utility.targets"
     if not q.max(initial=0.0) > 0:
         actual = "weights that sum to 0" if q.size else "no targets"
         raise InputError([Fault(source, "", actual, "a sum above 0")])
-    q = q / q.max()  # the sum of very large weights stays finite
+    q = q / q.max()  # so that the sum of very large weights stays finite
     return read_only(q / q.sum())
 
 
@@ -55,25 +55,27 @@ def travel_cost(
     *,
     source: str = "utility.targets",
 ) -> Floats:
-    """Return c_ik = sum_l q_l |tc_il - tc_kl|, the expected error of the travel distance to a random target.
+    """Return c_ik = sum_l q_l |tc_il - tc_kl|, the expected error in the travel distance to a random target.
 
-    Along one-way roads tc_il is the travel from i to target l (`privopt_metric_dp.space.roads.Roads.travel`).
+    Along one-way roads, tc_il is the travel distance from i to target l (`privopt_metric_dp.space.roads.Roads.travel`).
 
     Args:
-        from_records: (N, T) travel from each record to each target, km.
-        from_outputs: (K, T) travel from each output to each target, km; None or the same array if outputs are records.
-        weights: (T,) numbers of at least 0, in any scale. Targets of weight 0 may be unreachable.
-        source: Name of the targets in messages.
+        from_records: (N, T) the travel distance from each record to each target, in km.
+        from_outputs: (K, T) the travel distance from each output to each target, in km; None or the same array if the
+            outputs are the records.
+        weights: (T,) non-negative numbers on any scale. Targets with weight 0 may be unreachable.
+        source: The name for the targets in messages.
 
     Returns:
-        (N, K) km. If the outputs are the records, the matrix is symmetric bit for bit with a zero diagonal.
+        (N, K) the expected errors in km. If the outputs are the records, the matrix is symmetric bit for bit, with a
+        zero diagonal.
 
     Raises:
-        InputError: The shapes do not match, or the travel to a target of positive weight is not finite.
+        InputError: The shapes do not match, or a target with positive weight is at an infinite travel distance.
 
     Notes:
-        Each of the N K T terms takes 0.23 ns of CPU time, or half of that if the outputs are the records: 0.96 s and
-        0.49 s for 1600^3 terms on a busy machine. Memory is N K + (N + K) T numbers.
+        Each of the N K T terms takes 0.23 ns of CPU time, or half as long if the outputs are the records: for 1600^3
+        terms, that is 0.96 s or 0.49 s on a busy machine. The arrays in memory contain N K + (N + K) T numbers.
     """
     q = normalise_weights(weights, source=source)
     a = np.asarray(from_records, dtype=np.float64)
@@ -82,7 +84,7 @@ def travel_cost(
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(q) or b.shape[1] != len(q):
         actual = f"travel of shapes {a.shape} and {b.shape} for {len(q)} weights"
         raise InputError([Fault(source, "", actual, "one column per target")])
-    # Targets of weight 0 are left out. They may be unreachable, and 0 times an infinite length would be NaN.
+    # Targets with weight 0 are left out. They may be unreachable, and 0 times an infinite length would be NaN.
     has_weight = q > 0
     shares = np.ascontiguousarray(q[has_weight])
     tables = [np.ascontiguousarray(table[:, has_weight]) for table in (a, b)]
@@ -110,9 +112,9 @@ def _sum_taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None: 
     Differences are computed before they are multiplied by weights, because differences of integers are exact.
 
     Args:
-        a, b: (N, T) and (K, T) travel from records and outputs to targets.
+        a, b: (N, T) and (K, T) the travel distances from records and from outputs to targets.
         shares: (T,) the weights q.
-        total: (N, K) sums, which are changed in place.
+        total: (N, K) the sums, which are changed in place.
         upper: Whether to skip tiles that lie entirely below the diagonal, for a symmetric result.
     """
     rows, width = a.shape
@@ -126,7 +128,7 @@ def _sum_taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None: 
                     for k in range(k0, min(k0 + 32, columns)):
                         q = b[k, l0 : l0 + 512]
                         part = 0.0
-                        # Over slices from 0, because only such loops are compiled to vector instructions.
+                        # The loop runs over slices from 0, because only such loops are compiled to vector instructions.
                         for t in range(len(p)):
                             part += weights[t] * abs(p[t] - q[t])
                         total[i, k] += part
@@ -137,32 +139,32 @@ _LOSSES_AT_ONCE = 1 << 16  # a block of losses that stays in the processor's cac
 
 @frozen(kw_only=True)
 class DistanceLoss(LossKind):
-    """The distance from the record to the output."""
+    """The distance from the record to the output, as a loss."""
 
     kind: ClassVar[str] = "distance"
     of_distances: ClassVar[bool] = True
 
     def cost(self, spaces: Spaces) -> Floats:
-        """Return (N, K) distances.
+        """Return the distances (N, K) from records to outputs.
 
         Raises:
-            InputError: A record cannot reach some output.
+            InputError: No path leads from some record to some output.
         """
         return _check_reachable(spaces.metric.to_outputs(), spaces, "distance.edges")
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return zeros (N,), because distances are rounded down and so never exceed the exact ones."""
+        """Return zeros (N,), because distances are rounded down and therefore never exceed the exact ones."""
         return np.zeros(len(cost))
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return (N, K) bounds on how much distances were rounded down: the metric's upper bounds minus its doubles."""
+        """Return bounds (N, K) on how much distances were rounded down: the metric's upper bounds minus its doubles."""
         short = np.empty(cost.shape)
         for part in slices(len(cost), cost.shape[1], _LOSSES_AT_ONCE):
             short[part] = spaces.metric.upper_distances(cost[part]) - cost[part]
         return short
 
     def unit(self, distance: str) -> str:
-        """Return the unit of the distance, in the plural."""
+        """Return the unit of distance, in the plural."""
         return plural_unit(distance)
 
 
@@ -174,25 +176,25 @@ class CostMatrix(LossKind):
     file: File = key(name="cost", help=".npy (N, K): loss of releasing output k for record i")
 
     def cost(self, spaces: Spaces) -> Floats:
-        """Read (N, K) costs from the file.
+        """Read the costs (N, K) from the file.
 
         Raises:
-            InputError: The array has a wrong shape or invalid numbers.
+            InputError: The array has the wrong shape or contains invalid numbers.
         """
         shape = (len(spaces.records), len(spaces.outputs))
         return read_array(self.file, shape, what="costs", maximum=MAX_COORDINATE).copy()
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return zeros (N,), because the conversion to doubles rounds down, so costs never exceed those of the file."""
+        """Return zeros (N,), because the conversion to doubles rounds down, so costs never exceed those in the file."""
         return np.zeros(len(cost))
 
     def unit(self, distance: str) -> str:
-        """Return a generic unit, because a file of losses does not name its unit."""
+        """Return a generic name, because a file of losses does not name its unit."""
         return "units of cost"
 
     @property
     def measures_outputs(self) -> bool:
-        """Whether the loss uses distances to outputs. It does not, because the file states every loss."""
+        """Whether the loss uses distances to outputs. It never does, because the file states every loss."""
         return False
 
 
@@ -201,7 +203,7 @@ class TravelCost(LossKind):
     """Expected error in the travel distance to a random target (LR-Geo, section 3).
 
     Attributes:
-        edges: The file of the roads along which travel is measured; None to use the distance of the problem.
+        edges: The file of roads along which travel is measured; None to use the problem's distance.
         directed: Whether these roads are one-way.
         targets: The file of targets and their weights; None if all records are targets with equal weights.
     """
@@ -215,56 +217,57 @@ class TravelCost(LossKind):
         """Return c_ik = sum_l q_l |tc_il - tc_kl| over targets l with shares q, in km or the unit of distance.
 
         Raises:
-            InputError: A target is unknown, or some record or output cannot reach it.
+            InputError: A target is unknown, or cannot be reached from some record or output.
         """
         tables, weights, unit, where = self._travel_tables(spaces)
         cost = travel_cost(tables[0], tables[1] if len(tables) == 2 else None, weights)
         return _check_reachable(cost if unit is None else read_only(cost * float(unit)), spaces, where)
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return (N,) bounds on the rounding errors of losses, which are sums of differences of path lengths.
+        """Return bounds (N,) on the rounding errors in losses, which are sums of differences between path lengths.
 
-        Integer path lengths have exact differences (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`).
-        Otherwise the metric states the error of each length, which matters most for differences of similar lengths.
+        Differences between integer path lengths are exact (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`).
+        Otherwise the metric states the error in each length, which matters most for differences between similar
+        lengths.
 
         Args:
             spaces: The N records and K outputs.
             cost: (N, K) the computed losses.
         """
         roads, targets, _ = self.travel_targets(spaces.records, spaces.metric)
-        # A sum of T products rounds by less than a relative (T + 16) 2^-51 of it.
+        # Rounding changes a sum of T products by less than (T + 16) 2^-51 times the sum.
         summed = np.abs(cost).max(axis=1) * ((len(targets) + 16.0) * 2.0**-51)
         if roads is not None and roads.integer_roads is not None:
             # Paths are shorter than 2^50 units, and each declared length differs from its integer by at most 2^-100 of
-            # itself. 2^-39 units are far more than these errors together.
+            # itself. 2^-39 units are far more than the sum of these errors.
             return np.asarray(summed + 2.0**-39 * float(roads.integer_roads[1]))
-        # Otherwise each path has its own error, the upper bound of its length minus the double, and a difference of two
-        # lengths is rounded as well.
+        # Otherwise each path has its own error, the upper bound on its length minus the double, and the difference
+        # between two lengths is rounded as well.
         tables, weights, _, _ = self._travel_tables(spaces)
         has_weight, errors = weights > 0, []
         for table in tables:
             ways = table[:, has_weight]
             doubt = spaces.metric.upper_distances(ways) - ways if roads is None else ways * roads.doubt
             errors.append((doubt + 2.0**-52 * ways) @ weights[has_weight])
-        # The error of a record's paths and the largest error of any output's paths add up. With one table, the outputs
-        # are the records. The last factor covers the rounding of these bounds.
+        # The error in a record's paths and the largest error in any output's paths add up. If there is only one table,
+        # the outputs are the records. The last factor covers the rounding of these bounds.
         return np.asarray((summed + errors[0] + errors[-1].max()) * (1.0 + 2.0**-20))
 
     def _travel_tables(self, spaces: Spaces) -> tuple[list[Floats], Floats, Fraction | None, str]:
-        """Return the travel from records and outputs to the targets of the loss, and the targets' weights.
+        """Return the travel distances from records and outputs to the loss's targets, and the targets' weights.
 
         Returns:
-            The tables of travel (N, T) and, unless the outputs are the records, (K, T); the weights (T,) of the
-            targets; the unit in km if the tables contain integers, otherwise None; and the key of the roads, for
-            messages.
+            A list with the table of travel distances (N, T) from records and, unless the outputs are the records, the
+            one from outputs (K, T); the targets' weights (T,); the unit in km if the tables contain integers, otherwise
+            None; and the key that gives the roads, for messages.
 
         Raises:
-            InputError: A target is unknown, or some record or output cannot reach it.
+            InputError: A target is unknown, or cannot be reached from some record or output.
         """
         records, metric = spaces.records, spaces.metric
         roads, targets, weights = self.travel_targets(records, metric)
-        # Without a file of targets, all declared records are targets, but not the vertices that a region adds. So the
-        # weights of the declared records are scaled to sum to 1.
+        # Without a file of targets, all declared records are targets, but the vertices that a region adds are not. The
+        # weights of the declared records are therefore scaled to sum to 1.
         if self.targets is None and spaces.listed is not None:
             targets, weights = targets[: spaces.listed], weights[: spaces.listed] * (len(records) / spaces.listed)
         where = "distance.edges" if self.edges is None else "utility.edges"
@@ -282,7 +285,7 @@ class TravelCost(LossKind):
             if self.targets is not None:
                 ids = np.asarray(records.ids, dtype=np.str_)
                 positions = check_ids(self.targets, targets, ids, "id", "the id of a record")
-            # A distance is symmetric, so the rows of the targets are the columns of the records.
+            # Distances are symmetric, so the transposed rows of the targets are the distances from all records to them.
             tables = [metric.rows(positions).T]
             if not spaces.own:
                 tables.append(metric.to_outputs(positions).T)
@@ -296,7 +299,7 @@ class TravelCost(LossKind):
         return tables, weights, unit, where
 
     def unit(self, distance: str) -> str:
-        """Return "km" if the loss has roads, otherwise the unit of distance."""
+        """Return "km" if the loss has roads of its own, otherwise the unit of distance."""
         return plural_unit(distance) if self.edges is None else "km"
 
     @property
@@ -310,14 +313,14 @@ class TravelCost(LossKind):
             yield "directed", "true without utility.edges", "roads that can be one-way, in utility.edges"
 
     def travel_targets(self, records: Space, metric: Metric) -> tuple[Roads | None, NDArray[np.str_], Floats]:
-        """Return the roads of the loss, the ids of its targets and their weights.
+        """Return the roads along which the loss measures travel, the ids of its targets and their weights.
 
         Args:
             records: The N records. Without a file of targets, they are the targets, with equal weights.
-            metric: Distances of [distance]. Its roads, if any, are used if ``utility.edges`` is omitted.
+            metric: The metric that [distance] declares. Its roads, if any, are used if ``utility.edges`` is omitted.
 
         Returns:
-            The roads (None if the distance has no roads), T ids, and (T,) weights that sum to 1.
+            The roads (None if the distance has no roads), the T ids, and the weights (T,), which sum to 1.
         """
         if self.targets is None:
             targets = np.asarray(records.ids, dtype=np.str_)
@@ -335,7 +338,7 @@ def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
     Args:
         cost: The losses.
         spaces: The records and outputs, whose ids a message names.
-        where: The key of the roads, for the message.
+        where: The key that gives the roads, for the message.
 
     Raises:
         InputError: A loss is infinite, because no path joins a record and an output.
@@ -352,11 +355,11 @@ def _unreachable_fault(spaces: Spaces, where: str, actual: str, roads: Roads | N
     """Return a fault for an infinite loss, which names the disconnected places.
 
     Args:
-        spaces: The records and outputs, for the name of the problem file.
-        where: The key of the roads.
-        actual: Description of the missing path.
+        spaces: The records and outputs, which know the problem file's name.
+        where: The key that gives the roads.
+        actual: A description of the missing path.
         roads: The roads, or None if the distance has no roads.
-        ids: Ids of all nodes that must be connected.
+        ids: The ids of all nodes that must be connected.
     """
     if roads is None:  # a distance of another kind, without roads to name
         return Fault(spaces.file, where, actual, "finite distances")
@@ -365,13 +368,13 @@ def _unreachable_fault(spaces: Spaces, where: str, actual: str, roads: Roads | N
 
 
 def _read_targets(file: File) -> tuple[NDArray[np.str_], Floats]:
-    """Read the targets of a loss from a CSV file with columns id and weight.
+    """Read a loss's targets from a CSV file with columns id and weight.
 
     Returns:
-        The ids, and (T,) weights that sum to 1.
+        The ids, and the weights (T,), which sum to 1.
 
     Raises:
-        InputError: The file has faults, an id occurs twice, or the sum of the weights is 0 or infinite.
+        InputError: The file contains faults, an id occurs twice, or the sum of the weights is 0 or infinite.
     """
     table = read_table(file, [Column(name="id", kind="id"), Column(name="weight", least=0.0)])
     faults = duplicate_faults(file.name, table["id"])

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 __all__ = ["COORDINATES", "Columns", "points_as_csv", "read_points"]
 
 _GEOJSON: Final = (".geojson", ".json")
-"""Endings of the names of GeoJSON files."""
+"""The file name endings for GeoJSON."""
 BETWEEN: Final = "/"
-"""Separator between the values of the columns that form an id."""
+"""The separator between the values from several columns that form an id."""
 
 COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
     "geographic": ("lat", "lon"),
     "planar": ("x", "y"),
 }
-"""Names of the two coordinates by kind of places."""
+"""The names of the two coordinates, by kind of places."""
 
 
 @frozen(kw_only=True)
 class Columns:
-    """Names of the columns of a points file. If a key is omitted, the column is named like the key."""
+    """The names of the columns in a points file. If a key is omitted, the column has the key's name."""
 
     id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", if one is not unique')
     lat: str = key("lat", help="latitudes", unit="degrees")
@@ -51,19 +51,19 @@ class Columns:
 
 
 def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Space:
-    """Return the ids and coordinates of a points file.
+    """Return the ids and coordinates in a points file.
 
     Args:
-        points: CSV, Parquet or, according to the file name, GeoJSON.
-        columns: Names of the columns; by default those of :class:`Columns`.
+        points: A CSV, Parquet or (according to its name) GeoJSON file.
+        columns: The names of the columns; by default those in :class:`Columns`.
         ids_alone: Whether a table without coordinates is accepted.
 
     Raises:
-        InputError: The file has faults, named by row and column, or an id occurs twice.
+        InputError: The file contains faults, which are named by row and column, or an id occurs twice.
     """
     columns = columns or Columns()
     ids = (columns.id,) if isinstance(columns.id, str) else columns.id
-    # Files with geometries are converted to CSV first, so that all formats are checked by the same reader.
+    # Files with geometries are converted to CSV first, so that one reader checks all formats.
     if columns.geometry is not None or points.name.lower().endswith(_GEOJSON):
         points = evolve(points, kept=points_as_csv(points, columns) or points.contents)
     if columns.geometry is not None:
@@ -71,8 +71,8 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
     specs = [Column(name=f"id {index}", kind="id", label=name) for index, name in enumerate(ids)]
     specs += [
         Column(name=name, optional=True, unit=unit, rests=True, label=getattr(columns, name), least=lower, most=upper)
-        # Name, unit, and smallest and largest value. A file has either lat and lon, or x and y. ``rests`` also asks for
-        # the difference of each decimal from its double.
+        # Each column's name, unit, and smallest and largest value. A file has either lat and lon, or x and y. ``rests``
+        # also asks for the difference between each decimal and its double.
         for name, unit, lower, upper in (
             ("lat", "degrees", -90.0, 90.0),
             ("lon", "degrees", -180.0, 360.0),
@@ -106,7 +106,7 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
                 written=written,
                 names=place_names,
             )
-    # The table has no coordinates, which `ids_alone` permits.
+    # The table has no coordinates, which `ids_alone` allows.
     return Space(ids=joined, kind="plain", source=points.name, names=place_names)
 
 
@@ -117,40 +117,40 @@ def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
     becomes two columns, ``NAME (latitude)`` and ``NAME (longitude)``.
 
     Args:
-        points: CSV, Parquet, GeoParquet or GeoJSON.
-        columns: Names of the columns; by default those of :class:`Columns`.
+        points: A CSV, Parquet, GeoParquet or GeoJSON file.
+        columns: The names of the columns; by default those in :class:`Columns`.
     """
     import polars as pl
 
     columns = columns or Columns()
-    # The columns of ids and names.
+    # The columns that contain ids and names.
     texts = (*((columns.id,) if isinstance(columns.id, str) else columns.id), *filter(None, [columns.name]))
     lat, lon = columns.lat, columns.lon
     if points.name.lower().endswith(_GEOJSON):
         frame, places = _read_geojson(points, texts)
     elif columns.geometry is None:
         return as_csv(points)
-    # A table that was converted before already has the two columns of the geometry.
+    # A table that was converted before already contains the geometry's two columns.
     elif points.name.lower().endswith(".csv") and f"{columns.geometry} (latitude)".encode() in points.contents:
         return None
     else:
         frame, places = _read_geoparquet(points, texts, columns.geometry)
     if columns.geometry is not None:
         lat, lon = f"{columns.geometry} (latitude)", f"{columns.geometry} (longitude)"
-    # Coordinates of a missing point are NaN. They become empty cells, which the reader of the table reports by row.
+    # A missing point's coordinates are NaN. They become empty cells, which the table's reader reports by row.
     return csv_bytes(frame.with_columns(pl.Series(lat, places[:, 0]), pl.Series(lon, places[:, 1])).fill_nan(None))
 
 
 def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple[pl.DataFrame, Floats]:
-    """Return the columns of ids and names of a GeoParquet file, and (N, 2) latitudes and longitudes.
+    """Return the columns with ids and names from a GeoParquet file, and the latitudes and longitudes (N, 2).
 
     Args:
         points: The file.
-        texts: Names of the columns of ids and names.
-        geometry: Name of the column of points.
+        texts: The names of the columns with ids and names.
+        geometry: The name of the column with points.
 
     Raises:
-        InputError: The file is not GeoParquet in degrees, or a geometry is not a point (by row).
+        InputError: The file is not GeoParquet in degrees, or some geometries are not points. Each such row is reported.
     """
     import polars as pl
 
@@ -168,7 +168,7 @@ def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple
     expectation = "a point (of an area: its centroid, say)"
     rows = np.flatnonzero(is_wrong).tolist()
     Faults(
-        # Rows are counted as in a CSV file, where the first one after the header has number 2.
+        # Rows are counted as in a CSV file, where the first one after the header is row 2.
         Fault(points.name, f"row {row + 2}, column {geometry}", "another geometry", expectation)
         for row in rows
     ).check()
@@ -176,14 +176,15 @@ def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple
 
 
 def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
-    """Return the ids, names and points of a GeoJSON file.
+    """Return the ids, names and points in a GeoJSON file.
 
     Args:
         points: The file: a FeatureCollection of points in degrees.
-        texts: Names of the properties of ids and names. If the property "id" is missing, the feature's id is used.
+        texts: The names of the properties with ids and names. If a feature has no "id" property, the feature's own id
+            is used.
 
     Returns:
-        A frame of texts, and (N, 2) latitudes and longitudes; NaN for a geometry that is not a point.
+        A frame of texts, and the latitudes and longitudes (N, 2), with NaN for a geometry that is not a point.
 
     Raises:
         InputError: The file is not a FeatureCollection of points in degrees.
@@ -206,10 +207,10 @@ def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Flo
         }
         names = {name: ["" if value is None else str(value) for value in column] for name, column in values.items()}
         shapes = [feature["geometry"] or {} for feature in features]
-        # A geometry that is not a point gets an empty position, which the reader of the table reports by row.
+        # A geometry that is not a point gets an empty position, which the table's reader reports by row.
         places = [shape["coordinates"][:2] if shape.get("type") == "Point" else (None, None) for shape in shapes]
         positions = np.array(places, dtype=np.float64).reshape(-1, 2)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError([Fault(points.name, "", "JSON of another form", expectation)]) from None
-    # GeoJSON has the longitude first, so the columns are swapped.
+    # In GeoJSON the longitude comes first, so the columns are swapped.
     return pl.DataFrame(names, schema=dict.fromkeys(texts, pl.String)), positions[:, ::-1]

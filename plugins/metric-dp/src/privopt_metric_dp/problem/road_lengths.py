@@ -1,8 +1,9 @@
 """Compare the lengths of roads with the straight lines between their ends, which no road can be shorter than.
 
-Overstated lengths (minutes, metres) weaken privacy, because epsilon is per unit of length. Differences that rounding
-explains are accepted: a length may be rounded or truncated at its last digit, positions at the last digit of the table,
-and lengths along the ellipsoid or on a projected map differ a little from great circles.
+The comparison matters because overstated lengths (in minutes or metres, say) weaken privacy: epsilon is per unit of
+length. Differences that rounding explains are accepted: a length may be rounded or truncated at its last digit, and
+positions at the last digit that the table uses. Lengths along the ellipsoid or on a projected map also differ a little
+from great circles.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["compare_lengths"]
 
 MODEL_TOLERANCE: Final = 0.01
-"""Relative amount by which a straight line may exceed the length of a road along it.
+"""The relative amount by which a straight line may exceed the length of a road between the same ends.
 
-The difference between a sphere and the ellipsoid WGS 84 explains at most 0.56 % (north to south near the equator), and
-the projection of a UTM zone 0.04 %.
+The difference between a sphere and the WGS 84 ellipsoid explains at most 0.56 % (from north to south near the equator),
+and the projection in a UTM zone 0.04 %.
 """
 UNITS: Final = (
     (0.0005, 0.0015, "the positions are in metres"),
@@ -39,20 +40,21 @@ UNITS: Final = (
     (1_500.0, 2_400.0, "the lengths are in metres, and the positions in miles"),
     (2_400.0, 5_000.0, "the lengths are in feet"),
 )
-"""Ranges of the median ratio of length to straight line, with the likely reason. For streets in km it is 1 to 1.45."""
+"""Ranges of the median ratio of length to straight line, each with the likely reason. For streets in km, the ratio is
+between 1 and 1.45."""
 DEGREES: Final = (80.0, 170.0, "the positions are in degrees")
-"""A further range with its reason for planar positions: a degree is 111 km."""
+"""A further range for planar positions, with its reason. A degree is 111 km."""
 
 
 @frozen(kw_only=True, eq=False)
 class _Lengths:
-    """Lengths of the roads whose two ends have positions.
+    """The lengths of the roads whose two ends have positions.
 
     Attributes:
-        rows: (E,) rows of the table, from 0.
-        km: (E,) lengths, rounded down.
-        straight: (E,) straight lines in km between the positions in the file.
-        min_straight: (E,) shortest straight lines in km that the rounding of positions and the model of the earth
+        rows: (E,) each road's row in the table, from 0.
+        km: (E,) the lengths in km, rounded down.
+        straight: (E,) the straight lines in km between the positions in the file.
+        min_straight: (E,) the shortest straight lines in km that the rounding of positions and the model of the earth
             allow.
     """
 
@@ -63,20 +65,20 @@ class _Lengths:
 
     @property
     def ratio(self) -> float | None:
-        """Median ratio of length to straight line; None if no two positions differ."""
+        """The median ratio of length to straight line; None if no road's two ends have different positions."""
         is_apart = self.straight > 0
         return float(np.median(self.km[is_apart] / self.straight[is_apart])) if is_apart.any() else None
 
 
 def compare_lengths(edges: File, records: Space) -> Iterator[str]:
-    """Yield warnings of lengths that contradict the positions, or seem to be in a unit other than km.
+    """Yield warnings about lengths that contradict the positions, or seem to be in a unit other than km.
 
     Args:
         edges: A table with columns from, to and km.
-        records: Places, which roads may connect.
+        records: The places, which may be the ends of roads.
 
     Raises:
-        InputError: Roads are shorter than the straight line between their ends, by more than rounding explains.
+        InputError: Some roads are shorter than the straight line between their ends by more than rounding explains.
     """
     if records.coordinates is None or records.kind not in ("planar", "geographic"):
         return
@@ -111,18 +113,18 @@ def compare_lengths(edges: File, records: Space) -> Iterator[str]:
 
 
 def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], list[int]]:
-    """Return the roads that are certainly too short, and those that only the rounding of positions may explain.
+    """Return the roads that are certainly too short, and those whose length only the rounding of positions may explain.
 
     Args:
         lengths: The roads with their straight lines.
-        texts: (rows,) lengths of all rows of the table, as texts.
+        texts: (rows,) the lengths in all of the table's rows, as texts.
 
     Returns:
         Two lists of indices into ``lengths``.
     """
     suspects = np.flatnonzero(lengths.km < lengths.straight * (1.0 - MODEL_TOLERANCE))
     resolution = np.array([_last_digit(texts[row]) for row in lengths.rows[suspects].tolist()])
-    # A 0 does not show at which digit it was rounded, because programs write a whole 0 as 0.0. Other lengths do.
+    # A 0 does not show at which digit it was rounded, because programs write it as 0.0. Other lengths do.
     is_zero = lengths.km[suspects] == 0.0
     if is_zero.any():
         digits = [_last_digit(text) for text in texts.tolist() if not _is_zero(text)]
@@ -139,23 +141,23 @@ def _likely_reason(ratio: float, kind: str) -> str | None:
 
     Args:
         ratio: The median ratio.
-        kind: Kind of the places, "planar" or "geographic". Only for planar positions, degrees are a possible reason.
+        kind: The kind of places, "planar" or "geographic". Degrees are a possible reason only for planar positions.
     """
     units = (DEGREES, *UNITS) if kind == "planar" else UNITS
     return next((reason for lower, upper, reason in units if lower <= ratio < upper), None)
 
 
 def _measure_roads(table: dict[str, Any], records: Space) -> _Lengths:
-    """Return the roads between two records, with the straight lines between their ends.
+    """Return the roads that join two records, with the straight lines between their ends.
 
     Args:
-        table: Columns of the table of roads: from, to and km.
+        table: The columns from, to and km in the table of roads.
         records: The records, with coordinates.
     """
     assert records.coordinates is not None  # the caller checked
     number = {name: index for index, name in enumerate(records.ids)}
     tails, heads = (np.array([number.get(name, -1) for name in table[end].tolist()]) for end in ("from", "to"))
-    # A road to a node that is not a record (-1) has no straight line to compare with, and that of a loop is 0.
+    # A road to a node that is not a record (-1) has no straight line to compare with, and a loop's straight line is 0.
     rows = np.flatnonzero((tails >= 0) & (heads >= 0) & (tails != heads))
     endpoints = records.coordinates[tails[rows]], records.coordinates[heads[rows]]
     resolution = _table_resolution(records)
@@ -169,27 +171,27 @@ def _measure_roads(table: dict[str, Any], records: Space) -> _Lengths:
 
 
 def _straight_line(a: Floats, b: Floats, resolution: float) -> Floats:
-    """Return (E,) the smallest distances in km between planar points that round to ``a`` and ``b``.
+    """Return the smallest distances (E,) in km between planar points that round to ``a`` and ``b``.
 
     Args:
         a, b: (E, 2) x and y in km.
-        resolution: Largest error of the difference of two rounded coordinates, in km.
+        resolution: The largest error in the difference between two rounded coordinates, in km.
     """
     return np.asarray(np.hypot(*np.maximum(np.abs(a - b) - resolution, 0.0).T))
 
 
 def _great_circle(a: Floats, b: Floats, resolution: float) -> Floats:
-    """Return (E,) the smallest great-circle distances in km between points that round to ``a`` and ``b``.
+    """Return the smallest great-circle distances (E,) in km between points that round to ``a`` and ``b``.
 
     Args:
         a, b: (E, 2) latitudes and longitudes in degrees.
-        resolution: Largest error of the difference of two rounded coordinates, in degrees.
+        resolution: The largest error in the difference between two rounded coordinates, in degrees.
     """
     latitude, longitude = np.abs(a - b).T
     longitude %= 360.0  # one end may be in -180 to 180 and the other in 0 to 360
     longitude = np.minimum(longitude, 360.0 - longitude)
     change = np.radians(np.maximum(np.column_stack([latitude, longitude]) - resolution, 0.0))
-    # Circles of latitude are shorter towards the poles, so the distance is smallest with both ends moved towards them.
+    # Circles of latitude are shorter towards the poles, so the distance is smallest if both ends are moved that way.
     cosines = [np.cos(np.radians(np.minimum(np.abs(point[:, 0]) + resolution, 90.0))) for point in (a, b)]
     # The haversine formula.
     chord = np.sin(change[:, 0] / 2) ** 2 + cosines[0] * cosines[1] * np.sin(change[:, 1] / 2) ** 2
@@ -197,10 +199,10 @@ def _great_circle(a: Floats, b: Floats, resolution: float) -> Floats:
 
 
 def _table_resolution(records: Space) -> float:
-    """Return the smallest value of the last digit of a coordinate, in the unit of the coordinates.
+    """Return the smallest place value that the last digit of any coordinate has, in the coordinates' unit.
 
     Other coordinates may have fewer digits because programs omit trailing zeros. If two coordinates were rounded or
-    truncated at this digit, their difference has an error of at most this value.
+    truncated at this digit, the error in their difference is at most this value.
     """
     if records.corner is not None or records.coordinates is None:
         return 0.0  # the cells of a grid have exact positions
