@@ -1,1 +1,1 @@
-"""Repeated reports of one subject along a trace: the private test of the last report, and the drawing of reports."""
+"""Repeated reports about one subject along a trace: the private test of the last report, and drawing the reports."""

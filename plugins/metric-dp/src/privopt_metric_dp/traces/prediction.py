@@ -1,11 +1,11 @@
-"""The public numbers of the private test of whether the last report is still good (sparse vector technique).
+"""The public numbers for the private test of whether the last report is still good (sparse vector technique).
 
 A segment is a report with its repetitions, up to the next fresh report. All of its tests compare the distance from the
-position to the report with one noisy threshold. docs/guide/repeated.md, "Prediction", describes the test and its
+position to the report with the same noisy threshold. docs/guide/repeated.md, "Prediction", describes the test and its
 guarantee.
 
-Distances from records to outputs are integers, in steps of a grid. Rounding to the grid increases their differences
-between two records. The increase is measured on the steps themselves, and the noise is widened accordingly.
+Distances from records to outputs are integers, in steps of a grid. Rounding to the grid may increase the difference
+between two records' distances. The increase is measured on the steps themselves, and the noise is widened accordingly.
 """
 
 from __future__ import annotations
@@ -32,38 +32,39 @@ __all__ = ["ARTEFACT", "Prediction", "Terms"]
 ARTEFACT: Final = "prediction.npz"
 
 STEPS_PER_DISTANCE: Final = 1024
-"""Number of grid steps in the distance of the closest pair. Rounding costs less than a thousandth of the epsilons then.
+"""The number of grid steps in the smallest positive distance between records. Rounding then costs less than a
+thousandth of the epsilons.
 
-There are fewer steps if the rates would otherwise be so small that rounding them down costs more than the grid.
+There are fewer steps if the rates would otherwise be so small that rounding them down costs more than the grid does.
 """
 
 FARTHEST: Final = 1 << 50
-"""Largest distance in steps. Replacing larger distances by it never increases the difference of two distances."""
+"""Largest distance in steps. Replacing larger distances by it never increases the difference between two distances."""
 
 ULPS: Final = 2.0**-36
 """Largest relative difference between the values that two machines compute for a distance."""
 
 STEP_KM: Final = Fraction(STEP_MM, MM_PER_KM)
-"""Length of a step in km, if the guarantee holds at every point of a region."""
+"""The length of a step in km, if the guarantee covers every point in a region."""
 
 _MIN_GRID = 1e-280
-"""Shortest step of a grid, with which numbers of steps per unit of distance stay finite."""
+"""The shortest step that a grid may have. With it, the number of steps per unit of distance stays finite."""
 _BLOCK = 1 << 22
-"""Largest number of entries in a block of differences."""
+"""The most entries in a block of differences."""
 _DOUBTFUL_SHARE = 1.0 - 2.0**-40
-"""Share of the allowed difference from which on differences are decided exactly. Doubles decide smaller ones."""
+"""From this share of the allowed difference on, differences are decided exactly. Doubles decide smaller ones."""
 
 
 @frozen(kw_only=True)
 class Terms:
-    """The epsilons of prediction per unit of distance, and the distance within which a report is still good.
+    """The epsilons that prediction uses, per unit of distance, and the distance within which a report is still good.
 
     Attributes:
-        report: Epsilon of one fresh report (e_N in the paper).
-        threshold: Epsilon of the noisy threshold of a segment (e1).
-        test: Epsilon of the noise of a test (e2).
-        good_within: Distance from a place to the last report up to which that report is good (l).
-        total: Largest epsilon that a subject may spend in one table; None for no limit.
+        report: The epsilon of one fresh report (e_N in the paper).
+        threshold: The epsilon of a segment's noisy threshold (e1).
+        test: The epsilon of a test's noise (e2).
+        good_within: The largest distance from a place to the last report at which that report is still good (l).
+        total: The largest epsilon that a subject may spend in one table; None for no limit.
     """
 
     report: Fraction
@@ -74,13 +75,13 @@ class Terms:
 
     @property
     def segment(self) -> Fraction:
-        """Epsilon of a segment that ends in a fresh report. It is charged before the first test of the segment."""
-        # Sparse vector technique: the tests of a segment cost 2 e2 together, however many there are.
+        """The epsilon of a segment that ends in a fresh report. It is charged before the segment's first test."""
+        # By the sparse vector technique, a segment's tests cost 2 e2 in total, however many there are.
         return self.threshold + 2 * self.test + self.report
 
 
 def _to_read_only(steps: Ints) -> Ints:
-    """Return the steps as a read-only array."""
+    """Make the array of steps read-only and return it."""
     return read_only(steps)
 
 
@@ -89,10 +90,10 @@ class Prediction:
     """The public numbers from which the private tests of a trace are drawn.
 
     Attributes:
-        steps: (N, K) distance from each record to each output, in steps.
+        steps: (N, K) the distance from each record to each output, in steps.
         level: ``good_within`` in steps, rounded down.
-        threshold: Rate of the threshold's noise per step: P(m) is proportional to exp(-threshold m) for m >= 0.
-        test: Rate of each test's noise per step.
+        threshold: The rate of the threshold's noise per step: P(m) is proportional to exp(-threshold m) for m >= 0.
+        test: The rate of each test's noise per step.
     """
 
     steps: Ints = field(converter=_to_read_only)
@@ -102,11 +103,11 @@ class Prediction:
 
     @classmethod
     def of(cls, data: MetricData, terms: Terms) -> Self:
-        """Round distances to steps, and choose the rates of the noise so that it covers their differences.
+        """Round distances to steps, and choose the noise's rates so that it covers the differences between them.
 
         Args:
             data: The problem's data.
-            terms: The epsilons of prediction, and the distance within which a report is still good.
+            terms: The epsilons that prediction uses, and the distance within which a report is still good.
         """
         return (
             cls._on_grid(_choose_grid(data, terms), data, terms)
@@ -125,7 +126,7 @@ class Prediction:
             terms: The epsilons.
         """
         steps, level = Ways.of(data).of_vertices, int(terms.good_within / STEP_KM)
-        # A step has a fixed length here, so epsilon per step is epsilon per km times that length.
+        # A step's length is fixed here, so epsilon per step is epsilon per km times that length.
         rates = [_round_down(epsilon * STEP_KM) for epsilon in (terms.threshold, terms.test)]
         _check_rates(rates, level, data, terms)
         return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
@@ -135,11 +136,11 @@ class Prediction:
         """Return the numbers for a grid: distances in its steps, and noise rates that cover their differences.
 
         Args:
-            grid: Length of a step, in the unit of distance.
+            grid: The length of a step, in the unit of distance.
             data: The problem's data.
             terms: The epsilons.
         """
-        # Quotients by shorter steps could exceed the range of doubles.
+        # Dividing by shorter steps could exceed the range of doubles.
         if grid < _MIN_GRID:
             _refuse_rates(data, terms)
         pairs, distances = data.standing
@@ -151,12 +152,12 @@ class Prediction:
         bounded_distances = np.where(is_finite, output_distances, max_distance)
         with np.errstate(over="ignore"):  # an infinite number of steps becomes the largest one
             steps = np.rint(np.minimum(bounded_distances / grid, FARTHEST)).astype(np.int64)
-        # Records that are connected by pairs at distance 0 are at one place. They must have equal steps, because no
-        # noise hides a difference at distance 0. All of them get the steps of the first one.
+        # Records that are connected by pairs at distance 0 are at the same place. They must have equal steps, because
+        # no noise hides a difference at distance 0, so all of them get the first one's steps.
         positions = components(len(steps), pairs[~is_positive])
         steps = steps[np.unique(positions, return_index=True)[1][positions]]
-        # Rounding may increase the difference between the distances of two records. `stretch` is the largest difference
-        # in steps per unit of distance, by which the noise is widened.
+        # Rounding may increase the difference between two records' distances. `stretch` is the largest difference in
+        # steps per unit of distance, and the noise is widened by it.
         stretch = max(Fraction(1.0 / grid), _max_steps_per_distance(steps, pairs[is_positive], distances[is_positive]))
         rates = [_round_down(epsilon / stretch) for epsilon in (terms.threshold, terms.test)]
         level = int(terms.good_within / Fraction(grid))
@@ -164,12 +165,12 @@ class Prediction:
         return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
 
     def failures(self, data: MetricData, terms: Terms) -> list[str]:
-        """Return a line for each fault of these numbers. Noise that is too narrow would break the guarantee.
+        """Return a line for each fault in these numbers. Noise that is too narrow would break the guarantee.
 
-        For each pair that the certificate checks and every output, the difference in steps times the rate must be at
-        most epsilon times the distance, decided exactly. Along paths, this implies the same for all required pairs. At
-        most eight pairs for which it fails are named. Each number that does not follow from the problem gets a line,
-        too: another ``good_within`` or wider noise would be as private, but is not what the problem declares.
+        For each pair that the certificate checks and for every output, the difference in steps times the rate must be
+        at most epsilon times the distance, decided exactly. Along paths, this implies the same for all required pairs.
+        At most eight pairs that fail are named. A number that does not follow from the problem gets a line too: a
+        different ``good_within`` or wider noise would be as private, but is not what the problem declares.
 
         Args:
             data: The problem's data.
@@ -178,8 +179,11 @@ class Prediction:
         if self.steps.shape != data.shape:
             return [f"{ARTEFACT}: steps: expected shape {data.shape}, got {self.steps.shape}"]
         if data.region is not None:
-            # Distances of all points of a region change by at most a step per millimetre (`interpolate`), so the rates
-            # alone decide. This requires that the steps are those of the definition, which is checked below.
+            # A step is a millimetre, and the steps of two points differ by at most the millimetres of the path between
+            # them plus SLACK_STEPS (`interpolate`). The rates therefore need no check pair by pair: it is enough that
+            # they are at most epsilon per step. This requires that the steps are the region's true distances, rounded
+            # down. `covers` checks that within the slack, instead of `_differing_names`, which would accept a step too
+            # many or too few.
             is_too_narrow = {
                 "threshold": self.threshold > terms.threshold * STEP_KM,
                 "test": self.test > terms.test * STEP_KM,
@@ -199,7 +203,7 @@ class Prediction:
             ("threshold", self.threshold, terms.threshold),
             ("test", self.test, terms.test),
         ):
-            # Doubles select the pairs near the limit or beyond it; rationals decide these.
+            # Doubles select the pairs that are near the limit or beyond it; rationals decide these.
             is_doubtful = spread * float(rate) > float(epsilon) * distances * _DOUBTFUL_SHARE
             for row in np.flatnonzero(is_doubtful).tolist():
                 if int(spread[row]) * rate > epsilon * Fraction(float(distances[row])):
@@ -210,8 +214,8 @@ class Prediction:
         return [*lines[:8], *self._describe_differences(data, terms)]
 
     def _describe_differences(self, data: MetricData, terms: Terms) -> list[str]:
-        """Return a line for each number that does not follow from the problem, up to the rounding of other machines."""
-        # A grid is a power of two, so a distance at its edge may give another machine the next one.
+        """Return a line for each number that does not follow from the problem, whichever way a machine rounds."""
+        # A grid's step is a power of two, so if the distance is near one, another machine may choose the next power.
         grids = dict.fromkeys(_choose_grid(data, terms, 1 + factor * ULPS) for factor in (0, -1, 1))
         return self._describe_names(
             min((self._differing_names(self._on_grid(grid, data, terms)) for grid in grids), key=len)
@@ -223,12 +227,12 @@ class Prediction:
         return [f"{ARTEFACT}: {name}: not what the problem implies" for name in names]
 
     def _differing_names(self, prediction: Prediction) -> list[str]:
-        """Return the names of the numbers that differ from another prediction's by more than a machine's rounding."""
+        """Return the names of the numbers that differ from another prediction's by more than rounding explains."""
         is_equal_by_name = {
             "level": prediction.level == self.level,
             "threshold": abs(prediction.threshold / self.threshold - 1) < ULPS,
             "test": abs(prediction.test / self.test - 1) < ULPS,
-            # A distance near the middle of two steps may be rounded to either.
+            # A distance near the middle between two steps may be rounded to either.
             "steps": bool((np.abs(prediction.steps - self.steps) <= 1 + ULPS * prediction.steps).all()),
         }
         return [name for name, is_equal in is_equal_by_name.items() if not is_equal]
@@ -245,7 +249,7 @@ class Prediction:
         """Read the numbers from prediction.npz in a release folder, and check their ranges.
 
         Raises:
-            InputError: The file is missing or malformed, or has numbers out of range.
+            InputError: The file is missing or malformed, or contains numbers out of range.
         """
         form = {"steps": (np.int64, ("N", None)), "level": (np.int64, (1,)), "rates": (np.int64, (2, 2))}
         arrays = read_arrays(folder / ARTEFACT, form)
@@ -263,7 +267,7 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
     """Check that the rates and the level are within the range of the sampler's 64-bit numbers.
 
     Args:
-        rates: Rates of the threshold's and the test's noise per step.
+        rates: The rates of the threshold's noise and of the test's noise, per step.
         level: ``good_within`` in steps.
         data, terms: The problem's data and epsilons, for the message.
 
@@ -275,7 +279,7 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
 
 
 def _refuse_rates(data: MetricData, terms: Terms) -> NoReturn:
-    """Raise the InputError of distances and epsilons that no noise within 64 bits covers.
+    """Raise an InputError for distances and epsilons that no noise within 64 bits covers.
 
     Args:
         data, terms: The problem's data and epsilons, for the message.
@@ -293,28 +297,31 @@ def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
     Args:
         data: The problem's data.
         terms: The epsilons.
-        stretch: Factor of the smallest distance of two records, near 1. `failures` varies it to find the grids that
-            other machines may choose.
+        stretch: A factor near 1, by which the smallest distance between two records is multiplied. `failures` varies it
+            to find the grids that other machines may choose.
     """
     _, distances = data.standing
     epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
-    # At most 1 / epsilon, so that no rate per step, which is epsilon times the step's length, exceeds 1.
+    # The length is at most 1 / epsilon, so that no rate per step, which is epsilon times the step's length, exceeds 1.
     length = min(float(distances[distances > 0].min(initial=np.inf)) * stretch, 1.0 / epsilons[1])
-    # There are fewer steps if a rate per step would be too small for the sampler's fractions, which have denominators
-    # up to `LARGEST_TERM`.
+    # There are fewer steps if a rate per step would otherwise be too small for the sampler's fractions, whose
+    # denominators are at most `LARGEST_TERM`.
     steps = min(STEPS_PER_DISTANCE, max(1.0, math.sqrt(LARGEST_TERM * epsilons[0] * length)))
     return float(2.0 ** np.floor(np.log2(length / steps)))
 
 
 def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
-    """Return the largest difference in steps between the two records of each pair, over the outputs, shape (P,).
+    """Return, for each pair of records, the largest difference in steps between the two over all outputs.
 
     Args:
         steps: (N, K) distances to the outputs in steps.
         pairs: (P, 2) pairs of records.
+
+    Returns:
+        (P,) the differences.
     """
     max_difference = np.zeros(len(pairs), dtype=np.int64)
-    # Blocks of pairs limit the memory for the differences.
+    # Pairs are processed in blocks, to limit the memory for the differences.
     size = max(1, _BLOCK // max(1, steps.shape[1]))
     for start in range(0, len(pairs), size):
         i, j = pairs[start : start + size].T
