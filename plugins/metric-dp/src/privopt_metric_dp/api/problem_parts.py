@@ -1,6 +1,6 @@
 """Functions that build a metric problem in memory from records, distances, losses and a prior.
 
-A part (:class:`privopt.declare.problems_in_memory.Part`) consists of keys of a problem file and the files that the keys
+A part (:class:`privopt.declare.problems_in_memory.Part`) consists of keys in a problem file and the files that the keys
 name. :func:`metric_problem` combines parts into a problem.
 """
 
@@ -44,11 +44,11 @@ __all__ = ["cost", "distances", "grid", "mesh", "metric_problem", "records", "ro
 
 # A number, then perhaps "/" or "per", then perhaps a unit, as in "3/km" or "500 m".
 _QUANTITY: Final = re.compile(r"\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(/|per\b)?\s*([A-Za-z]*)\s*")
-# Kilometres per unit of length.
+# The number of kilometres in each unit of length.
 _KM: Final[Mapping[str, Fraction]] = {"km": Fraction(1), "m": Fraction(1, 1000), "mi": Fraction("1.609344")}
-# Names that the column of weights of a prior may have.
+# The names that the column of weights in a prior may have.
 _WEIGHTS: Final = ("p", "weight", "count")
-# Keys of the table of records that declare places whose distances have no named unit.
+# The keys in the table of records that declare places whose distances have no named unit.
 _UNNAMED: Final = frozenset({"vectors", "count"})
 
 
@@ -62,17 +62,18 @@ def records(
     y: str | None = None,
     geometry: str | None = None,
 ) -> Part:
-    """Return the rows of a table as records or outputs.
+    """Return a table's rows as records or outputs.
 
     Args:
         table: A data frame, or a dict of columns.
-        id: Column of ids, or several columns whose values are joined with "/".
-        lat, lon: Columns of latitudes and longitudes in degrees.
-        x, y: Columns of coordinates in km.
-        geometry: Column of points: the geometry of a GeoDataFrame, or bytes in the format WKB (well-known binary).
+        id: The column with ids, or several columns whose values are joined with "/".
+        lat, lon: The columns with latitudes and longitudes in degrees.
+        x, y: The columns with coordinates in km.
+        geometry: The column with points: the geometry of a GeoDataFrame, or bytes in the WKB format (well-known
+            binary).
 
     Raises:
-        InputError: The table lacks a column.
+        InputError: One of these columns is missing.
         UsageError: The object is not a table.
     """
     frame = frame_of(table, "records")
@@ -82,13 +83,13 @@ def records(
     _check_columns(frame, "records", needed_columns)
     text_columns = text_frame(frame.select([name for name in needed_columns if name != geometry]))
     if geometry is not None:
-        # Values that are not points have NaN as coordinates. These become empty cells, which are reported by row when
-        # the table is read.
+        # The coordinates of values that are not points are NaN. These become empty cells, which are reported by row
+        # when the table is read.
         places, _ = points_in(frame[geometry])
         names |= {"lat": f"{geometry} (latitude)", "lon": f"{geometry} (longitude)"}
         coordinates = [pl.Series(names[axis_name], places[:, axis]) for axis, axis_name in enumerate(("lat", "lon"))]
         text_columns = text_columns.with_columns(coordinates).fill_nan(None)
-    # Only names that differ from the keys are stated in the problem.
+    # The problem states only the names that differ from the keys.
     renamed_columns = {key: name for key, name in names.items() if name and name != key}
     columns: dict[str, object] = {
         key: name if isinstance(name, str) else list(name) for key, name in renamed_columns.items()
@@ -103,9 +104,9 @@ def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float
     """Return the centres of a regular grid's cells as records or outputs, with ids such as "r0c1".
 
     Args:
-        rows, cols: Numbers of cells.
-        cell_km: Side of a cell in km.
-        south_west: (lat, lon) in degrees of the centre of "r0c0". By default the grid is planar.
+        rows, cols: The number of rows and the number of columns.
+        cell_km: The side of a cell in km.
+        south_west: The latitude and longitude in degrees of the centre of "r0c0". By default the grid is planar.
     """
     cells: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell_km}
     if south_west is not None:
@@ -114,15 +115,15 @@ def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float
 
 
 def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
-    """Return the corners of equilateral triangles that cover a region as records or outputs.
+    """Return, as records or outputs, the corners of equilateral triangles that cover a region.
 
     Args:
         region: GeoJSON as a dict, or an object with ``__geo_interface__`` (a GeoDataFrame, a Shapely polygon).
-        side_km: Side of a triangle in km.
-        planar: Whether coordinates are x and y in km instead of longitudes and latitudes.
+        side_km: The length of a triangle's side in km.
+        planar: Whether coordinates are x and y in km rather than longitudes and latitudes.
 
     Raises:
-        UsageError: The object is not a region.
+        UsageError: The object is not GeoJSON and has no ``__geo_interface__``.
     """
     shape = getattr(region, "__geo_interface__", region)
     if not isinstance(shape, Mapping):
@@ -139,16 +140,17 @@ def vectors(array: object, ids: object = None) -> Part:
     """Return vectors as records or outputs.
 
     Args:
-        array: (N, dim) vectors.
+        array: (N, dim) the vectors.
         ids: N ids; 0, 1, ... by default.
 
     Raises:
-        InputError: An id has a line break, which a file of one id per line cannot represent.
+        InputError: An id contains a line break, which a file with one id per line cannot represent.
     """
     files = {"vectors.npy": npy_bytes(array)}
     values: dict[str, object] = {"vectors": "vectors.npy"}
     if ids is not None:
-        # The file has one id per line, so a line break inside an id would assign all later ids to wrong vectors.
+        # The file contains one id per line, so a line break inside an id would assign all later ids to the wrong
+        # vectors.
         named = _to_texts(np.asarray(ids).ravel().tolist())
         faults = [
             Fault("ids", f"id {name!r}", "a line break in it", "ids of one line each")
@@ -163,7 +165,7 @@ def vectors(array: object, ids: object = None) -> Part:
 
 
 def _to_texts(names: Iterable[object]) -> list[str]:
-    """Convert ids to texts as in CSV files, where a double with an integer value has no decimal point."""
+    """Convert ids to texts as CSV files do, where a double with an integer value has no decimal point."""
     values = list(names)
     numbers = iter(plain_texts(pl.Series([name for name in values if isinstance(name, float)], dtype=pl.Float64)))
     return [next(numbers) if isinstance(name, float) else str(name) for name in values]
@@ -174,8 +176,8 @@ def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km"
 
     Args:
         table: A table with one row per edge.
-        start, end: Columns of the ids of the two ends.
-        km: Column of lengths in km.
+        start, end: The columns with the ids of an edge's two ends.
+        km: The column with lengths in km.
     """
     edges = _rename_columns(table, "roads", {"from": start, "to": end, "km": km})
     return Part(values={"kind": "graph", "edges": "roads.csv"}, files={"roads.csv": edges})
@@ -185,8 +187,8 @@ def distances(array: object, to_outputs: object = None) -> Part:
     """Return a kind of distance that is given by a table.
 
     Args:
-        array: (N, N) symmetric distances between records.
-        to_outputs: (N, K) distances from records to outputs, if the outputs are not the records.
+        array: (N, N) the distances between records, symmetric.
+        to_outputs: (N, K) the distances from records to outputs, if the outputs are not the records.
     """
     values: dict[str, object] = {"kind": "matrix", "matrix": "distances.npy"}
     files = {"distances.npy": npy_bytes(array)}
@@ -199,12 +201,12 @@ def distances(array: object, to_outputs: object = None) -> Part:
 def travel_cost(
     targets: object = None, *, id: str = "id", weight: str = "weight", edges: object = None, directed: bool = False
 ) -> Part:
-    """Return a kind of loss: the expected error of the travel distance to a random target.
+    """Return a kind of loss: the expected error in the travel distance to a random target.
 
     Args:
-        targets: Table of targets and their weights. By default all records are targets with equal weights.
-        id, weight: Columns of the ids of targets, which are records, and of their weights.
-        edges: Table of roads with columns from, to and km. By default the roads of the distance are used.
+        targets: A table of targets and their weights. By default all records are targets with equal weights.
+        id, weight: The columns with the targets' ids (each must be a record's) and with their weights.
+        edges: A table of roads with columns from, to and km. By default the distance's own roads are used.
         directed: Whether the roads in ``edges`` are one-way.
     """
     values: dict[str, object] = {"kind": "travel-cost"}
@@ -221,17 +223,17 @@ def travel_cost(
 
 
 def cost(array: object) -> Part:
-    """Return a kind of loss given by an (N, K) array: entry (i, k) is the loss of releasing output k for record i."""
+    """Return a kind of loss given by an (N, K) array: entry (i, k) is the loss from releasing output k for record i."""
     return Part(values={"kind": "matrix", "cost": "cost.npy"}, files={"cost.npy": npy_bytes(array)})
 
 
 def _rename_columns(table: object, subject: str, columns: Mapping[str, str]) -> bytes:
-    """Convert some columns of a table to a CSV file, with the column names that problem files expect.
+    """Convert some of a table's columns to a CSV file, with the column names that problem files expect.
 
     Args:
         table: A data frame, or a dict of columns.
-        subject: Name of the argument, for messages.
-        columns: For each column of the file, the name of the table's column.
+        subject: The argument's name, for messages.
+        columns: For each column in the file, the name of the table's column.
 
     Raises:
         InputError: A column is missing.
@@ -243,12 +245,12 @@ def _rename_columns(table: object, subject: str, columns: Mapping[str, str]) -> 
 
 
 def _check_columns(frame: nw.DataFrame[Any], subject: str, needed: Iterable[str]) -> None:
-    """Check that a table has all needed columns. Missing columns are reported together.
+    """Check that a table contains all needed columns. Missing columns are reported together.
 
     Args:
         frame: The table.
-        subject: Name of the argument that is the table, for messages.
-        needed: Names of the needed columns.
+        subject: The name of the argument that is the table, for messages.
+        needed: The names of the needed columns.
 
     Raises:
         InputError: A column is missing.
@@ -276,31 +278,31 @@ def metric_problem(
     notion: str = "metric-dp",
     **tables: object,
 ) -> Problem:
-    """Build a problem of metric DP from its parts.
+    """Build a metric DP problem from its parts.
 
     Args:
         places: The secret places, from :func:`records`, :func:`grid`, :func:`mesh` or :func:`vectors`.
-        distance: Name of a kind, such as ``"euclidean"`` or ``"haversine"``, or the result of :func:`roads` or
+        distance: The name of a kind, such as ``"euclidean"`` or ``"haversine"``, or the result of :func:`roads` or
             :func:`distances`.
         epsilon: Epsilon per unit of distance: ``"3/km"``, ``"0.003/m"``, or a plain number, which is per km if the
             distance is in km.
-        utility: Name of a kind of loss, or the result of :func:`travel_cost` or :func:`cost`.
-        prior: Probabilities of the records: a mapping from ids to weights, a table with the columns id and p, weight or
-            count, or an array in the order of the records. Weights are divided by their sum. By default the prior is
-            uniform over the records, or with ``everywhere`` over the region.
+        utility: The name of a kind of loss, or the result of :func:`travel_cost` or :func:`cost`.
+        prior: The records' probabilities: a mapping from ids to weights, a table with an id column and a column p,
+            weight or count, or an array in the order of the records. Weights are divided by their sum. By default the
+            prior is uniform over the records or, with ``everywhere``, over the region.
         remap: Whether each output is replaced by the best guess under the prior, which costs no privacy.
-        outputs: Places that may be released; by default the records.
-        neighbours_within: Largest distance of a pair that the guarantee covers, such as ``"2 km"`` or ``"500 m"``. By
-            default the guarantee covers every pair.
-        everywhere: Whether the guarantee holds between any two points of the region, not only between records.
-        split_km: With ``everywhere``, the length beyond which streets and sides of triangles are divided.
-        notion: Name of the notion of privacy.
-        tables: Tables of individual mechanisms, such as ``lr_geo={"users": "all", ...}``.
+        outputs: The places that may be released; by default the records.
+        neighbours_within: The largest distance of a pair that the guarantee covers, such as ``"2 km"`` or ``"500 m"``.
+            By default the guarantee covers every pair.
+        everywhere: Whether the guarantee covers any two points in the region rather than only records.
+        split_km: With ``everywhere``, the length beyond which streets and triangles' sides are divided.
+        notion: The name of the privacy notion.
+        tables: Tables for individual mechanisms, such as ``lr_geo={"users": "all", ...}``.
 
     Raises:
-        UsageError: An amount has a unit that the distance does not have, a value cannot be written to a problem file,
+        UsageError: An amount is in a unit that the distance does not have, a value cannot be written to a problem file,
             or an array is not wrapped in :func:`distances` or :func:`cost`.
-        InputError: The prior has errors.
+        InputError: The prior contains errors.
     """
     of_places = "privopt.records of a table, privopt.vectors of an array, or privopt.grid"
     _check_type("places", places, Part, of_places)
@@ -311,7 +313,7 @@ def metric_problem(
     has_unit = not (_UNNAMED & places.values.keys()) and not (
         isinstance(distance, Part) and distance.values.get("kind") == "matrix"
     )
-    # The keys of the table [privacy] of the problem file.
+    # The keys in the problem file's [privacy] table.
     privacy: dict[str, object] = {"epsilon": _parse_amount(epsilon, "epsilon", rate=True, has_unit=has_unit)}
     if neighbours_within is not None:
         privacy["neighbours_within"] = _parse_amount(
@@ -328,7 +330,7 @@ def metric_problem(
     if prior is not None:
         utility_keys["prior"] = keep("prior.csv", _prior_csv(prior, places), files)
     if outputs is not None:
-        # Files of records and outputs have the same default names.
+        # The files for records and for outputs have the same default names.
         outputs = _with_folder(outputs, "outputs")
     return problem(
         records=places,
@@ -336,18 +338,18 @@ def metric_problem(
         distance=Part(values={"kind": distance}) if isinstance(distance, str) else distance,
         privacy=privacy,
         utility=Part(values={**loss.values, **utility_keys}, files=files),
-        **cast("dict[str, Any]", tables),  # title and purpose are text, as they are checked there
+        **cast("dict[str, Any]", tables),  # problem() checks that title and purpose are texts
     )
 
 
 def _check_type(name: str, value: object, kinds: type | UnionType, expectation: str) -> None:
-    """Check the type of an argument.
+    """Check an argument's type.
 
     Args:
-        name: Name of the argument.
-        value: Value of the argument.
-        kinds: The permitted type, or a union of types.
-        expectation: Description of valid values, for the message.
+        name: The argument's name.
+        value: The argument's value.
+        kinds: The allowed type, or a union of types.
+        expectation: A description of valid values, for the message.
 
     Raises:
         UsageError: The value has another type.
@@ -357,7 +359,7 @@ def _check_type(name: str, value: object, kinds: type | UnionType, expectation: 
 
 
 def _with_folder(part: Part, folder: str) -> Part:
-    """Add the prefix ``folder`` to the file names of a part, because records and outputs may use the same names."""
+    """Add the prefix ``folder`` to a part's file names, because records and outputs may use the same names."""
     values = {
         key: f"{folder}-{value}" if isinstance(value, str) and value in part.files else value
         for key, value in part.values.items()
@@ -370,15 +372,16 @@ def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> ob
 
     Args:
         value: A number in the problem's unit, or text with a unit.
-        name: Name of the argument, for messages.
+        name: The argument's name, for messages.
         rate: Whether the amount is per unit of distance.
-        has_unit: Whether the distance is in km, so that text may name another unit of length.
+        has_unit: Whether the distance is in km. If so, a text may name another unit of length.
 
     Returns:
         A number in the problem's unit. If the conversion rounds, it rounds in the more private direction.
 
     Raises:
-        UsageError: The value is neither a number nor a text of a number and a unit, or the distance lacks this unit.
+        UsageError: The value is neither a number nor a text with a number and a unit, or the distance does not have
+            this unit.
     """
     example = "3/km" if rate else "2 km"
     if not isinstance(value, str):
@@ -408,17 +411,17 @@ def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> ob
 
 
 def _from_numpy(value: np.integer[Any] | np.floating[Any], *, rate: bool) -> object:
-    """Convert a NumPy number to a Python number. ``rate`` says whether it is an epsilon instead of a distance.
+    """Convert a NumPy number to a Python number. ``rate`` says whether it is an epsilon rather than a distance.
 
-    A number in single precision may mean its exact value or its shortest text. The more private one is returned. For
-    example, ``np.float32(0.2)`` is 0.200000003: as an epsilon it becomes 0.2, and as a distance within which people are
-    hidden 0.200000003.
+    A number in single precision may mean its exact value or its shortest text, and the more private of the two is
+    returned. For example, ``np.float32(0.2)`` is 0.200000003: as an epsilon it becomes 0.2; as a distance within which
+    people are hidden, it becomes 0.200000003.
     """
     if isinstance(value, np.integer):
         return int(value)
     if isinstance(value, np.float64) or not np.isfinite(value):
         return float(value)
-    # The exact value, and the shortest text that denotes it.
+    # Compares the exact value and the shortest text that denotes it.
     return (min if rate else max)(Decimal(float(value)), Decimal(str(value)))
 
 
@@ -431,14 +434,14 @@ def _prior_csv(prior: object, places: Part) -> bytes:
     """Convert a prior to a CSV file with columns id and p. Weights are divided by their sum.
 
     Args:
-        prior: A mapping from ids to weights, weights in the order of the records, or a table.
+        prior: A mapping from ids to weights, the weights in the order of the records, or a table.
         places: The records, for weights without ids.
 
     Raises:
         InputError: A weight is invalid, the sum is not positive and finite, or the number of weights is wrong.
     """
     prior = values_of(prior)
-    # A mapping has weights by id, unless its values are columns: then it is a table.
+    # A mapping gives weights by id, unless its values are columns: then it is a table.
     if isinstance(prior, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in prior.values()):
         ids, weights = _to_texts(prior), _to_weights(list(prior.values()))
     elif isinstance(prior, (list, tuple, np.ndarray)):
@@ -446,8 +449,8 @@ def _prior_csv(prior: object, places: Part) -> bytes:
         if len(ids) != len(weights):
             raise InputError([Fault("prior", "", f"{len(weights)} weights", f"{len(ids)}, one for each record")])
     else:
-        # If there is no column of weights, or more than one, "p or weight or count" is asked for. No table has this
-        # column, so the error names all three.
+        # If there is no column of weights, or more than one, a column called "p or weight or count" is asked for. No
+        # table contains it, so the error names all three.
         names = [name for name in _WEIGHTS if name in frame_of(prior, "prior").columns]
         weight_column = names[0] if len(names) == 1 else " or ".join(_WEIGHTS)
         frame = pl.read_csv(_rename_columns(prior, "prior", {"id": "id", "p": weight_column}), infer_schema=False)
@@ -462,7 +465,7 @@ def _prior_csv(prior: object, places: Part) -> bytes:
 
 
 def _to_weights(values: object) -> Floats:
-    """Convert weights to doubles. A value that is not a number becomes NaN, so that the fault can name its id."""
+    """Convert weights to doubles. A value that is not a number becomes NaN, so that the error can name its id."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -473,7 +476,7 @@ def _to_weights(values: object) -> Floats:
 
 
 def _ids_of(places: Part) -> list[str]:
-    """Return the ids of records in the order in which mechanisms read the records."""
+    """Return the records' ids, in the order in which mechanisms read the records."""
     contents = to_toml(dict(places.values)).encode()
     # The places are read as a mechanism would read them, so that the order of the ids is the same.
     declared = load_problem(Places, File(name=NAME, path=None, kept=contents, in_memory=places.files))
