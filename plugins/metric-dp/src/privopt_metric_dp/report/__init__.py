@@ -1,1 +1,1 @@
-"""Report pages, figures and maps of obfuscation matrices."""
+"""Report pages, figures and maps for obfuscation matrices."""

@@ -1,6 +1,7 @@
-"""The section of a report that embeds the release, with a button that checks it in the browser (``check*.js``).
+"""The report section that embeds the release, with a button that checks it in the browser (``check*.js``).
 
-The button checks guarantees between records. For a guarantee over a region, the section names the stand-alone checker.
+The button checks guarantees between records. For a guarantee over a region, the section refers to the stand-alone
+checker.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from privopt_metric_dp.proof import PROOF, read_proof
 __all__ = ["MOST_RECORDS", "check_section"]
 
 MOST_RECORDS: Final = 150
-"""Largest number of records and of outputs of an embedded release, which a browser can prove in seconds."""
+"""The most records, and the most outputs, in an embedded release. A browser can prove one of this size in seconds."""
 SCRIPTS: Final = ("privopt_metric_dp.checkers/check_read.js", "privopt_metric_dp.checkers/check.js")
-"""Files of the program that checks releases in the browser."""
+"""The files of the program that checks releases in the browser."""
 SCOPES: Final = ("all-pairs", "neighbours")
-"""Scopes of guarantees that this program can check."""
+"""The guarantees' scopes that this program can check."""
 CHECKER: Final = "privopt checker --out check.pyz; python -I check.pyz DIR"
-"""Commands that check a release folder with the stand-alone checker."""
+"""The commands that check a release folder with the stand-alone checker."""
 TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
-"""Tables of a problem file on which the checked claims depend."""
+"""The tables in a problem file on which the checked claims depend."""
 
 
 def check_section(folder: Path, release: MatrixRelease, result: Result) -> Section | None:
@@ -44,10 +45,10 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
         result: The contents of its result.json.
 
     Returns:
-        A section with the release and a button that checks it, or, for a region, a section that names the stand-alone
-        checker. None if the release has a mark, which says that it is not private, or if the page cannot check it: more
-        than ``MOST_RECORDS`` records or outputs, a scope that its program does not support, several records without
-        pairs, or chosen outputs.
+        A section with the release and a button that checks it or, for a region, a section that refers to the
+        stand-alone checker. None if the release bears a mark, which says that it is not private, or if the page cannot
+        check it because it has more than ``MOST_RECORDS`` records or outputs, a scope that the page's program does not
+        support, several records without pairs, or chosen outputs.
     """
     if release.region is not None and not result.mark:
         return Section(
@@ -57,7 +58,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
             commands=CHECKER,
         )
     size, file = release.weights.shape, folder / PROBLEM / result.problem.file
-    # Decimals remain texts, because the page computes with rationals, and doubles would already be rounded.
+    # Decimals remain texts, because the page computes with rationals, whereas doubles would already be rounded.
     problem = tomllib.loads(file.read_text("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
     # A single record has no pairs to check.
     has_pairs = bool(len(release.pairs)) or size[0] == 1
@@ -70,7 +71,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
     paths_by_name = {
         str(path.relative_to(folder / PROBLEM)): path for path in (folder / PROBLEM).rglob("*") if path.is_file()
     }
-    # The page gets only the files that these tables name, so that it stays small.
+    # The page contains only the files that these tables name, so that it stays small.
     used_files = [name for name in paths_by_name if any(_names_file(table, name) for table in tables.values())]
     content: dict[str, Any] = {
         "problem": _integers_to_text(tables),
@@ -105,7 +106,7 @@ def _integers_to_text(value: Any) -> Any:
 
 
 def _names_file(table: Any, name: str) -> bool:
-    """Return whether a table of a problem file, or a table inside it, has the file name ``name`` as a value."""
+    """Return whether a table in a problem file, or a table inside it, contains the file name ``name`` as a value."""
     if isinstance(table, dict):
         return any(_names_file(value, name) for value in table.values())
     return bool(table == name)
@@ -117,10 +118,10 @@ def _to_base64(raw: bytes) -> str:
 
 
 def _encode_array(array: NDArray[Any]) -> list[str]:
-    """Return the type of an array, such as "<f8", and its bytes in base 64."""
+    """Return an array's type, such as "<f8", and its bytes in base 64."""
     return [array.dtype.str, _encode_as(array, array.dtype.str)]
 
 
 def _encode_as(array: NDArray[Any], kind: str) -> str:
-    """Return the bytes of an array in base 64, row by row, converted to the NumPy type ``kind``."""
+    """Convert an array to the NumPy type ``kind``, and return its bytes, row by row, in base 64."""
     return _to_base64(np.ascontiguousarray(array).astype(kind).tobytes())

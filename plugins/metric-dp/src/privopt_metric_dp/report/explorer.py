@@ -1,6 +1,6 @@
-"""The interactive map of a report, which shows the probabilities of the outputs of a record that the reader chooses.
+"""The interactive map in a report, which shows the output probabilities for a record that the reader chooses.
 
-The page has the matrix with one byte per entry, which ``explorer.js`` unpacks and draws.
+The page contains the matrix with one byte per entry, which ``explorer.js`` unpacks and draws.
 """
 
 from __future__ import annotations
@@ -27,37 +27,42 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 __all__ = ["ExplorerData", "cell_around", "explorer_section", "hidden_among", "lines_between"]
 
 BLOCK = 1 << 22
-"""Number of path lengths that are in memory at a time."""
+"""The most path lengths that are in memory at a time."""
 
 BLOCK_RECORDS = 500
-"""Number of records from which paths are searched in a common part of the graph."""
+"""The number of records whose paths are searched for together, in a common part of the graph."""
 
 CURVE_BITS = 16
-"""Number of times that the squares of the curve along which rows are ordered are divided in four."""
+"""How many times the square is divided into four for the Hilbert curve along which rows are ordered."""
 
 LENGTH_MARGIN = 1e-9
-"""Relative margin by which path lengths and epsilon are increased, which exceeds the rounding errors of the sums."""
+"""The relative margin by which path lengths and epsilon are increased. It exceeds the rounding errors in the sums."""
 
 
 def cell_around(places: Floats) -> tuple[float, float] | None:
-    """Return the width and height of the cells of a regular grid, or None if the places do not form a complete grid.
+    """Return the size of a regular grid's cells, or None if the places do not form a complete grid.
 
     Args:
-        places: (N, 2) positions on the map, the centres of cells.
+        places: (N, 2) x and y of the cells' centres on the map, in km or the problem's own unit of length.
+
+    Returns:
+        The width (along x) and the height (along y) of a cell, in the unit of ``places``. None also for a single row or
+        column, which does not determine both.
     """
-    # Coordinates are rounded, because projected ones of the same column differ in the last bits.
+    # Coordinates are rounded to 1e-6 (a millimetre, if they are km), because projected ones in the same column may
+    # differ in their last bits.
     sides = [np.unique(axis) for axis in places.round(6).T]
     if min(map(len, sides)) < 2 or len(np.unique(places.round(6), axis=0)) != len(places):
         return None
     steps = [np.diff(axis_values) for axis_values in sides]
-    # Projected coordinates of a regular grid are even only approximately, so steps may differ by 0.1 %.
+    # The projected coordinates of a regular grid are only approximately equidistant, so steps may differ by 0.1 %.
     is_even = all(np.allclose(step, step[0], rtol=1e-3) for step in steps)
     is_complete = len(sides[0]) * len(sides[1]) == len(places)
     return (float(steps[0][0]), float(steps[1][0])) if is_even and is_complete else None
 
 
 def lines_between(data: MetricData) -> Ints | None:
-    """Return the pairs of records that a street or a triangle's edge joins, shape (E, 2); None if there are none."""
+    """Return the pairs of records (E, 2) that a street or a triangle's edge joins; None if there are none."""
     if data.region is not None:
         return data.region.edges
     return data.metric.road_pairs if isinstance(data.metric, RoadMetric) else None
@@ -66,44 +71,45 @@ def lines_between(data: MetricData) -> Ints | None:
 def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) -> Ints | None:
     """Count, for each record, the other records against which no report changes the odds by more than given factors.
 
-    A report changes the odds between the two records of a certified pair by at most exp(epsilon d). If a path of
-    certified pairs of total length L joins two records, a report changes the odds between them by at most exp(epsilon
+    A report changes the odds between a certified pair's two records by at most exp(epsilon d). If a path of certified
+    pairs with total length L joins two records, a report therefore changes the odds between them by at most exp(epsilon
     L).
 
     Args:
         release: The release, with its pairs and distances. For a region, the pairs are the region's edges.
-        result: The result with the guarantee.
-        odds: Factors by which odds may change, in ascending order.
+        result: The result, with the guarantee.
+        odds: The factors by which odds may change, in ascending order.
 
     Returns:
-        (N, len(odds)) numbers of records; None if the release does not guarantee metric DP.
+        (N, len(odds)) the counts; None if the release does not guarantee metric DP.
     """
     guarantee = result.guarantee
     if guarantee.kind != MetricDP.kind or guarantee.epsilon is None or result.mark:
         return None
     unit = float(guarantee.epsilon) * (1.0 + LENGTH_MARGIN)
     limits = np.array([math.log(factor) / unit for factor in odds])
-    # Longer pairs are on no path within the largest limit.
+    # Longer pairs do not lie on any path within the largest limit.
     is_near = release.distances <= limits[-1]
     graph = edge_matrix(len(release.records), release.pairs[is_near], release.distances[is_near], both=True)
     return _count_near(graph, limits)
 
 
 def _count_near(graph: csr_array, limits: Floats) -> Ints:
-    """Count, for each node of a graph, the other nodes to which a shortest path is at most as long as each limit.
+    """Count, for each node in a graph, the other nodes to which the shortest path is no longer than each limit.
 
     Args:
-        graph: Lengths of the edges, in both directions.
-        limits: Ascending limits.
+        graph: (N, N) the edges' lengths, in both directions.
+        limits: The limits, in ascending order.
 
     Returns:
-        (N, len(limits)) numbers of nodes.
+        (N, len(limits)) the counts.
     """
     from scipy.sparse.csgraph import dijkstra, reverse_cuthill_mckee
 
     counts = np.zeros((graph.shape[0], len(limits)), dtype=np.int64)
-    # In this order nodes of a block are near each other, so that few others are within the largest limit of any of
-    # them. The paths of a block then need only the graph of these, and the work grows more slowly than N squared.
+    # In this order, the nodes in a block are near each other, so that few others are within the largest limit from any
+    # of them. Only the part of the graph between these is needed for the block's paths, and the work grows more slowly
+    # than N squared.
     order = reverse_cuthill_mckee(graph, symmetric_mode=True)
     for start in range(0, len(order), BLOCK_RECORDS):
         block = order[start : start + BLOCK_RECORDS]
@@ -112,39 +118,40 @@ def _count_near(graph: csr_array, limits: Floats) -> Ints:
         for rows in slices(len(block), len(reached), BLOCK):
             # Lengths and epsilon are rounded up, so that no record is counted whose odds may change by more.
             lengths = dijkstra(part, indices=sources[rows], limit=limits[-1]) * (1.0 + LENGTH_MARGIN)
-            # Less 1 for the record itself.
+            # 1 is subtracted for the record itself.
             counts[block[rows]] = np.stack([(lengths <= limit).sum(axis=1) for limit in limits], axis=1) - 1
     return counts
 
 
 STEPS: Final = (255, 63, 31, 15)
-"""Numbers of steps to which probabilities may be rounded.
+"""The choices for the number of steps to which probabilities are rounded.
 
-A byte has the ratio of a probability to the largest one of its row, on a square root scale. Fewer steps are used if the
-page would be too large: rows of the exponential mechanism have no zeros and compress badly.
+A byte contains the ratio of a probability to the largest one in its row, on a square root scale. Fewer steps are used
+if the page would otherwise be too large, because rows from the exponential mechanism contain no zeros and compress
+badly.
 """
 
 WANTED_BYTES: Final = 1_000_000
-"""Largest number of bytes of the encoded matrix, except with the fewest steps. With this limit, a page of 2,032 street
-nodes of Rome (exponential mechanism, 3 per km) has 63 steps and stays below 1.5 MB.
+"""The most bytes that the encoded matrix may take, except with the fewest steps. With this limit, a page for 2,032
+street nodes in Rome (exponential mechanism, 3 per km) uses 63 steps and stays below 1.5 MB.
 """
 
 MOST_BYTES: Final = 3_000_000
-"""Largest number of bytes of the encoded matrix with the fewest steps. A matrix that needs more gets no map."""
+"""The most bytes that the encoded matrix may take with the fewest steps. A matrix that needs more gets no map."""
 
 MAX_EXCESS_FACTOR: Final = 3.0
-"""If the encoded matrix exceeds this multiple of MOST_BYTES, fewer steps are not tried. For the 2,032 nodes of Rome, 15
-steps took 0.36 of the bytes of 255 steps.
+"""If the encoded matrix exceeds this multiple of MOST_BYTES, fewer steps are not tried. For the 2,032 nodes in Rome, 15
+steps took 0.36 times as many bytes as 255 steps.
 """
 
 MOST_ENTRIES: Final = 40_000_000
-"""Largest number of entries that a browser must unpack."""
+"""The most entries that a browser may have to unpack."""
 
 ODDS: Final = (2, 3, 5, 10, 20)
-"""Odds to 1 that the reader can select. Places within the selected odds may be mistaken for each other."""
+"""The odds to 1 that the reader can select. Places within the selected odds may be mistaken for each other."""
 
 ODDS_AT_FIRST: Final = 3
-"""Odds to 1 that are selected at first."""
+"""The odds to 1 that are selected at first."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -152,26 +159,27 @@ class ExplorerData:
     """The content of the interactive map.
 
     Attributes:
-        rows: (N,) ids of the records that can be chosen.
-        outputs: (K,) ids of the outputs.
-        probabilities: (N, K) matrix.
-        places: (N, 2) positions of the records on the map.
-        output_places: (K, 2) positions of the outputs on the map.
-        axes: Names of the two axes.
-        scale: Name of the axes' unit for a scale bar; "" for no bar.
-        facts: Numbers by name, (N,) each, which are shown for the chosen record next to its likeliest outputs.
-        unit: Unit of each fact, by name.
-        marked: For each record, the numbers of the outputs that get a dark rim; None for no rims.
-        marking: Meaning of a rim.
+        rows: The ids of the N records that can be chosen.
+        outputs: The ids of the K outputs.
+        probabilities: (N, K) the matrix of output probabilities.
+        places: (N, 2) the records' positions on the map.
+        output_places: (K, 2) the outputs' positions on the map.
+        axes: The names of the two axes.
+        scale: The name of the axes' unit for a scale bar; "" for no bar.
+        facts: Arrays (N,) by name, whose values for the chosen record are shown next to its likeliest outputs.
+        unit: The unit of each fact, by name.
+        marked: For each record, the indices of the outputs that get a dark rim; None for no rims.
+        marking: The meaning of a rim.
         streets: (E, 2) pairs of records that a street or a triangle's edge joins; None if there are none.
-        streets_join_outputs: Whether ``streets`` has pairs of outputs instead, because only some records have rows.
-        noun: Noun for a record.
-        descriptions: (N,) name or position of each record; empty if ids suffice.
-        output_descriptions: (K,) name or position of each output; empty if ids suffice.
-        cell: Width and height of the cell around each output, in the axes' unit; None for dots.
-        prior: (N,) prior of the records, to show which records could be mistaken for each other; None to omit this.
-        hidden: Returns the (N, len(ODDS)) numbers of records of :func:`hidden_among`, or None without a guarantee of
-            metric DP. It is called only if the map fits into the page.
+        streets_join_outputs: Whether ``streets`` contains pairs of outputs instead, because only some records have
+            rows.
+        noun: The noun for a record.
+        descriptions: The name or position of each of the N records; empty if ids suffice.
+        output_descriptions: The name or position of each of the K outputs; empty if ids suffice.
+        cell: The width and height of the cell around each output, in the axes' unit; None for dots.
+        prior: (N,) the records' prior, used to show which records could be mistaken for each other; None to omit this.
+        hidden: A function that returns the counts (N, len(ODDS)) from :func:`hidden_among`, or None without a metric DP
+            guarantee. It is called only if the map fits into the page.
     """
 
     rows: Sequence[str]
@@ -196,17 +204,17 @@ class ExplorerData:
 
 
 def _order_along_curve(places: Floats) -> Ints:
-    """Return an order of the places, shape (N,), along a Hilbert curve (Hilbert 1891), on which neighbours are near.
+    """Return an order (N,) of the places along a Hilbert curve (Hilbert 1891), on which neighbours are near each other.
 
-    Rows of places that are near each other are similar, which compresses well.
+    Places that are near each other have similar rows, which compress well in this order.
     """
     side = 1 << CURVE_BITS
     shifted = places - places.min(axis=0)
-    # Both axes have the same scale, so that near on the curve means near on the map.
+    # Both axes have the same scale, so that places near each other on the curve are near each other on the map.
     x, y = np.minimum(shifted / max(float(shifted.max()), 1e-300) * side, side - 1).astype(np.int64).T
     number = np.zeros(len(places), dtype=np.int64)
-    # From the largest quadrants to the smallest: the curve visits four quadrants in the order (0, 0), (0, 1), (1, 1),
-    # (1, 0), and is mirrored at a diagonal in the first and at the other diagonal in the last.
+    # The loop goes from the largest quadrants to the smallest. The curve visits four quadrants in the order (0, 0), (0,
+    # 1), (1, 1), (1, 0). It is mirrored at one diagonal in the first quadrant and at the other diagonal in the last.
     for bit in reversed(range(CURVE_BITS)):
         right, upper = x >> bit & 1, y >> bit & 1
         number += (3 * right ^ upper) << 2 * bit
@@ -220,13 +228,13 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
     """Encode the matrix with the largest number of steps for which it is small enough.
 
     Args:
-        z: (N, K) probabilities.
-        rows, columns: Orders (N,) and (K,) in which rows and columns are written.
+        z: (N, K) the probabilities.
+        rows, columns: (N,) and (K,) the orders in which rows and columns are written.
 
     Returns:
         The number of steps, and the compressed shares in base 64; None if no number of steps fits.
     """
-    # On a square root scale small probabilities remain visible in few steps.
+    # On a square root scale, small probabilities remain visible even with few steps.
     roots = np.sqrt(z / z.max(axis=1, keepdims=True))[rows][:, columns]
     for steps in STEPS:
         shares = np.asarray(np.rint(roots * steps), dtype=np.uint8)
@@ -241,7 +249,7 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
 
 
 def _round_figures(values: Floats, figures: int = 6) -> list[float]:
-    """Return the numbers of an array as a flat list, rounded to significant figures so that the page is smaller."""
+    """Return an array's numbers as a flat list, rounded to significant figures so that the page is smaller."""
     return [float(f"{value:.{figures}g}") for value in values.ravel().tolist()]
 
 
@@ -252,20 +260,20 @@ def explorer_section(data: ExplorerData, lead: str = "", title: str = "Where a r
 
     Args:
         data: The content of the map.
-        lead: Sentence below the title.
-        title: Title of the section.
+        lead: The sentence below the title.
+        title: The section's title.
     """
     if data.probabilities.size > MOST_ENTRIES:
         return None
-    # The page gets both orders, and restores the matrix from them.
+    # The page contains both orders, with which it restores the matrix.
     rows, columns = _order_along_curve(data.places), _order_along_curve(data.output_places)
     packed = _pack_shares(data.probabilities, rows, columns)
     if packed is None:
         return None
     hidden = data.hidden()
     has_own_outputs = np.array_equal(data.places, data.output_places)
-    # The names of these fields are those that `explorer.js` reads. "first" is the record that is shown at first,
-    # the one nearest to the middle of the map.
+    # `explorer.js` reads the fields by these names. "first" is the record that is shown at first: the one nearest to
+    # the middle of the map.
     content: dict[str, Any] = {
         "records": list(data.rows),
         "outputs": list(data.outputs),

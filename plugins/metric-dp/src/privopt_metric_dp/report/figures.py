@@ -1,4 +1,4 @@
-"""Functions that draw the figures of a metric release with matplotlib."""
+"""Functions that draw the figures for a metric release with matplotlib."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["Layout", "convergence", "layout", "loss_map", "privacy_map", "spent_
 
 
 PER_KIND: Final = [(SERIES[1], "D"), (SERIES[0], "o"), (SERIES[2], "s")]
-"""Colour and marker for each kind of reports: fresh, sticky (the first is repeated), and predicted (along a trace)."""
+"""Colours and markers for reports that are fresh, sticky (the first is repeated) and predicted (along a trace)."""
 
 MOST_RATIOS: Final = 3e8
-"""Largest number of ratios of probabilities (pairs times outputs) that are computed for a figure."""
+"""The most probability ratios (pairs times outputs) that are computed for a figure."""
 
 
 MOST_POINTS: Final = 2_000
-"""Largest number of pairs in the figure of log ratios over distances."""
+"""The most pairs in the figure of log ratios over distances."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -39,9 +39,9 @@ class Layout:
     """The positions of places on a drawing.
 
     Attributes:
-        places: (N, 2) positions.
-        axes: Names of the two axes, which are empty if the axes have no meaning.
-        unit: Unit of lengths on the drawing, if these lengths are distances between places; otherwise empty.
+        places: (N, 2) the positions, x before y.
+        axes: The names of the two axes, which are empty if the axes have no meaning.
+        unit: The unit of lengths on the drawing, if these lengths are distances between places; otherwise empty.
     """
 
     places: Floats
@@ -50,11 +50,11 @@ class Layout:
 
 
 def layout(*spaces: Space) -> list[Layout]:
-    """Return the layout of each space, with all spaces in one plane.
+    """Return the layout of each space, with all spaces in the same plane.
 
     Geographic places are drawn in km from their south-west corner, with longitudes scaled by the cosine of the mean
-    latitude. Vectors are projected to their first two principal components. If a space has no coordinates, all places
-    are drawn on a circle in their order.
+    latitude. Vectors are projected onto their first two principal components. If a space has no coordinates, all places
+    are drawn on a circle, in their order.
     """
     coordinates = [space.coordinates for space in spaces]
     counts = [len(space) for space in spaces]
@@ -73,11 +73,12 @@ def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, 
     """Return positions in the plane for places of one kind.
 
     Args:
-        values: (N, dim) coordinates: degrees (lat, lon), the space's unit (x, y), or vectors.
-        space: The places, whose kind is "geographic", "planar" or "vector".
+        values: (N, dim) the coordinates: lat and lon in degrees, x and y in the space's unit, or vectors.
+        space: One of the spaces, whose kind ("geographic", "planar" or "vector") and unit apply to all places.
 
     Returns:
-        (N, 2) positions, the names of both axes, and the unit of length on the drawing, "" if lengths have no unit.
+        The positions (N, 2), the names of both axes, and the unit of length on the drawing, which is "" if lengths have
+        no unit.
     """
     if space.kind == "geographic":
         south, west = values.min(axis=0)
@@ -89,7 +90,7 @@ def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, 
         unit = space.unit if space.kind == "planar" else ""
         return np.asarray(values), (f"x ({unit})", f"y ({unit})") if unit else ("x", "y"), unit
     centred = values - values.mean(axis=0)
-    # The rows of the last factor are the principal directions, the most important first.
+    # The rows of the last factor are the principal directions, with the most important one first.
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     places = centred @ axes[:2].T
     if places.shape[1] < 2:
@@ -98,29 +99,29 @@ def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, 
 
 
 def _draw_map(space: Space, values: Floats, label: str, upper: float | None, streets: Ints | None) -> Figure:
-    """Draw a map of the places of a space, coloured by a value.
+    """Draw a map of a space's places, coloured by a value.
 
     Args:
-        space: N records or outputs.
-        values: (N,) value of each place.
-        label: Label of the colour scale, which starts at 0.
-        upper: End of the colour scale; None for the largest value.
-        streets: (E, 2) pairs of places that are joined by a line; None for no lines.
+        space: The N records or outputs.
+        values: (N,) the value at each place.
+        label: The label for the colour scale, which starts at 0.
+        upper: The end of the colour scale; None for the largest value.
+        streets: (E, 2) pairs of places to join by a line; None for no lines.
     """
     space_layout = layout(space)[0]
     return draw_maps({"": values}, space_layout.places, space_layout.axes, label, upper=upper, streets=streets)
 
 
 def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
-    """Return the expected loss of each record, sum_k z_ik c_ik, in the unit of the loss, shape (N,)."""
+    """Return the expected loss (N,) for each record, sum_k z_ik c_ik, in the loss's unit."""
     return np.asarray(np.einsum("ik,ik->i", release.probabilities, data.cost))
 
 
 def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
-    """Select the pairs of a release for a figure: all pairs or, if there are too many, those of near records.
+    """Select a release's pairs for a figure: all of them or, if there are too many, those between near records.
 
     Returns:
-        Row numbers into ``release.pairs``, in ascending order. Pairs at distance 0 are omitted.
+        Row indices into ``release.pairs``, in ascending order. Pairs at distance 0 are omitted.
     """
     positive_pairs = np.flatnonzero(release.distances > 0)
     max_pairs = max(len(release.records), int(MOST_RATIOS / max(1, len(release.outputs))))
@@ -128,22 +129,22 @@ def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
         return positive_pairs
     pairs_per_record = max(1, max_pairs // len(release.records))
     # Each pair is listed twice, once for each of its records, and the list is sorted by record and distance. A pair is
-    # selected if it is among the nearest of at least one of its records.
+    # selected if it is among the nearest ones for at least one of its records.
     endpoints = np.concatenate([release.pairs[positive_pairs, 0], release.pairs[positive_pairs, 1]])
     pair_rows = np.concatenate([positive_pairs, positive_pairs])
     order = np.lexsort([release.distances[pair_rows], endpoints])
     endpoints, pair_rows = endpoints[order], pair_rows[order]
     first_rows = np.searchsorted(endpoints, np.arange(len(release.records)))
-    # Position of each pair among those of its record, the nearest first.
+    # The position of each pair among its record's pairs, with the nearest first.
     rank = np.arange(len(endpoints)) - first_rows[endpoints]
     return np.unique(pair_rows[rank < pairs_per_record])
 
 
 def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
-    """Return the share of epsilon that each record uses, shape (N,): its largest log ratio divided by epsilon d.
+    """Return the share of epsilon (N,) that each record uses: its pairs' largest log ratio divided by epsilon d.
 
-    Only the pairs of :func:`nearest_pairs` are examined. If the release satisfies epsilon, the share is at most 1 up to
-    rounding. It is 0 for a record without pairs.
+    Only the pairs from :func:`nearest_pairs` are examined. If the release satisfies epsilon, the share is at most 1 up
+    to rounding. It is 0 for a record without pairs.
     """
     selected = nearest_pairs(release)
     spent = max_log_ratios(release.weights, release.pairs[selected]) / (epsilon * release.distances[selected])
@@ -154,7 +155,7 @@ def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
 
 
 def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
-    """Draw a map of the expected loss of each record."""
+    """Draw a map of the expected loss for each record."""
     values = loss_of_records(release, data)
     return _draw_map(data.records, values, f"average loss ({data.loss_unit})", None, lines_between(data))
 
@@ -166,7 +167,7 @@ def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
 
 
 def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure:
-    """Draw a map of the probability of each output for one record.
+    """Draw a map of each output's probability for one record.
 
     Raises:
         ValueError: No record has the id ``record``.
@@ -179,9 +180,9 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
 
 @use_theme
 def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
-    """Draw the largest log ratio of each required pair over its distance, with the line that epsilon allows."""
+    """Draw each required pair's largest log ratio over its distance, with the line that epsilon allows."""
     figure, axes = axes_of(5.6, 4.3)
-    # Every n-th pair, so that at most `MOST_POINTS` are drawn. The negated division rounds n up.
+    # Every n-th pair is drawn, so that there are at most `MOST_POINTS`. Negating twice rounds n up.
     selected = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // MOST_POINTS))]
     worst, distance = max_log_ratios(release.weights, release.pairs[selected]), release.distances[selected]
     end = float(distance.max()) if len(distance) else 1.0
@@ -198,12 +199,12 @@ def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
 
 @use_theme
 def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -> Figure:
-    """Draw the lower bound and the loss of a search over time.
+    """Draw a search's lower bound and loss over time.
 
     Args:
-        trajectory: Rows of seconds, lower bound and loss. Values that are not finite numbers are unknown, and not
+        trajectory: Rows with seconds, lower bound and loss. Values that are not finite numbers are unknown, and are not
             drawn.
-        unit: Label of the vertical axis.
+        unit: The label for the vertical axis.
     """
     figure, axes = axes_of(7.6, 3.4)
     values = np.array(
@@ -212,7 +213,7 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
     values[~np.isfinite(values)] = np.nan
     seconds, lower, upper = values.T
     is_known = np.isfinite(lower) & np.isfinite(upper)
-    # Lines are drawn as steps, because a bound or a loss remains the best one until the next.
+    # Lines are drawn as steps, because each bound and each loss remains the best one until the next.
     axes.fill_between(
         seconds[is_known], lower[is_known], upper[is_known], step="post", color=LINE, alpha=0.5, label="open"
     )
@@ -226,12 +227,12 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
 
 @use_theme
 def over_time(attacked: Mapping[str, Any], noun: str = "place") -> Figure:
-    """Draw how far off an attacker is at most for half of the records and for 95 % of them, over the number of reports.
+    """Draw an attacker's largest error for half of the records and for 95 % of them, over the number of reports.
 
-    There is one panel for each of the two, with one line for each kind of reports.
+    There is one panel for each of the two, with one line for each kind of report.
 
     Args:
-        attacked: Result of :func:`privopt_metric_dp.attacks.many_reports.over_time`.
+        attacked: The result of :func:`privopt_metric_dp.attacks.many_reports.over_time`.
         noun: What readers call a record.
     """
     figure, sides = panels_of(7.6, 4.0, 2, share_y=True)
@@ -242,7 +243,7 @@ def over_time(attacked: Mapping[str, Any], noun: str = "place") -> Figure:
         axes.set_xscale("log")
         axes.set_title(f"{title} of the {noun}s")
         axes.set_xlabel(f"reports of one {noun}")
-    # Both panels share the axis. The limit is set last, so that the upper limit fits the data of both.
+    # Both panels share the axis. The lower limit is set last, so that the upper limit fits the data in both.
     sides[0].set_ylim(bottom=0.0)
     sides[0].set_ylabel(f"off by at most ({attacked['unit']})")
     add_legend(figure)

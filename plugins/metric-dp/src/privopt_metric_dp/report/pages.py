@@ -1,4 +1,4 @@
-"""The sections of a metric mechanism's report: an interactive map, losses, worst pairs, baselines, convergence."""
+"""The sections in a metric mechanism's report: an interactive map, losses, worst pairs, baselines and convergence."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
 
 
 MOST_ATTACKED: Final = 4_000_000
-"""Largest number of entries of a matrix for which the report shows attacks on many reports of one place."""
+"""The most entries in a matrix for which the report shows attacks on many reports about one place."""
 
 _SECRET: Final = {
     "geographic": "--lat LAT --lon LON",
@@ -54,7 +54,7 @@ _SECRET: Final = {
     "vector": "--text TEXT --unknown mask",
     "plain": "--id ID",
 }
-"""By kind of records, the options of ``privopt apply`` that name the secret columns."""
+"""The options that name the secret columns in ``privopt apply``, by kind of records."""
 
 _MANY = (
     "New reports of one {noun} add up. An attacker who knows the table of probabilities guesses the likeliest {noun}. "
@@ -64,9 +64,9 @@ _ATTACKED = " The attack was tried {count:,} times, on {noun}s drawn by how comm
 
 
 def trajectory_of(result: Result) -> list[Any]:
-    """Return the rows (seconds, lower bound, loss) of the search's trajectory that have a bound or a loss.
+    """Return the rows (seconds, lower bound, loss) in the search's trajectory that contain a bound or a loss.
 
-    The field ``details.told.trajectory`` of result.json is not verified and may contain anything, so its form is
+    The field ``details.told.trajectory`` in result.json is not verified and may contain anything, so its form is
     checked.
     """
     rounds = result.details.told.get("trajectory")
@@ -75,10 +75,11 @@ def trajectory_of(result: Result) -> list[Any]:
 
 
 def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, float, str]]:
-    """Return the loss of this release and, if costs are known, those of mechanisms that need no solver.
+    """Return this release's loss and, if costs are known, the losses of mechanisms that need no solver.
 
     Args:
-        data: The problem's data with the costs of the mechanism's loss; None if it is not an expected cost.
+        data: The problem's data with the costs that the mechanism's loss uses; None if the loss is not an expected
+            cost.
         result: The result, with the mechanism's name and its loss.
 
     Returns:
@@ -87,13 +88,14 @@ def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, f
     rows = [(f"this release ({result.mechanism})", float(result.objective.value), "")]
     if data is None:
         return rows
-    # A page about the exponential mechanism already states its loss, and for a large matrix it takes too long.
+    # The exponential mechanism is skipped on a page about itself, which states its loss already, and for a large
+    # matrix, where it would take too long.
     skipped = data.cost.size > 4_000_000 or result.mechanism == "exponential"
     exponential_value = None if skipped else exponential_loss(data)
     if exponential_value is not None:
         remark = "a usual method: probabilities proportional to exp(-epsilon d / 2)"
         rows.append(("exponential mechanism", exponential_value, remark))
-    # Expected loss of the output that is cheapest when it is released for every record.
+    # The expected loss if the same output is released for every record, for the cheapest such output.
     best = float((data.prior @ data.cost).min())
     rows.append(("one output for all", best, "the same report for everybody, which reveals nothing"))
     return rows
@@ -112,9 +114,9 @@ def metric_figures(
     Args:
         release: The release.
         data: The problem's data.
-        result: The result, with the bound and the trajectory of the search.
+        result: The result, with the bound and the search's trajectory.
         loss: The mechanism's loss.
-        attacked: Results of :func:`attack_reports`, if they are known.
+        attacked: The result of :func:`attack_reports`, if it is known.
     """
     release = release.along_edges(data)
     attacked = attacked or attack_reports(release, data)
@@ -137,19 +139,19 @@ def metric_figures(
 
 
 def attack_reports(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
-    """Return the results of attacks on many reports of one place; None if the matrix is too large for them."""
+    """Return the results of attacks on many reports about one place; None if the matrix is too large for them."""
     return over_time(release, data) if release.weights.size <= MOST_ATTACKED else None
 
 
 def metric_sections(
     release: MatrixRelease, data: MetricData, result: Result, loss: UtilityLoss[MatrixRelease]
 ) -> list[Section]:
-    """Return the sections of the report about a release: map, losses, worst pairs, attacks and convergence.
+    """Return the sections in the report about a release: map, losses, worst pairs, attacks and convergence.
 
     Args:
         release: The release.
         data: The problem's data.
-        result: The result, with the bound and the trajectory of the search.
+        result: The result, with the bound and the search's trajectory.
         loss: The mechanism's loss.
     """
     release = release.along_edges(data)
@@ -162,7 +164,7 @@ def metric_sections(
         "fall, and for which others it could be mistaken."
     )
     explored = explorer_section(explorer_data, lead)
-    # A matrix that is too large for an interactive map gets a figure of one record instead.
+    # A matrix that is too large for an interactive map gets a figure for one record instead.
     if explored is not None:
         sections.append(explored)
     else:
@@ -172,7 +174,7 @@ def metric_sections(
         sections.append(word_section(release, data))
     sections.append(_show_comparison(costs_of(loss, data), result, loss.unit, drawings["loss-beside-baselines"]))
     sections.append(_maps_section(drawings, noun))
-    # With one record, or with records that all share a place, there is no pair that an attacker could distinguish.
+    # If there is only one record, or all records share a place, there is no pair that an attacker could distinguish.
     if (release.distances > 0).any():
         sections.append(_pairs_section(release, data, drawings["privacy-spent"]))
     lead, html = _MANY.format(noun=noun), ""
@@ -188,7 +190,7 @@ def metric_sections(
 
 
 def _covered_mechanisms(result: Result) -> str:
-    """Return a phrase that begins with "no mechanism" and names the mechanisms that a lower bound covers.
+    """Return a phrase that begins with "no mechanism" and describes the mechanisms that a lower bound covers.
 
     For a region, bounds hold only for mechanisms that satisfy the constraints along its edges
     (docs/guide/everywhere.md).
@@ -199,13 +201,14 @@ def _covered_mechanisms(result: Result) -> str:
 
 
 def meaning_section(sentences: Sequence[str], records: Space, result: Result, relation: str = "") -> Section:
-    """Return the section that explains the guarantee, and proposes a command to protect a table.
+    """Return the section that explains the guarantee and proposes a command to protect a table.
 
     Args:
-        sentences: Sentences that explain the guarantee.
+        sentences: The sentences that explain the guarantee.
         records: The records, whose kind determines the proposed command.
         result: The result. No command is proposed for a release with a mark, such as "seeded, not private".
-        relation: The unit of epsilon with the name of the distance, such as "per km by road"; by default the unit.
+        relation: The unit of epsilon followed by the distance's name, such as "per km by road"; by default only the
+            unit.
     """
     epsilon, unit = result.guarantee.epsilon, relation or result.guarantee.unit
     amount = "the guarantee" if epsilon is None else f"epsilon {format_digits(float(epsilon))} {unit}".strip()
@@ -230,7 +233,7 @@ def _maps_section(figures: Mapping[str, Figure], noun: str) -> Section:
     """Return the section with maps of each record's loss and of the share of epsilon that it uses.
 
     Args:
-        figures: The report's figures by name. There is no "loss-map" if the loss is not an expected cost.
+        figures: The report's figures by name. "loss-map" is missing if the loss is not an expected cost.
         noun: What readers call a record.
     """
     spent = (
@@ -251,11 +254,11 @@ def _maps_section(figures: Mapping[str, Figure], noun: str) -> Section:
 
 
 def space_features(space: Space, columns: Mapping[str, Any]) -> list[Feature]:
-    """Return a map feature, which is a point with properties, for each place of a space.
+    """Return a map feature, which is a point with properties, for each place in a space.
 
     Args:
-        space: Records or outputs.
-        columns: Properties by name, each with one value for each place, shape (N,).
+        space: The N records or outputs.
+        columns: The properties by name, each with N values, one for each place.
 
     Raises:
         UsageError: The space has no coordinates on a map.
@@ -266,7 +269,7 @@ def space_features(space: Space, columns: Mapping[str, Any]) -> list[Feature]:
 
 
 def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> Layer | None:
-    """Return records with their losses, and outputs with their frequencies, as a layer of a map.
+    """Return records with their losses, and outputs with their frequencies, as a map layer.
 
     Args:
         release: The release.
@@ -281,7 +284,7 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
     release = release.along_edges(data)
     costed, z = costs_of(loss, data), release.probabilities
     likeliest = z.argmax(axis=1)
-    # Probability of each output under the prior.
+    # The probability of each output under the prior.
     frequencies = data.prior @ z
     has_own_outputs = data.outputs is data.records
     records = space_features(
@@ -298,7 +301,7 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
     )
     if has_own_outputs:
         return Layer(kind=data.records.kind, features=records, unit=data.records.unit)
-    # All features of a layer have the same columns.
+    # All features in a layer have the same columns.
     empty = [None] * len(data.outputs)
     names = ("prior", "expected_loss", "share_of_epsilon", "likeliest_output", "its_probability")
     empty_columns: dict[str, Any] = {"kind": ["output"] * len(data.outputs)} | dict.fromkeys(names, empty)
@@ -307,12 +310,12 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
 
 def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
-    """Return the section on how well an attacker distinguishes pairs of records: a figure of all, a table of the worst.
+    """Return the section on how well an attacker distinguishes pairs: a figure of all, and a table of the worst.
 
     Args:
         release: The release. For a region, its pairs are the region's edges.
         data: The problem's data.
-        spent: The figure of the pairs' log ratios over their distances.
+        spent: The figure that shows the pairs' log ratios over their distances.
     """
     noun = noun_of(data.records)
     header = (noun, noun, f"distance ({data.unit})", "advantage", "most allowed")
@@ -329,7 +332,7 @@ def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> S
 def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ...]]:
     """Return up to ten pairs that an attacker can distinguish best, relative to their distance.
 
-    The total variation of a pair is the largest difference between the probabilities of an event under both records. An
+    A pair's total variation is the largest difference between an event's probabilities under the two records. An
     attacker who must choose between two equally likely records is right with probability (1 + total variation) / 2.
 
     Returns:
@@ -338,15 +341,15 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
     """
     z = release.probabilities
     positive_pairs = np.flatnonzero(release.distances > 0)
-    # An even sample of the pairs, because all pairs of a large problem take too long for a table of ten.
+    # Only every n-th pair of a large problem is examined, because all of them would take too long for a table of ten.
     selected = positive_pairs[:: max(1, positive_pairs.size // 20_000)]
     i, j = release.pairs[selected].T
-    # In blocks of 512 pairs, which bounds the memory. Without pairs, the result is empty.
+    # Pairs are processed in blocks of 512, to limit the memory. Without pairs, the result is empty.
     variation = np.concatenate(
         [np.abs(z[i[s : s + 512]] - z[j[s : s + 512]]).sum(axis=1) / 2 for s in range(0, len(selected), 512)]
         or [np.zeros(0)]
     )
-    # All distances are above 0 here. The bound 1e-300 only prevents an overflow.
+    # All distances are above 0 here. 1e-300 only prevents an overflow.
     order = np.argsort(-variation / np.maximum(release.distances[selected], 1e-300))[:10]
     return [
         (
@@ -354,7 +357,7 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
             data.records.label(int(j[n])),
             float(release.distances[selected[n]]),
             float(variation[n]),
-            # Two distributions whose odds differ by at most exp(x) have a total variation of at most tanh(x / 2).
+            # If the odds between two distributions are at most exp(x), their total variation is at most tanh(x / 2).
             float(math.tanh(float(data.epsilon) * release.distances[selected[n]] / 2)),
         )
         for n in order.tolist()
@@ -365,16 +368,16 @@ def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: 
     """Return the section that compares the loss with the bound and with mechanisms that need no solver.
 
     Args:
-        data: The problem's data with the costs of the loss; None if the loss is not an expected cost.
+        data: The problem's data with the costs that the loss uses; None if the loss is not an expected cost.
         result: The result.
-        unit: Unit of the loss.
-        chart: The figure of these losses.
+        unit: The loss's unit.
+        chart: The figure that shows these losses.
     """
     rows = compare_losses(data, result)
     if result.objective.lower_bound is not None:
         bound = float(result.objective.lower_bound)
         rows.insert(1, ("proved bound", bound, f"{_covered_mechanisms(result)} is below"))
-    # What a km costs in the reader's unit, such as minutes, is known only for losses in km.
+    # The cost of a km in the reader's unit, such as minutes, applies only to losses in km.
     price = None if data is None or unit != "km" else data.per_km
     header = ["mechanism", f"loss ({unit})", *([] if price is None else [f"loss ({price.unit})"]), "remark"]
     cells = [[name, value, *([] if price is None else [price.cost * value]), remark] for name, value, remark in rows]
@@ -389,16 +392,16 @@ def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: 
 def _explorer_data(
     release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease], result: Result
 ) -> ExplorerData:
-    """Return the content of the interactive map of a release.
+    """Return the content of a release's interactive map.
 
     Args:
         release: The release. For a region, its pairs are the region's edges.
         data: The problem's data.
-        loss: The mechanism's loss, for the loss of each record.
+        loss: The mechanism's loss, from which each record's loss is computed.
         result: The result, with the guarantee.
     """
     spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
-    placed = figures.layout(*spaces)  # the last one is that of the outputs, whether they are the records or not
+    placed = figures.layout(*spaces)  # the last one is the outputs' layout, whether they are the records or not
     lost, spent, people = "average loss", "epsilon used", "people here"
     costed = costs_of(loss, data)
     facts, unit = {}, {}
@@ -412,7 +415,7 @@ def _explorer_data(
         probabilities=release.probabilities,
         places=placed[0].places,
         output_places=placed[-1].places,
-        # A map with a scale bar needs no origin of its axes.
+        # A map with a scale bar need not say where its axes begin.
         axes=("east", "north") if data.records.kind == "geographic" else placed[0].axes,
         scale=placed[0].unit,
         facts=facts

@@ -1,4 +1,4 @@
-"""The report page of a release of a metric mechanism."""
+"""The report page for a metric mechanism's release."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["MetricReporting"]
 
 
 class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
-    """The report of a metric release: a map to explore, losses, worst pairs, baselines and convergence."""
+    """The report about a metric release: a map to explore, losses, worst pairs, baselines and convergence."""
 
     def headline(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> str:
-        """Return sentences that say what is reported, how large the error is, and how often an attacker is right."""
+        """Return sentences that say what is reported, how large the error is and how often an attacker is right."""
         data, noun = problem.data, noun_of(problem.data.records)
-        # A mechanism may have another class of problem files, without a table [utility].
+        # A mechanism may use another class for its problem files, without a [utility] table.
         declared = problem.declared
         kind = declared.utility.kind if isinstance(declared, MetricProblem) else ""
-        # A mechanism may have a loss of its own, which is not that of [utility].
+        # A mechanism may have a loss of its own, which is not the one in [utility].
         if costs_of(self.mechanism.utility(problem, result.method), data) is not data:
             kind = ""
         published = f"Instead of the true {noun}, one of {len(data.outputs):,} is reported, drawn at random."
@@ -40,7 +40,7 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         return f"{published} {describe_error(data, result.objective, kind)} {guess}"
 
     def report(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Sequence[Section]:
-        """Return the sections of the report: the map, what the guarantee means, and further sections on the release."""
+        """Return the report's sections: the map, what the guarantee means, and further sections about the release."""
         utility = self.mechanism.utility(problem, result.method)
         sections = pages.metric_sections(release, problem.data, result, utility)
         relation = self.mechanism.privacy(problem, result.method).relation
@@ -50,22 +50,22 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
             "privopt estimate DIR REPORTS.csv --out SHARES.csv."
         )
         sentences = [*meaning, *limit_meaning(result.guarantee, relation), together]
-        # The map is the first picture of the page.
+        # The map is the first picture on the page.
         return [*sections[:1], pages.meaning_section(sentences, problem.data.records, result, relation), *sections[1:]]
 
     def in_readers_unit(self, problem: MetricInstance[Any], result: Result, value: float) -> str:
-        """Return a loss in km as text in the unit of ``[utility] per_km``."""
+        """Return a loss in km as text in the unit that ``[utility] per_km`` names."""
         return in_readers_unit(problem.data, result.objective, value)
 
     def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:
         """Return the section with the release and a button that proves privacy and bound in the browser.
 
-        The result is None if the release is too large for the page or the page cannot check it.
+        The result is None if the release is too large for the page or if the page cannot check it.
         """
         return check_section(folder, release, result)
 
     def figures(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Mapping[str, Figure]:
-        """Return the figures by file name: loss and privacy over the map, one record's outputs, convergence."""
+        """Return the figures by file name: loss and privacy over the map, one record's outputs, and others."""
         utility = self.mechanism.utility(problem, result.method)
         return pages.metric_figures(release, problem.data, result, utility)
 

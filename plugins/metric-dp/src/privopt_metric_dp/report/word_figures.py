@@ -1,4 +1,4 @@
-"""Figures of a release of words: how often a word stays unchanged, and which words at what distance replace it.
+"""Figures for a release of words: how often a word stays unchanged, and which words replace it at what distance.
 
 Source:
     Feyisetan, Balle, Drake, Diethe: Privacy- and Utility-Preserving Textual Analysis via Calibrated Multivariate
@@ -21,30 +21,31 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["WordFigures", "word_figures", "word_section"]
 
 DRAWS_PER_WORD: Final = 1_000
-"""Number of reports of a word among which the distinct words are counted, as in the paper."""
+"""The number of reports about a word among which the distinct words are counted, as in the paper."""
 
 LISTED_WORDS: Final = 12
-"""Number of the most probable words that are listed with their replacements."""
+"""How many of the most probable words are listed with their replacements."""
 
 LISTED_REPLACEMENTS: Final = 5
-"""Largest number of replacements that are listed for a word."""
+"""The most replacements that are listed for a word."""
 
 BLOCK: Final = 1 << 22
-"""Number of probabilities that are in memory as doubles at a time."""
+"""The most probabilities that are in memory as doubles at a time."""
 
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Levels of the quantiles, over all words, at which figures are shown."""
+"""The quantile levels, over all words, at which figures are shown."""
 
 
 @frozen(kw_only=True, eq=False)
 class WordFigures:
-    """Figures of each of the N words of a release.
+    """Figures for each of the N words in a release.
 
     Attributes:
-        stays: (N,) probability that a word is reported as itself (N_w of the paper); 0 for a word that is not an
+        stays: (N,) the probability that a word is reported as itself (N_w in the paper); 0 for a word that is not an
             output.
-        distinct: (N,) expected number of distinct words among ``DRAWS_PER_WORD`` reports (S_w of the paper).
-        away: (N,) expected distance from a word to its report, in the unit of distance; None if distances are unknown.
+        distinct: (N,) the expected number of distinct words among ``DRAWS_PER_WORD`` reports (S_w in the paper).
+        away: (N,) the expected distance from a word to its report, in the unit of distance; None if distances are
+            unknown.
     """
 
     stays: Floats
@@ -53,7 +54,7 @@ class WordFigures:
 
 
 def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
-    """Compute the figures of each word from the probabilities of the release, without drawing reports.
+    """Compute the figures for each word from the release's probabilities, without drawing reports.
 
     Args:
         release: A release over words, with N rows.
@@ -63,7 +64,7 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
     column_by_record = np.array([column.get(name, -1) for name in release.records.tolist()], dtype=np.int64)
     count, width = release.weights.shape
     stays, distinct, distances = np.zeros(count), np.zeros(count), np.zeros(count)
-    # A release may have rows for only some records, and in another order than the problem.
+    # A release may contain rows for only some records, and in an order other than the problem's.
     to_outputs = data.to_outputs[data.records.numbers(release.records.tolist())] if data.crossed else None
     # The matrix is converted to doubles in blocks, so that it is never in memory a second time.
     for rows in slices(count, width, BLOCK):
@@ -71,7 +72,7 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
         z = release.weights[rows] / float(1 << 63)
         columns = column_by_record[rows]
         stays[rows] = np.where(columns >= 0, z[np.arange(len(z)), columns], 0.0)
-        # A word of probability z is among n reports with probability 1 - (1 - z)^n. The minimum avoids log(0) for z =
+        # A word with probability z is among n reports with probability 1 - (1 - z)^n. The minimum avoids log(0) for z =
         # 1.
         distinct[rows] = -np.expm1(DRAWS_PER_WORD * np.log1p(-np.minimum(z, 1.0 - 1e-16))).sum(axis=1)
         if to_outputs is not None:
@@ -80,7 +81,7 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
 
 
 def word_section(release: MatrixRelease, data: MetricData) -> Section:
-    """Return the section with quantiles of the figures over all words, and with replacements of the likeliest words."""
+    """Return the section with the figures' quantiles over all words, and with replacements for the likeliest words."""
     figures = word_figures(release, data)
     rows = [
         ("stays as it is", *_format_quantiles(100.0 * figures.stays, "\u00a0%")),
@@ -96,7 +97,7 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
         "protected among those of the same number of known words, or with masks of the same pattern of known and "
         "unknown words."
     )
-    # The sort is stable, so that equally probable words are listed in their order.
+    # The sort is stable, so that equally probable words are listed in their original order.
     listed = np.argsort(-data.prior, kind="stable")[:LISTED_WORDS].tolist()
     rank = {name: row for row, name in enumerate(release.records.tolist())}
     # A release may lack rows for some records.
@@ -113,12 +114,12 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
 
 
 def _format_quantiles(values: Floats, unit: str) -> list[str]:
-    """Return the quantiles ``SHARES`` of values as texts with a unit."""
+    """Return the quantiles of values at the levels ``SHARES``, as texts with a unit."""
     return [f"{value:.3g}{unit}" for value in np.quantile(values, SHARES).tolist()]
 
 
 def _name_replacements(release: MatrixRelease, name: str, row: int) -> str:
-    """Return a list, as text, of the likeliest replacements of a word, each with its probability in per cent.
+    """Return the likeliest replacements for a word as a text, each with its probability in per cent.
 
     Args:
         release: The release.
@@ -127,7 +128,7 @@ def _name_replacements(release: MatrixRelease, name: str, row: int) -> str:
     """
     weights = release.weights[row]
     # One more than is listed, because the word itself may be among them. Weights are converted to doubles, because
-    # unsigned integers cannot be negated.
+    # negating unsigned integers would wrap around.
     order = np.argsort(-weights.astype(np.float64), kind="stable")[: LISTED_REPLACEMENTS + 1].tolist()
     others = [index for index in order if str(release.outputs[index]) != name and weights[index]][:LISTED_REPLACEMENTS]
     return ", ".join(
