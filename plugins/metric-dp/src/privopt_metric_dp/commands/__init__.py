@@ -1,1 +1,1 @@
-"""The command-line command of metric DP: certify."""
+"""The command-line command that metric DP adds: certify."""

@@ -1,4 +1,4 @@
-"""The command ``privopt certify``, which measures the privacy of a matrix from another program."""
+"""The ``privopt certify`` command, which measures how private a matrix from another program is."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def certify(
     from privopt.run.task import Options
     from privopt_metric_dp.mechanisms.certify_matrix import measure, repair
 
-    # --repair and --out are given both or not at all.
+    # --repair and --out must be given together or not at all.
     if repaired is (out is None):
         raise UsageError("certify: --repair and --out DIR must be given together or not at all, got one of them")
     if out is not None:
@@ -76,7 +76,7 @@ def certify(
     options = Options(solver=solver, jobs=jobs, time_limit=time_limit, memory=memory, gap=gap, force=force)
     with progress_display(quiet=quiet, limit=time_limit) as progress:
         options = evolve(options, progress=progress)
-        # With --out the release is solved for its own bound, so the measurement need not search for one.
+        # With --out, the release's own search finds a bound, so the measurement need not search for one.
         with limited_to(options.jobs):
             measurement = measure(matrix_file, source, options if out is None else evolve(options, gap=None))
         if out is not None:
@@ -91,7 +91,7 @@ def certify(
     say_result(measurement.to_json(), text, as_json=as_json)
     if solved is not None and not (quiet or as_json):
         summary(solved)
-    # A repaired release holds, whatever the matrix did.
+    # A repaired release satisfies its guarantee, whether the given matrix did or not.
     if measurement.holds or solved is not None:
         return DONE
     if quiet and not as_json:

@@ -1,1 +1,1 @@
-"""The registered mechanisms of metric DP, and the base class for others."""
+"""The registered mechanisms for metric DP, and the base class for others."""

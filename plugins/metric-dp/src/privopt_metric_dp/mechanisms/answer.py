@@ -1,4 +1,4 @@
-"""The answer of a method before repair: a matrix that is private up to rounding, multipliers and solver details."""
+"""A method's answer before repair: a matrix that is private up to rounding, multipliers and solver details."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Matrix:
 
     Attributes:
         z: (N, K) probabilities that satisfy the guarantee up to the solver's tolerance.
-        multipliers: Multipliers of privacy rows, from which a rigorous bound is computed; None for no bound.
-        over: Pairs (S, 2) that the multipliers belong to, and their distances (S,); None for all required pairs.
+        multipliers: The privacy rows' multipliers, from which a rigorous bound is computed; None for no bound.
+        over: The pairs (S, 2) to which the multipliers belong, and their distances (S,); None for all required pairs.
         bound: A bound that the multipliers prove, or an estimate of it; None if unknown.
-        solver: Name, version and iterations of the solver, for result.json.
+        solver: The solver's name, version and iterations, for result.json.
         details: Further figures for result.json.
         stopped: Whether a limit ended the solver before it was done.
         release: Integer weights that are released unchanged if they satisfy the notion. Otherwise ``z`` is repaired.
@@ -45,7 +45,7 @@ class Matrix:
 
     @property
     def name(self) -> str:
-        """Name of the solver."""
+        """The solver's name."""
         return str(self.solver.get("name", "matrix"))
 
     @classmethod
@@ -53,7 +53,7 @@ class Matrix:
         """Build an answer from a solved model: the matrix z, the multipliers for the bound, and solver details.
 
         Args:
-            solution: The solution of a model. The answer has multipliers if the model's privacy rows come from
+            solution: The solution of a model. The answer contains multipliers if the model's privacy rows come from
                 :meth:`privopt_metric_dp.matrix.privacy.MetricDP.emit`, over ``data.needed`` in both directions.
             data: The problem's data.
             context: The context in which the model was solved.
@@ -62,11 +62,11 @@ class Matrix:
         return cls(
             z=solution.value("z"),
             multipliers=multipliers_of(solution, data) if has_rows else None,
-            # `optimal_model` adds privacy rows for these pairs alone, in this order, and multipliers are the duals of
-            # rows.
+            # `optimal_model` adds privacy rows only for these pairs, in this order, and multipliers are the rows'
+            # duals.
             over=data.needed,
-            # The bound that the modelling language computes from the duals. It is an estimate here: the release states
-            # the bound of the proof in its folder, which is evaluated exactly.
+            # The modelling language computes this bound from the duals. It is only an estimate here: the release states
+            # the bound that the proof in its folder gives, which is evaluated exactly.
             bound=solution.rigorous_bound if has_rows else None,
             solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
             details={"rows": solution.form.shape[0], "columns": solution.form.shape[1]},

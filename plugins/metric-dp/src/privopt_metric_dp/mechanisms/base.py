@@ -1,4 +1,4 @@
-"""The base class of mechanisms that release an obfuscation matrix. Subclasses need only compute the matrix.
+"""The base class for mechanisms that release an obfuscation matrix. Subclasses need only compute the matrix.
 
 ::
 
@@ -58,10 +58,10 @@ __all__ = ["MatrixWords", "MetricMechanism", "make_first_offers"]
 
 
 class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
-    """The methods of a mechanism of metric DP that describe a release. Subclasses add the search for a release."""
+    """The methods with which a metric DP mechanism describes a release. Subclasses add the search for a release."""
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return sentences on what the guarantee means to readers.
+        """Return sentences that explain what the guarantee means.
 
         The sentences state the guarantee between nearest neighbours, how often an attacker's best guess is right with
         and without the report, and the loss.
@@ -69,7 +69,7 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return (*self._interpret(problem, release, result).sentences, *costs_in_words(problem.data, result.objective))
 
     def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return warnings of doubtful input, weak protection, a coarse mesh, and ids that look alike."""
+        """Return warnings about doubtful input, weak protection, a coarse mesh, and ids that look alike."""
         data = problem.data
         mesh_warning = None if data.region is None else data.region.coarse(data.epsilon)
         look_alikes = warn_of_look_alikes((*data.records.ids, *data.outputs.ids), "ids")
@@ -77,7 +77,7 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return [*data.warnings, *interpretation.warnings, *filter(None, [mesh_warning]), *look_alikes]
 
     def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Interpretation:
-        """Return sentences and warnings on what an attacker can learn under the guarantee.
+        """Return sentences and warnings about what an attacker can learn under the guarantee.
 
         Odds between nearest neighbours are stated only for metric DP, whose bound depends on the distance.
         """
@@ -85,14 +85,14 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return interpret_guarantee(release, problem.data, by_distance=by_distance)
 
     def channel(self, problem: MetricInstance[D], release: MatrixRelease) -> Channel:
-        """Return the matrix as a channel, the probabilities of outputs given inputs, which attacks and estimates use.
+        """Return the matrix as a channel (probabilities of outputs given inputs), which attacks and estimates use.
 
-        If the release has a row for each record, the channel includes the prior, the distances and the places.
+        If the release contains a row for each record, the channel includes the prior, the distances and the places.
         """
         return release.channel_over(problem.data)
 
     def audit(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Any]:
-        """Return figures of what an attacker gains from the release, for ``privopt audit``.
+        """Return figures that say what an attacker gains from the release, for ``privopt audit``.
 
         The figures are the epsilon achieved over all pairs, the share and extent of violated inequalities
         (geo-indistinguishability violation, GV; LR-Geo, Equations (34) and (35)), Bayes error, entropy, expected loss
@@ -107,8 +107,8 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     ) -> Mapping[str, Any] | None:
         """Return how closely an attacker can locate a person from up to ``reports`` reports about one place.
 
-        The attacker guesses the record that is most likely given all reports. The figures are the distances from that
-        guess to the true place.
+        The attacker guesses the record that is most likely given all reports. The figures describe the distance from
+        that guess to the true place.
         """
         from privopt_metric_dp.attacks.many_reports import over_time
 
@@ -118,13 +118,13 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool) -> list[Callable[[], None]]:
     """Return functions that each offer a private matrix without a search.
 
-    The first matrix reports one output for all records, which is private at any distances. The second is the
+    The first matrix reports the same output for all records, which is private at any distances. The second is the
     exponential mechanism at half of epsilon, which needs distances to outputs.
 
     Args:
         data: The problem's data.
-        incumbent: Receives the offers.
-        bounds: Whether to offer also the loss at each record's cheapest output as a lower bound.
+        incumbent: The search that receives the offers.
+        bounds: Whether to offer a lower bound as well: the loss if each record reports its cheapest output.
     """
     # Neither matrix needs a solver, so a run under a time limit has a certified release almost from the start.
     weighted, (records, outputs) = data.weighted, data.shape
@@ -136,7 +136,7 @@ def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: b
             "one output",
             candidate=Later(_one_output_matrix, records, outputs, k),
             value=float(weighted[:, k].sum()),
-            # With all multipliers 0, the Lagrangian bound is the loss if every record reports its cheapest output.
+            # If all multipliers are 0, the Lagrangian bound is the loss if every record reports its cheapest output.
             bound=float(weighted.min(axis=1).sum()) if bounds else None,
             proof=Dual(Multipliers.zero(), (np.zeros((0, 2), dtype=np.int64), np.zeros(0))) if bounds else None,
         )
@@ -161,15 +161,15 @@ def _one_output_matrix(records: int, outputs: int, k: int) -> Floats:
 
 
 CHOSEN: Final = "chosen"
-"""Scope of a lower bound that holds only for mechanisms which report the outputs that were chosen among the records."""
+"""The scope of a lower bound that holds only for mechanisms whose outputs are those chosen among the records."""
 PROPOSED_OUTPUTS: Final = 120
-"""Number of outputs that a message proposes if all records are too many outputs."""
+"""The number of outputs that a message proposes if taking all records as outputs is too much."""
 ALL: Final = "all"
-"""Scope of a lower bound that also holds for mechanisms which may report any record."""
+"""The scope of a lower bound that also holds for mechanisms that may report any record."""
 MIN_BOUND_SHARE: Final = 0.9
-"""A bound of scope :data:`ALL` is stated if it is at least this share of the bound of scope :data:`CHOSEN`."""
+"""A bound with scope :data:`ALL` is stated if it is at least this share of the one with scope :data:`CHOSEN`."""
 SOLVER_GAP_SHARE: Final = 0.95
-"""Share of the requested gap that solvers must reach. The rest is for what the repair and the exact bound lose."""
+"""The share of the requested gap that solvers must reach. The rest is for what repair and exact bound lose."""
 
 
 class MetricMechanism(MatrixWords[D]):
@@ -177,7 +177,7 @@ class MetricMechanism(MatrixWords[D]):
 
     A mechanism with further keys in a subclass ``AcmeProblem`` is a ``MetricMechanism[AcmeProblem]`` and finds them in
     ``problem.declared``. If ``AcmeProblem`` is not a subclass of :class:`MetricProblem`, the mechanism must override
-    the methods :meth:`load`, which returns the data, and :meth:`privacy`, which returns the notion.
+    :meth:`load`, which returns the data, and :meth:`privacy`, which returns the notion.
     """
 
     problem_class: ClassVar[type] = MetricProblem
@@ -197,13 +197,14 @@ class MetricMechanism(MatrixWords[D]):
     """Whether the mechanism can choose outputs among the records (:meth:`choose`), for ``[outputs] choose``."""
 
     falls_back: ClassVar[bool] = False
-    """Whether the first offers (one output for all; the exponential mechanism) are releases of the mechanism."""
+    """Whether the first offers (one output for all; the exponential mechanism) are valid releases for the mechanism."""
 
     closed_forms: ClassVar[frozenset[str]] = frozenset()
-    """Methods whose search runs :func:`privopt_metric_dp.solvers.auto.search`, which may begin with a closed form."""
+    """The methods whose search runs :func:`privopt_metric_dp.solvers.auto.search`, which may begin with a closed
+    form."""
 
     any_notion: ClassVar[frozenset[str]] = frozenset()
-    """Methods that support any notion by using its model rows. Other methods support metric DP only."""
+    """The methods that support any notion, because they use its model rows. Others support only metric DP."""
 
     def takes(self, role: str, name: str) -> bool:
         """Return whether the mechanism supports a registered kind.
@@ -212,7 +213,7 @@ class MetricMechanism(MatrixWords[D]):
 
         Args:
             role: "distance", "loss" or "notion".
-            name: Name of the kind.
+            name: The kind's name.
         """
         # The problem handles distances and losses, so every mechanism over MetricProblem accepts them.
         if role != "notion" or self.any_notion:
@@ -220,10 +221,10 @@ class MetricMechanism(MatrixWords[D]):
         return issubclass(registry().kind(role, name).load(), MetricDP)
 
     def load(self, declared: D, file: str) -> MetricInstance[D]:
-        """Load the records, distances, costs and prior of a problem.
+        """Load a problem's records, distances, costs and prior.
 
         Raises:
-            InputError: The files have faults, or outputs are to be chosen and the mechanism cannot choose them.
+            InputError: The files contain faults, or outputs are to be chosen but the mechanism cannot choose them.
         """
         outputs = getattr(declared, "outputs", None)
         if outputs is not None and outputs.choose is not None and not self.chooses:
@@ -232,11 +233,11 @@ class MetricMechanism(MatrixWords[D]):
         return MetricInstance.of(declared, file)
 
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[MetricInstance[D], MatrixRelease]:
-        """Load the problem and the release. Their sizes are compared first, before anything is computed.
+        """Load the problem and the release. Their sizes are compared before anything else is computed.
 
         Args:
-            declared: The parsed problem file of the folder.
-            file: Name of the problem file, for messages.
+            declared: The folder's parsed problem file.
+            file: The problem file's name, for messages.
             folder: The release folder.
 
         Raises:
@@ -250,14 +251,14 @@ class MetricMechanism(MatrixWords[D]):
         with places_at_most(max(shape)):
             problem = self.load(declared, file)
         if problem.whole.choose is not None:
-            # The problem file only says how many outputs are chosen. The columns of the matrix say which.
+            # The problem file says only how many outputs are chosen. The matrix's columns say which.
             problem.choose(release.rows_of_outputs(problem.whole))
         if problem.data.shape != shape:
             problem_shape = " x ".join(map("{:,}".format, problem.data.shape))
             raise DoesNotHoldError(
                 f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {problem_shape}"
             )
-        is_matrix_only = self.release_class is MatrixRelease  # subclasses have more files
+        is_matrix_only = self.release_class is MatrixRelease  # subclasses read further files
         return problem, release.following(problem.data) if is_matrix_only else self.release_class.read(folder, problem)
 
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
@@ -274,12 +275,12 @@ class MetricMechanism(MatrixWords[D]):
         raise ModelError(f"{type(self).__name__} defines neither matrix nor search")
 
     def choose(self, problem: MetricInstance[D], context: SolveContext) -> None:
-        """Choose outputs among the records by :meth:`MetricInstance.choose`, if the problem requests it."""
+        """Choose outputs among the records with :meth:`MetricInstance.choose`, if the problem requests it."""
 
     def prove_over_all(
         self, problem: MetricInstance[D], release: MatrixRelease, context: SolveContext
     ) -> tuple[Proof, float] | None:
-        """Prove a bound on mechanisms that may report any record, if outputs were chosen; None if there is no proof.
+        """Prove a bound for mechanisms that may report any record, if outputs were chosen; None if there is no proof.
 
         Args:
             problem: The problem with the chosen outputs.
@@ -289,7 +290,7 @@ class MetricMechanism(MatrixWords[D]):
         return None
 
     def privacy(self, problem: MetricInstance[D], method: str) -> MatrixConstraint:
-        """Return the notion of the problem over the required pairs."""
+        """Return the problem's notion over the required pairs."""
         keys = cast("MetricProblem", problem.declared).privacy
         constraint: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, problem.whole)
         return constraint
@@ -315,14 +316,14 @@ class MetricMechanism(MatrixWords[D]):
             raise InputError([Fault(problem.whole.file, "privacy.kind", actual, expectation)])
 
     def solve(self, problem: MetricInstance[D], context: SolveContext) -> Outcome[MatrixRelease]:
-        """Run the search, repair its result into integers, and bound the loss of every other mechanism.
+        """Run the search, repair its result into integers, and bound the loss from every mechanism with this guarantee.
 
         Args:
             problem: The loaded problem.
             context: The method, solver, gap and limits of the run.
 
         Returns:
-            The certified release with its proved lower bound and details of the search.
+            The certified release, with its proved lower bound and details about the search.
 
         Raises:
             StoppedError: A limit was reached before any release was certified.
@@ -339,12 +340,12 @@ class MetricMechanism(MatrixWords[D]):
         context.report("distances")
         begins_held = _begins_held(self, problem, context)
         with context.time_phase("build"), within(context.search_time), clock().hold() if begins_held else nullcontext():
-            # Both are cached properties, computed here so that the time counts as building. The costs come first,
-            # because the distances that they need serve the pairs too.
+            # Both are cached properties. They are computed here so that the time counts as building. The costs come
+            # first, because the distances that they need are used for the pairs too.
             data.weighted, data.standing  # noqa: B018
         certifier = MatrixCertifier(data, self.privacy(problem, context.method), loss, context)
-        # Losses that differ by less than `noise` count as equal, because a sum over N records has about this rounding
-        # error.
+        # Losses that differ by less than `noise` count as equal, because this is about the rounding error in a sum over
+        # N records.
         noise = 1e-14 * data.shape[0] * float(max(data.weighted.max(), -data.weighted.min()))
         incumbent: MatrixIncumbent = Incumbent(
             certifier, SOLVER_GAP_SHARE * context.gap, final_gap=context.gap, noise=noise, progress=context.report
@@ -361,7 +362,7 @@ class MetricMechanism(MatrixWords[D]):
         if problem.whole.choose is None or outcome.stopped:
             return outcome
         # More outputs can only lower the optimum, so a bound over all records is usually the smaller one. It is stated
-        # if it is close, because it holds against more mechanisms.
+        # if it is close, because it covers more mechanisms.
         wider_proof = self.prove_over_all(problem, answer.release.release, context)
         if wider_proof is None or wider_proof[1] < MIN_BOUND_SHARE * (outcome.lower_bound or 0.0):
             return outcome
@@ -372,7 +373,8 @@ class MetricMechanism(MatrixWords[D]):
     ) -> Sequence[Callable[[], None]]:
         """Return functions that make quick offers before the search; none unless :attr:`falls_back`.
 
-        An offer is a candidate for the release. Quick offers ensure that a run that is stopped early has a release.
+        An offer is a candidate for the release. Quick offers ensure that even a run that is stopped early has a
+        release.
         """
         has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
         return make_first_offers(problem.data, incumbent, bounds=not solves_program(self)) if has_offers else ()
@@ -382,7 +384,7 @@ class MetricMechanism(MatrixWords[D]):
 
         Args:
             problem: The loaded problem.
-            incumbent: Receives the offers, certifies the best matrix and proves the best bound.
+            incumbent: The search that receives the offers, certifies the best matrix and proves the best bound.
             context: The method, solver, gap and limits of the run.
 
         Raises:
@@ -392,15 +394,15 @@ class MetricMechanism(MatrixWords[D]):
         answer = self.matrix(problem, context)
         loss, proof = self.utility(problem, context.method), None
         if not isinstance(self.privacy(problem, context.method), MetricDP):
-            answer = evolve(answer, multipliers=None)  # they prove a bound under metric DP alone
+            answer = evolve(answer, multipliers=None)  # they prove a bound only under metric DP
         if answer.multipliers is not None:
             if not isinstance(loss, ExpectedLoss):
                 raise ModelError(f"multipliers can bound only an ExpectedLoss, not {type(loss).__name__}; return none")
             proof = Dual(answer.multipliers, answer.over, answer.bound)
         has_right_shape = np.shape(answer.z) == problem.data.shape  # otherwise the repair explains the fault
         # Value and bound are estimates. Before a release states them, the certifier repairs the matrix and evaluates
-        # the multipliers exactly. If the method gave no estimate of the bound, the value is offered as the bound. No
-        # bound is better, so the proof is tried.
+        # the multipliers exactly. If the method gave no estimate of the bound, the value is offered as the bound: no
+        # bound can be better, so the proof will be tried.
         value = float(np.vdot(problem.data.weighted, answer.z)) if has_right_shape else None
         # _make_outcome() and describe_solver() look the answer up under this name.
         incumbent.note("", matrix=answer)
@@ -413,13 +415,13 @@ class MetricMechanism(MatrixWords[D]):
         )
 
     def release_of(self, release: MatrixRelease, problem: MetricInstance[D]) -> MatrixRelease:
-        """Return a certified matrix as a release of :attr:`release_class`, here unchanged. Subclasses may add data."""
+        """Return a certified matrix as a :attr:`release_class` instance, here unchanged. Subclasses may add data."""
         return release
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return the solver and the details of an answer, as an outcome states them.
+        """Return an answer's solver and details, as an outcome states them.
 
-        :meth:`matrix` states its solver itself. For other searches, the solver is the origin of the best offer.
+        :meth:`matrix` names its solver itself. For other searches, the solver is the origin of the best offer.
         """
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:
@@ -441,14 +443,14 @@ class MetricMechanism(MatrixWords[D]):
         )
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
-        """Return the bytes of memory for the matrix (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
+        """Return the memory in bytes that the matrix takes (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
         return matrix_bytes(*problem.shape, problem.whole.most_pairs)
 
     def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> list[str]:
-        """Compare the records, outputs, distances and pairs of the release with those recomputed from the problem.
+        """Compare the release's records, outputs, distances and pairs with those recomputed from the problem.
 
         Returns:
-            A sentence on each difference; empty if the release belongs to the problem.
+            A sentence about each difference; empty if the release belongs to the problem.
         """
         data = problem.data
         ids = {"records": (release.records, data.records.ids), "outputs": (release.outputs, data.outputs.ids)}
@@ -457,7 +459,7 @@ class MetricMechanism(MatrixWords[D]):
             for name, (stored, expected_ids) in ids.items()
             if stored.tolist() != list(expected_ids)
         ]
-        # The comparisons below use row and column numbers, which refer to the problem's places only if the ids agree.
+        # The comparisons below use row and column indices, which refer to the problem's places only if the ids agree.
         if data.remap and not lines:
             lines += improvable_outputs(release, self.utility(problem, result.method), data)
         if release.region is not None or data.region is not None:
@@ -467,10 +469,10 @@ class MetricMechanism(MatrixWords[D]):
     def proved_bound(
         self, problem: MetricInstance[D], release: MatrixRelease, result: Result, folder: Path
     ) -> float | None:
-        """Return the bound that proof.npz proves, evaluated again from the multipliers, in the unit of the loss.
+        """Return the bound that proof.npz proves, evaluated again from the multipliers, in the loss's unit.
 
-        The result is None if the folder has no proof. It is also None if the notion is not metric DP or the loss is not
-        the expected one, because multipliers prove nothing about others.
+        The result is None if the folder contains no proof. It is also None if the notion is not metric DP or the loss
+        is not the expected one, because multipliers prove nothing about other notions and losses.
         """
         loss = self.utility(problem, result.method)
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
@@ -479,7 +481,7 @@ class MetricMechanism(MatrixWords[D]):
         return read_proof(folder, problem.data.shape).stated_bound(problem.data, loss.weighted)
 
     def bound_over(self, problem: MetricInstance[D], folder: Path) -> str | None:
-        """Return the scope of the bound: :data:`CHOSEN` or :data:`ALL`, or None if no outputs were chosen."""
+        """Return the bound's scope: :data:`CHOSEN` or :data:`ALL`, or None if no outputs were chosen."""
         if problem.whole.choose is None:
             return None
         proof = read_proof(folder, problem.data.shape) if (folder / PROOF).exists() else None
@@ -487,7 +489,7 @@ class MetricMechanism(MatrixWords[D]):
 
 
 def _begins_held(mechanism: MetricMechanism[D], problem: MetricInstance[D], context: SolveContext) -> bool:
-    """Return whether the search begins with a closed form that takes so few operations that no time limit ends it."""
+    """Return whether the search begins with a closed form that is so quick that no time limit is applied to it."""
     if context.method not in mechanism.closed_forms:
         return False
     from privopt_metric_dp.solvers.auto import begins_with_star
@@ -500,7 +502,7 @@ def _begins_held(mechanism: MetricMechanism[D], problem: MetricInstance[D], cont
 def _make_outcome(
     mechanism: MetricMechanism[D], answer: Answer[CertifiedRelease], problem: MetricInstance[D]
 ) -> Outcome[MatrixRelease]:
-    """Build the outcome of a mechanism from the answer of its search.
+    """Build a mechanism's outcome from its search's answer.
 
     Args:
         mechanism: The mechanism, which converts the release to its class and describes the solver.
@@ -511,11 +513,11 @@ def _make_outcome(
     matrix: Matrix | None = answer.details.get("matrix")
     stopped = answer.stopped
     if matrix is not None:
-        # A method that offers a single matrix counts as complete, even if the limit came while the matrix was
-        # certified.
+        # A method that offers a single matrix counts as complete even if the limit was reached while the matrix was
+        # being certified.
         lacks_proof = matrix.multipliers is not None and answer.proof is None
         stopped = matrix.stopped or lacks_proof or (answer.stopped and answer.origin != matrix.name)
-    # What was done, in words: the solver's own description, then the steps of the search.
+    # What was done, in words: the solver's own description, then the search's steps.
     path = ", ".join(part for part in (str(solver.get("path", "")), answer.path) if part)
     return Outcome(
         release=mechanism.release_of(answer.release.release, problem),

@@ -30,22 +30,22 @@ from privopt_metric_dp.solvers.exponential import exponential, largest_share
 
 
 class _ClosedForm(MetricMechanism[MetricProblem]):
-    """Base class of mechanisms whose matrix follows from the problem alone, so that ``verify`` can recompute it."""
+    """Base class for mechanisms whose matrix follows from the problem alone, so that ``verify`` can recompute it."""
 
     spare: ClassVar[str | None] = None
-    """Method whose matrix is released if a time limit ends the requested method; None if there is no such method."""
+    """The method whose matrix is released if a time limit ends the requested method; None if there is none."""
 
     def verify(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> list[str]:
         """Run the checks of the base class, then compare the weights with those recomputed from the formula.
 
         Returns:
-            A sentence on each fault; empty if there is none.
+            A sentence about each fault; empty if there is none.
         """
         lines = super().verify(problem, release, result)
         if lines:
             return lines
         self.check_problem(problem, result.method)
-        # Whether a time limit ended the requested method cannot be verified. So if there was a limit, the matrix of
+        # Whether a time limit ended the requested method cannot be verified, so if there was a limit, the matrix from
         # either method is accepted.
         methods = [result.method]
         if result.asked.time_limit is not None and self.spare is not None:
@@ -58,16 +58,17 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
     def _is_reproduced_by(
         self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext
     ) -> bool:
-        """Return whether a release has the weights of the matrix that the context's method computes.
+        """Return whether a release's weights are those of the matrix that the context's method computes.
 
         Args:
             problem: The loaded problem.
             release: The release to check.
-            context: The method and the gap of the run.
+            context: The run's method and gap.
         """
         z, remap = self.matrix(problem, context).z, problem.data.remap
-        # The repair does not change a matrix that is private once it is rounded to integers. This is compared first,
-        # because the repair takes longer. A remap would rename outputs, and a row of zeros cannot be rounded.
+        # The repair does not change a matrix that is private once it has been rounded to integers. This is compared
+        # first, because the repair takes longer. It does not apply if a remap replaces outputs or if there is a row of
+        # zeros, which cannot be rounded.
         if not remap and z.any(axis=1).all() and _has_weights(round_to_weights(z), release):
             return True
         recomputed = MatrixRelease.from_matrix(z, problem.data, context)
@@ -77,11 +78,11 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
 
 
 def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
-    """Return whether a release has the given weights (N, K), up to what the rounding of exp and log can change."""
+    """Return whether a release has the given weights (N, K), up to what rounding in exp and log can change."""
     if np.array_equal(weights, release.weights):
         return True
-    # Another machine may round exp and log differently in the last bits, and so the weights. No guarantee rests on this
-    # comparison: the certificate is of the integers themselves.
+    # Another machine may round exp and log differently in the last bits, and the weights with them. No guarantee rests
+    # on this comparison: the certificate covers the integers themselves.
     return np.allclose(weights / TOTAL, release.probabilities, rtol=DISTANCE_TOLERANCE, atol=DISTANCE_TOLERANCE)
 
 
@@ -94,12 +95,12 @@ class Exponential(_ClosedForm):
     def first_offers(
         self, problem: MetricInstance[MetricProblem], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """Return the offer of the exponential mechanism at half of epsilon, if a time limit may end the search early.
+        """Return the offer of the exponential mechanism at half of epsilon, in case a time limit ends the search early.
 
-        There are no first offers without a limit, or if the method uses half of epsilon itself.
+        There are no first offers without a limit, or if the method itself uses half of epsilon.
         """
-        # The first of the offers, one output for all records, is left out: verify() would refuse it, because it is not
-        # an exponential mechanism.
+        # The first of the offers, one output for all records, is left out, because it is not an exponential mechanism
+        # and verify() would refuse it.
         may_stop_early = context.method == "calibrated" and context.search_time.left < math.inf
         return make_first_offers(problem.data, incumbent, bounds=False)[1:] if may_stop_early else ()
 
@@ -113,11 +114,11 @@ class Exponential(_ClosedForm):
 
 
 _OVER: Final = {"planar": "points", "geographic": "points", "vector": "vectors", "plain": "ids alone"}
-"""Words for the records in a message, by kind of records."""
+"""What messages call the records, by kind of records."""
 
 LEAST: Final = Fraction(1, 10**150)
 GREATEST: Final = Fraction(10**150)
-"""Range of epsilon in which the numerical integration of planar Laplace noise was tested."""
+"""LEAST and GREATEST limit epsilon to the range in which the integration of planar Laplace noise was tested."""
 
 
 class PlanarLaplace(_ClosedForm):
@@ -126,11 +127,11 @@ class PlanarLaplace(_ClosedForm):
     kit = "privopt_metric_dp.kit.profiles:PLANAR"
 
     def takes(self, role: str, name: str) -> bool:
-        """Return whether the mechanism supports a kind. It supports only straight-line and great-circle distances.
+        """Return whether the mechanism supports a kind. The only distances are straight-line and great-circle ones.
 
         Args:
             role: "distance", "loss" or "notion".
-            name: Name of the kind.
+            name: The kind's name.
         """
         return super().takes(role, name) and (role != "distance" or name in (Euclidean.kind, Haversine.kind))
 
@@ -144,7 +145,7 @@ class PlanarLaplace(_ClosedForm):
         """
         super().check_problem(problem, method)
         data = problem.data
-        # The noise depends on the distance in the plane or on the globe, so this must be the distance of the problem.
+        # The noise depends on the distance in the plane or on the globe, so this must be the problem's distance.
         is_straight = isinstance(problem.declared.distance, (Euclidean, Haversine))
         if data.records.kind not in ("planar", "geographic") or not is_straight:
             actual = f"{problem.declared.distance.kind} over {_OVER[data.records.kind]}"
@@ -168,7 +169,7 @@ class PlanarLaplace(_ClosedForm):
         data = problem.data
         epsilon_share = 1.0
         if data.region is not None:
-            # The rows of a region's vertices are constrained by lengths l' that may be below the real distances l
+            # The constraints on the vertices' rows use lengths l' that may be below the real distances l
             # (docs/guide/everywhere.md). Noise at epsilon times the smallest l' / l satisfies them on every edge.
             i, j = data.pairs.T
             epsilon_share = float((data.distances / data.distance.between(i, j)).min(initial=1.0))
@@ -178,13 +179,13 @@ class PlanarLaplace(_ClosedForm):
 
 @frozen(kw_only=True)
 class ConstOptProblem(MetricProblem):
-    """A metric problem with the options of const-opt."""
+    """A metric problem with options for const-opt."""
 
     const_opt: ConstOpt = key(help="options of const-opt", name="const-opt")
 
 
 class ConstOptimal(MetricMechanism[ConstOptProblem]):
-    """Mechanism that optimises entries within a radius of each record by an LP, with an exponential form beyond it.
+    """Mechanism that optimises entries within a radius of each record by an LP and uses an exponential form beyond it.
 
     Source: Imola et al., UAI 2022.
     """
@@ -196,7 +197,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
     def search(self, problem: MetricInstance[ConstOptProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
         """Offer the exponential mechanism at the largest private share of epsilon, then the LP's solution.
 
-        If the LP does not fit into memory, this is noted instead.
+        If the LP does not fit into memory, a note says so instead.
         """
         from privopt_metric_dp.mechanisms.const_opt import const_opt_bytes
 
@@ -213,7 +214,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
             incumbent.note(f"full (needs {needed / GB:.2g} GB of {context.free_memory / GB:.2g} left)")
 
     def matrix(self, problem: MetricInstance[ConstOptProblem], context: SolveContext) -> Matrix:
-        """Solve the LP through the modelling language and return its matrix."""
+        """Solve the LP through the modelling language, and return the resulting matrix."""
         from privopt_metric_dp.mechanisms.const_opt import solve_const_opt
 
         return solve_const_opt(problem.data, problem.declared.const_opt.radius, context)

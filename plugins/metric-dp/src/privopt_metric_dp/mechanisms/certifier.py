@@ -1,4 +1,4 @@
-"""The code of metric DP on which guarantees rest: it repairs and certifies candidates, and proves bounds."""
+"""The code on which metric DP guarantees rest: it repairs and certifies candidates, and proves bounds."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Dual:
     """Dual multipliers, from which a lower bound is proved.
 
     Attributes:
-        multipliers: Multipliers of the privacy rows, the inequalities of the guarantee.
-        over: Pairs (S, 2) that the multipliers belong to, and their distances (S,); None for all required pairs.
-        bound: Approximate bound that the multipliers prove; None if unknown.
+        multipliers: The multipliers of the privacy rows, which are the guarantee's inequalities.
+        over: The pairs (S, 2) to which the multipliers belong, and their distances (S,); None for all required pairs.
+        bound: The bound that the multipliers prove, approximately; None if unknown.
     """
 
     multipliers: Multipliers
@@ -52,11 +52,11 @@ class Dual:
 
 @frozen(eq=False)
 class CertifiedRelease:
-    """A certified release, and details of how it was made.
+    """A certified release, and details about how it was made.
 
     Attributes:
         release: The release.
-        details: Figures of the repair and of the remapping of outputs, for result.json.
+        details: Figures about the repair and the remapping of outputs, for result.json.
     """
 
     release: MatrixRelease
@@ -84,9 +84,9 @@ class MatrixCertifier:
     context: SolveContext
 
     def certify(self, candidate: Candidate) -> tuple[float, CertifiedRelease]:
-        """Turn a candidate into a certified release, and return its loss and the release.
+        """Turn a candidate into a certified release, and return the loss and the release.
 
-        The loss of a utility that is maximised is its negative.
+        If the utility is maximised, the loss is its negative.
 
         Raises:
             CertificationError: The repair failed, or the loss cannot be evaluated.
@@ -95,7 +95,7 @@ class MatrixCertifier:
         if release.repaired is not None:
             details["repair"] = release.repaired.details
         if self.data.remap:
-            # Replacing outputs by others is post-processing, so the release keeps its guarantee.
+            # Replacing outputs by others is post-processing, so the guarantee still holds for the release.
             original, release = release, remap_outputs(release, self.loss, self.data)
             details["remap"] = {"loss_before": self.loss.state(original)[0], "loss_after": self.loss.state(release)[0]}
         value = self.loss.state(release)[0]
@@ -105,7 +105,7 @@ class MatrixCertifier:
         return (-value if self.loss.maximise else value), CertifiedRelease(release, details)
 
     def _certify_release(self, candidate: Candidate) -> MatrixRelease:
-        """Return a release that satisfies the notion: the candidate itself, or else the repaired candidate.
+        """Return a release that satisfies the notion: the candidate itself if it does, or else the repaired candidate.
 
         Raises:
             CertificationError: The repair failed.
@@ -141,17 +141,17 @@ class MatrixCertifier:
 
 
 def instance_view(data: MetricData, offers: MatrixOffers) -> Offers[Floats, Multipliers]:
-    """Return an adapter through which a solver of ``Instance.of(data)`` makes offers to a search.
+    """Return an adapter through which a solver that works on ``Instance.of(data)`` makes offers to a search.
 
-    The instance has a slightly smaller epsilon, and distances that are rounded down. Bounds are evaluated with the
-    exact epsilon and distances, so the adapter scales the multipliers accordingly.
+    The instance's epsilon is slightly smaller than the problem's, and its distances are rounded down. Bounds are
+    evaluated with the exact epsilon and distances, so the adapter scales the multipliers accordingly.
 
     Args:
         data: The problem's data.
         offers: The search, which receives bounds over the pairs ``data.needed``.
     """
     lengths, solved_epsilon = data.needed[1], Instance.reduce_epsilon(data.epsilon)
-    # By how much the log-ratios with which bounds are evaluated exceed those of the instance. Multipliers that are not
-    # scaled down by exp(-gain) would prove little where epsilon d is large.
+    # The amount by which the log ratios with which bounds are evaluated exceed those in the instance. Without scaling
+    # down by exp(-gain), multipliers would prove little where epsilon d is large.
     gain = float(data.epsilon) * data.metric.upper_distances(lengths) - solved_epsilon * lengths
     return offers.through("", lambda z: z, lambda multipliers: Dual(multipliers.freer(gain), data.needed))

@@ -1,4 +1,4 @@
-"""Measure the privacy of any probability matrix, and make a certified release from it (``privopt certify``)."""
+"""Measure how private any probability matrix is, and make a certified release from it (``privopt certify``)."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from privopt_metric_dp.proof import Proof
 __all__ = ["CertifiedMatrix", "certify", "measure", "repair", "with_matrix"]
 
 GIVEN: Final = "given"
-"""Name of the mechanism for given matrices, of its table in problem files, and of its details in results."""
+"""The name of the mechanism for given matrices, of its table in problem files, and of its details in results."""
 MEASURED: Final = "repair"
-"""Method of this mechanism that measures a matrix, and repairs it if necessary."""
+"""The mechanism's method that measures a matrix, and repairs it if necessary."""
 BOUNDED: Final = "bounded"
-"""Method that also searches for a lower bound."""
+"""The mechanism's method that also searches for a lower bound."""
 SEARCH_TIME_SHARE: Final = 0.9
-"""Share of the remaining time for the search for a bound. The rest is reserved for the proof."""
+"""The share of the remaining time that the search for a bound gets. The rest is reserved for the proof."""
 MATRIX_COPIES: Final = 5
-"""Number of arrays of the matrix's size in memory: matrix, bytes of its file, costs, costs times prior, weights."""
+"""The number of arrays as large as the matrix in memory: matrix, its file, costs, costs times prior, weights."""
 
 
 @frozen(kw_only=True)
@@ -56,22 +56,23 @@ class CertifiedMatrix:
     """The guarantee and the loss of a matrix, measured exactly.
 
     Attributes:
-        epsilon: Smallest epsilon that the matrix satisfies over the required pairs, rounded up to a double; infinite if
-            no epsilon is enough. It may exceed ``asked``, which is rounded to nearest, even if ``holds`` is true.
-        asked: Epsilon of the problem, as the nearest double.
+        epsilon: The smallest epsilon that the matrix satisfies over the required pairs, rounded up to a double;
+            infinite if no epsilon is enough. It may exceed ``asked``, which is rounded to nearest, even if ``holds`` is
+            true.
+        asked: The problem's epsilon, as the nearest double.
         holds: Whether the matrix satisfies the problem's epsilon, decided exactly.
-        pair: Ids of the two records that attain ``epsilon``, the one with the larger probability first; None if all
-            required rows are equal.
-        output: Id of the output that attains ``epsilon``; None if all required rows are equal.
-        loss: Expected loss of the matrix itself.
-        lower_bound: Proved lower bound on the loss of every mechanism that satisfies the problem's epsilon; None if no
-            bound was requested.
-        unit: Unit of epsilon.
-        loss_unit: Unit of the loss and of the bound.
-        over: Description of the distances that were compared; "" for regions and for notions other than metric DP.
+        pair: The ids of the two records that attain ``epsilon``, with the one whose probability is larger first; None
+            if all required rows are equal.
+        output: The id of the output that attains ``epsilon``; None if all required rows are equal.
+        loss: The expected loss from the matrix itself.
+        lower_bound: The proved lower bound on the loss from every mechanism that satisfies the problem's epsilon; None
+            if no bound was requested.
+        unit: The unit of epsilon.
+        loss_unit: The unit of the loss and of the bound.
+        over: A description of the distances that were compared; "" for regions and for notions other than metric DP.
         stopped: Whether a limit ended the search for the bound early.
-        problem: The problem extended by the file of the matrix. ``privopt.solve("given", ...)`` makes a certified
-            release of it.
+        problem: The problem, extended by the matrix's file. ``privopt.solve("given", ...)`` makes a certified release
+            from it.
     """
 
     epsilon: float
@@ -93,7 +94,7 @@ class CertifiedMatrix:
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
 
     def sentences(self) -> list[str]:
-        """Return sentences on the least epsilon, whether the requested epsilon holds, the loss and the bound."""
+        """Return sentences about the least epsilon, whether the requested epsilon holds, the loss and the bound."""
         min_epsilon, target = self._format_epsilons()
         satisfied = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {min_epsilon} {self.unit}"
         where = "" if self.pair is None else f", reached by {self.pair[0]} against {self.pair[1]} at {self.output}"
@@ -110,9 +111,9 @@ class CertifiedMatrix:
     def _format_epsilons(self) -> tuple[str, str]:
         """Return the least and the requested epsilon as texts.
 
-        If the requested epsilon is satisfied, it is not below the least one. As doubles it may seem to be, because the
-        least one is rounded up and the requested one to nearest, so the smaller double is shown. If the requested
-        epsilon is not satisfied, the two texts differ, with more than twelve digits if necessary.
+        A requested epsilon that is satisfied is never below the least one. As doubles it may seem to be, because the
+        least one is rounded up and the requested one to nearest, so the smaller of the two doubles is shown. If the
+        requested epsilon is not satisfied, the two texts differ, using more than twelve digits if necessary.
         """
         min_epsilon = min(self.epsilon, self.asked) if self.holds else self.epsilon
         twelve = f"{min_epsilon:.12g}", f"{self.asked:.12g}"
@@ -132,7 +133,7 @@ def certify(
     time_limit: float | None = None,
     progress: Callable[..., object] | None = None,
 ) -> CertifiedMatrix:
-    """Measure exactly the smallest epsilon that a matrix satisfies over the required pairs of a problem.
+    """Measure exactly the smallest epsilon that a matrix satisfies over a problem's required pairs.
 
     >>> import privopt as po
     >>> places = po.grid(rows=1, cols=2, cell_km=1)
@@ -143,15 +144,15 @@ def certify(
 
     Args:
         matrix: (N, K) probabilities, whose rows are divided by their exact sums, or uint64 weights whose rows sum to
-            2**63; or the path of a ``.npy`` file with either.
-        problem: A problem in memory, or the path of a problem file of a mechanism over places.
-        gap: Relative gap to which a lower bound on the loss is computed; None for no bound.
-        time_limit: Limit in seconds for the whole call; None for no limit.
+            2**63; or the path to a ``.npy`` file with either.
+        problem: A problem in memory, or the path to a problem file for a mechanism over places.
+        gap: The relative gap to which a lower bound on the loss is computed; None for no bound.
+        time_limit: The limit in seconds for the whole call; None for no limit.
         progress: See :class:`privopt.run.task.Options`.
 
     Raises:
         UsageError: An argument has an unsupported type, such as a DataFrame.
-        InputError: The matrix or the problem has errors. Each error is one fault.
+        InputError: The matrix or the problem contains errors. Each of them is reported as a fault.
         StoppedError: The work does not fit into memory, or the time limit has passed.
     """
     for name, value, kinds, expectation in (
@@ -192,12 +193,12 @@ def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
 
 
 def _measure_given(problem_file: File, name: str, options: Options) -> CertifiedMatrix:
-    """Measure the matrix of a problem. If a gap is requested, bound the loss in the remaining time.
+    """Measure a problem's matrix. If a gap is requested, bound the loss in the remaining time.
 
     Args:
-        problem_file: The problem file with a table ``[given]`` that names the matrix.
-        name: Name of the original problem file, for messages.
-        options: Options of :func:`measure`.
+        problem_file: The problem file with a ``[given]`` table that names the matrix.
+        name: The original problem file's name, for messages.
+        options: The options that :func:`measure` received.
 
     Raises:
         StoppedError: The arrays do not fit into memory.
@@ -207,7 +208,7 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
         method=MEASURED,
         solver=options.solver,
         gap=1e-6 if options.gap is None else options.gap,  # used only by the search for a bound
-        # By default, all memory that the program has or can still get.
+        # By default, the limit is all memory that the program has or can still get.
         memory=resident() + available() if options.memory is None else options.memory * GB,
         progress=options.progress,
     )
@@ -236,8 +237,8 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
         pair=None if figures["pair"] is None else tuple(figures["pair"]),
         output=figures["output"],
         loss=figures["loss"],
-        # If the matrix satisfies epsilon, the bound holds for it too. The doubles of its loss and the bound are rounded
-        # in different ways, so the bound is lowered to the loss if it seems to exceed it.
+        # If the matrix satisfies epsilon, the bound applies to it too. Its loss and the bound are rounded to doubles in
+        # different ways, so the bound is lowered to the loss if it seems to exceed it.
         lower_bound=bound if bound is None or not figures["holds"] else min(bound, figures["loss"]),
         unit=f"per {data.unit}",
         loss_unit=data.loss_unit,
@@ -253,13 +254,13 @@ def _search_bound(
     """Return a proved lower bound at the problem's epsilon, and whether a limit ended the search.
 
     Args:
-        mechanism: The mechanism "given".
+        mechanism: The "given" mechanism.
         problem: The loaded problem.
         context: The solver, gap and limits of the search.
-        loss: Loss of the given matrix, in the problem's unit.
+        loss: The given matrix's loss, in the problem's unit.
 
     Raises:
-        InputError: The notion is not metric DP. Bounds are proved for metric DP only.
+        InputError: The notion is not metric DP, for which alone bounds are proved.
     """
     privacy = mechanism.privacy(problem, BOUNDED)
     if not isinstance(privacy, MetricDP):
@@ -268,16 +269,16 @@ def _search_bound(
     data = problem.data
     certifier = MatrixCertifier(data, privacy, ExpectedLoss.of(data), context)
     incumbent: Incumbent[float, Dual, float] = Incumbent(_GivenLoss(certifier), context.gap)
-    # Solvers make offers through this view. It drops their matrices, because only the loss of the given matrix counts,
-    # and passes their multipliers on unchanged.
+    # Solvers make offers through this view. It drops their matrices, because only the given matrix's loss counts, and
+    # passes on their multipliers unchanged.
     bounds: MatrixOffers = incumbent.through("", candidate=None, proof=lambda multipliers: multipliers)
-    # A view without candidates has its own gap, between the solvers' own matrices and their bounds.
+    # A view without candidates has a gap of its own, between the solvers' own matrices and their bounds.
     bounds.gap = SOLVER_GAP_SHARE * context.gap
     answer = run_search(
         partial(search_structured, data, bounds, context),
         incumbent,
         Clock(SEARCH_TIME_SHARE * clock().left, clock()),
-        # The loss of the given matrix is offered in place of a matrix. Without any candidate, run_search would raise an
+        # The given matrix's loss is offered in place of a matrix. Without any candidate, run_search would raise an
         # error.
         first_offers=[lambda: incumbent.offer(GIVEN, candidate=loss, value=loss)],
     )
@@ -286,12 +287,12 @@ def _search_bound(
 
 @frozen(eq=False)
 class _GivenLoss:
-    """A certifier that returns the loss of a given matrix unchanged, for a search that only improves the bound."""
+    """A certifier that returns a given matrix's loss unchanged, for a search that only improves the bound."""
 
     certifier: MatrixCertifier
 
     def certify(self, candidate: float) -> tuple[float, float]:
-        """Return the loss of the given matrix, both as the certified value and in place of a release."""
+        """Return the given matrix's loss, both as the certified value and in place of a release."""
         return candidate, candidate
 
     def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:
@@ -300,12 +301,12 @@ class _GivenLoss:
 
 
 def repair(certified: CertifiedMatrix, out: Path, options: Options) -> SolveOutcome:
-    """Write a certified release of a measured matrix. The matrix is repaired unless it satisfies epsilon.
+    """Write a certified release from a measured matrix, which is repaired unless it satisfies epsilon.
 
     Args:
-        certified: Result of :func:`measure`.
-        out: Folder to write.
-        options: Options of ``privopt solve``. With a gap, the release includes a bound and its proof.
+        certified: The result of :func:`measure`.
+        out: The folder to write.
+        options: Options as for ``privopt solve``. With a gap, the release includes a bound and its proof.
 
     Raises:
         PrivoptError: The solve failed. Nothing was written.
@@ -315,29 +316,29 @@ def repair(certified: CertifiedMatrix, out: Path, options: Options) -> SolveOutc
 
 
 def with_matrix(source: File, matrix: File) -> File:
-    """Add a matrix to a problem, in a table ``[given]``.
+    """Add a matrix to a problem, in a ``[given]`` table.
 
     Args:
         source: The problem file.
-        matrix: The file of the matrix.
+        matrix: The file that contains the matrix.
 
     Returns:
         The extended problem. If the TOML cannot be read, the problem itself, whose reader reports the error later.
 
     Raises:
-        InputError: The problem has a table ``[given]`` already.
+        InputError: The problem already contains a ``[given]`` table.
     """
     text = source.contents.decode("utf-8-sig", "replace")
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError):
-        return source  # the reader of the problem reports the error
+        return source  # the problem's reader reports the error
     if GIVEN in tables:
         expectation = "no such table (the matrix is given separately)"
         raise InputError([Fault(source.name, GIVEN, "a table", expectation)])
     name = Path(matrix.name).name
-    # The matrix must not get the name of another file that the problem names. In the text of the problem, names are
-    # escaped as in JSON.
+    # The matrix must not get the name of another file that the problem names. In the problem's text, names are escaped
+    # as in JSON.
     while json.dumps(name)[1:-1] in text or name == source.name or name in source.in_memory:
         name = f"given-{name}"
     new_text = f"{text.rstrip()}\n\n{to_toml({GIVEN: {'matrix': name}})}"

@@ -1,18 +1,19 @@
 """Const-opt: a linear program within a radius, and an exponential form beyond it (Imola et al., UAI 2022).
 
-An entry z_ik is a free variable if output k is within the radius of record i. All other entries are tied: z_ik =
-sum_f y_fk g_fik, with weights y_fk >= 0 that all records share, and forms g_f. Each column of a form satisfies every
-required pair:
+An entry z_ik is a free variable if output k is within the radius of record i. All other entries are tied: z_ik = sum_f
+y_fk g_fik, with forms g_f, and weights y_fk >= 0 that all records share. Each column of a form satisfies the
+inequalities for every required pair:
 
 - full: g_ik = exp(-eps d_ik), by the triangle inequality. This form is much better unless eps times the distance
   between records is small. However, there may be no weights that make the rows sum to one.
-- half: g_ik = exp(-eps d_ik / 2) / sum_l exp(-eps d_il / 2), the exponential mechanism. With weights 1 this form is a
-  mechanism itself, so the program always has a solution. The optimum is never worse than the exponential mechanism,
+- half: g_ik = exp(-eps d_ik / 2) / sum_l exp(-eps d_il / 2), the exponential mechanism. With weights of 1, this form is
+  itself a mechanism, so the program always has a solution. The optimum is never worse than the exponential mechanism,
   apart from the entries that STEEPEST cuts off. The release is never worse, because the exponential mechanism is
   offered too.
 
-Weighted sums of forms satisfy the pairs as well, so the program uses both forms at once. Two tied entries of a column
-need no privacy row. A free entry needs two: one bounds it from above by all of its tied neighbours, one from below.
+Weighted sums of forms satisfy these inequalities as well, so the program uses both forms at once. Two tied entries in a
+column need no privacy row. A free entry needs two rows: one bounds it from above by all of its tied neighbours, and the
+other from below.
 """
 
 from __future__ import annotations
@@ -44,28 +45,29 @@ __all__ = [
 
 FORMS = ("full", "half")
 _BLOCK = 1 << 22
-"""Number of pairs times outputs whose privacy rows are made at a time."""
+"""The number of pairs times outputs whose privacy rows are made at a time."""
 STEEPEST = math.log(1e9)
 """Largest exponent of a factor in a row that bounds a free entry from above by tied weights. Larger factors are
-replaced by 1e9, which tightens only rows whose weight is below 1e-9."""
+replaced by 1e9, which tightens the row only if the weight is below 1e-9."""
 NEGLIGIBLE_MASS = 2e-9
-"""Largest coefficient of a tied entry that is omitted from row sums, because solvers treat it as 0. The repair restores
-the sums."""
+"""Tied entries whose coefficients are no larger than this are omitted from row sums, because solvers treat them as 0.
+The repair restores the sums."""
 
 
 @frozen(kw_only=True, eq=False)
 class TiedForm:
-    """The arrays of a const-opt model with N records, K outputs and F forms.
+    """The arrays for a const-opt model with N records, K outputs and F forms.
 
     Attributes:
-        free: (N, K) whether an entry is a variable. The other entries are tied: sums of forms times weights.
+        free: (N, K) whether the entry is a variable. The other entries are tied: sums of forms times weights.
         exponents: (F, N, K) log g_fik, shifted for each form and output so that the largest tied exponent is 0. A
             weight is then the largest tied probability that its form contributes to the output.
         upper_exponents: (F, N, K) exponents u such that a free entry is at most sum_f exp(u_f) y_f; inf if no required
             pair joins the record to a tied entry.
         lower_exponents: (F, N, K) exponents l such that a free entry is at least sum_f exp(l_f) y_f; -inf if no
             required pair joins the record to a tied entry.
-        rows: (R, 3) records i, j and output k with two free entries, which satisfy z_ik <= exp(eps d_ij) z_jk.
+        rows: (R, 3) records i and j and outputs k where both entries are free and must satisfy z_ik <= exp(eps d_ij)
+            z_jk.
     """
 
     free: npt.NDArray[np.bool_]
@@ -76,7 +78,7 @@ class TiedForm:
 
     @property
     def forms(self) -> Floats:
-        """(F, N, K) the forms g_fik of tied entries, scaled as in ``exponents``; 0 for free entries."""
+        """(F, N, K) the forms g_fik for tied entries, scaled as in ``exponents``; 0 for free entries."""
         return np.exp(np.where(self.free, -np.inf, self.exponents))
 
     def matrix(self, z: Floats, weights: Floats) -> Floats:
@@ -86,14 +88,14 @@ class TiedForm:
 
 
 def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pair_distances: Floats) -> TiedForm:
-    """Return the arrays of a const-opt model: free entries, forms of tied entries, and privacy rows.
+    """Return the arrays for a const-opt model: free entries, forms for tied entries, and privacy rows.
 
     Args:
-        distances: (N, K) distances from records to outputs. If they violate the triangle inequality with a pair, the
-            forms use the largest smaller distances that satisfy it (shortest paths over the pairs).
+        distances: (N, K) the distances from records to outputs. If they violate the triangle inequality with a pair,
+            the forms use the largest smaller distances that satisfy it (shortest paths over the pairs).
         epsilon: Epsilon per unit of distance.
-        radius: Entries at a distance of at most the radius are free (`<=` on the doubles).
-        pairs, pair_distances: Required pairs (P, 2) and their distances (P,), or a subset that implies the others.
+        radius: Entries at no more than this distance are free (`<=` on the doubles).
+        pairs, pair_distances: The required pairs (P, 2) and their distances (P,), or a subset that implies the others.
 
     Raises:
         InputError: A record has no output at a finite distance.
@@ -106,8 +108,8 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
         )
     free = d <= radius
     exponents = _form_exponents(consistent(d, pairs, pair_distances), epsilon)
-    # Forms are scaled so that the largest tied entry of each form and output is 1. A weight is then of the size of a
-    # probability. Without this it could be as large as exp(eps d), and solvers would lose digits of other numbers.
+    # Forms are scaled so that the largest tied entry for each form and output is 1. Weights then have the magnitude of
+    # probabilities. Without this they could be as large as exp(eps d), and solvers would lose digits in other numbers.
     max_exponents = np.where(free, -np.inf, exponents).max(axis=1, keepdims=True)
     exponents = exponents - np.where(np.isfinite(max_exponents), max_exponents, 0.0)
     upper_exponents, lower_exponents = np.full(exponents.shape, np.inf), np.full(exponents.shape, -np.inf)
@@ -115,15 +117,15 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
     for part in slices(len(pairs), d.shape[1], _BLOCK):
         # Each pair gives two rows, one for each direction.
         for i, j in (pairs[part].T, pairs[part, ::-1].T):
-            # Largest log ratio of the two rows.
+            # The largest allowed log ratio between the two records' rows.
             budget = epsilon * pair_distances[part]
             row, k = np.nonzero(free[i] & free[j])
             row_blocks.append(np.column_stack([i[row], j[row], k]))
             row, k = np.nonzero(free[i] & ~free[j])
             for f in range(len(exponents)):
                 # z_ik is free and z_jk tied, so exp(-budget) z_jk <= z_ik <= exp(budget) z_jk bounds the free entry by
-                # the weights. For each form, the smallest upper and the largest lower factor imply those of all other
-                # tied neighbours.
+                # the weights. For each form, the smallest upper and the largest lower factor imply the bounds from all
+                # other tied neighbours.
                 tied = exponents[f, j[row], k]
                 np.minimum.at(upper_exponents[f], (i[row], k), budget[row] + tied)
                 np.maximum.at(lower_exponents[f], (i[row], k), tied - budget[row])
@@ -143,7 +145,7 @@ def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
     The variables are the free entries z (N, K) and the weights y (F, K) of the forms, which give the tied entries.
 
     Args:
-        form: The arrays of the model.
+        form: The model's arrays.
         data: The problem's data.
     """
     from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
@@ -152,12 +154,12 @@ def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
     X, Y, F = IndexSet("X", data.records.ids), IndexSet("Y", data.outputs.ids), IndexSet("F", FORMS)
     i, j, k, f = Index("i", X), Index("j", X), Index("k", Y), Index("f", F)
     z = m.variable("z", X, Y, lower=0, upper=np.where(form.free, 1.0, 0.0))
-    # A weight is fixed to 0 if all entries of its output are free.
+    # A weight is fixed to 0 if all entries for its output are free.
     tied = (~form.free).any(axis=0)
     y = m.variable("y", F, Y, lower=0, upper=np.where(tied, 1.0, 0.0))
     forms = form.forms
     c, g = m.param("c", data.weighted), m.param("g", np.where(forms > NEGLIGIBLE_MASS, forms, 0.0))
-    # The loss counts all tied entries, and only the row sums omit negligible ones.
+    # The loss counts all tied entries. Only the row sums omit negligible ones.
     w = m.param("w", np.einsum("ik,fik->fk", data.weighted, forms))
     m.minimize(total(c[i, k] * z[i, k], over=(i, k)) + total(w[f, k] * y[f, k], over=(f, k)))
     m.require("mass", Eq(total(z[i, k], over=k) + total(g[f, i, k] * y[f, k], over=(f, k)), 1), forall=i)
@@ -168,7 +170,8 @@ def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
     # The free entries with a tied neighbour, which are the same for all forms.
     bound = np.argwhere(np.isfinite(form.upper_exponents[0]))
     if len(bound):
-        # A smaller factor makes the upper bound stricter, so the cap may increase the loss but never weakens privacy.
+        # A smaller factor makes the upper bound stricter, so the cap at STEEPEST may increase the loss but never
+        # weakens privacy.
         upper_factors = m.param(
             "up", np.where(np.isfinite(form.upper_exponents), np.exp(np.minimum(form.upper_exponents, STEEPEST)), 0.0)
         )
@@ -183,22 +186,22 @@ def const_opt_bytes(data: MetricData, radius: float) -> float:
 
     Args:
         data: The problem's data.
-        radius: Radius of free entries, in units of distance.
+        radius: The radius within which entries are free, in units of distance.
     """
     from privopt_metric_dp.mechanisms.optimal_lp import BYTES_A_NUMBER
 
-    # A pair has two rows of two coefficients for each output at which both entries are free. The number of such outputs
-    # is estimated by the mean number of free entries in a row. The rest of the memory grows with the matrix.
+    # A pair has two rows with two coefficients each for every output at which both entries are free. The number of such
+    # outputs is estimated by the mean number of free entries in a row. The rest of the memory grows with the matrix.
     near_count = float((data.to_outputs <= radius).mean()) * data.cost.size
     return BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near_count / len(data.records) + 8.0 * data.cost.size)
 
 
 def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> Matrix:
-    """Solve const-opt's linear program by CBC or HiGHS.
+    """Solve const-opt's linear program with CBC or HiGHS.
 
     Args:
         data: The problem's data.
-        radius: Entries of outputs within this distance of the record are free variables.
+        radius: Entries for outputs within this distance of the record are free variables.
         context: The solver, gap and limits of the run.
 
     Raises:
@@ -210,7 +213,7 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
     form = tied_form(data.to_outputs, float(data.epsilon), radius, *data.needed)
 
     def solve(how: SolveContext) -> Matrix:
-        """Build the program, and solve it by the solver of the context ``how``."""
+        """Build the program, and solve it with the solver that the context ``how`` names."""
         # check() raises OutOfTime if the time limit has passed. Its message names the step that was not reached.
         check("the program was made")
         model = const_opt_model(form, data)
@@ -236,10 +239,10 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
 
 
 def _form_exponents(d: Floats, epsilon: float) -> Floats:
-    """Return (2, N, K) the logarithms of the forms "full" and "half".
+    """Return the logarithms (2, N, K) of the "full" and "half" forms.
 
     Args:
-        d: (N, K) distances from records to outputs.
+        d: (N, K) the distances from records to outputs.
         epsilon: Epsilon per unit of distance.
     """
     full = -epsilon * d

@@ -34,7 +34,7 @@ from privopt_metric_dp.problem.declared import MetricProblem
 __all__ = ["Given", "GivenMatrix", "GivenProblem"]
 
 ROW_SUM: Final = 1e-6
-"""Largest accepted difference of a row sum from 1, for doubles. Solvers leave differences of about this size."""
+"""Largest accepted difference between a row sum and 1, for doubles. Solvers leave differences of about this size."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -42,8 +42,8 @@ class GivenMatrix:
     """A matrix from another program, unchanged.
 
     Attributes:
-        values: (N, K) uint64 weights whose rows sum to 2**63, or doubles. The probabilities of a row of doubles are the
-            doubles divided by the exact sum of the row.
+        values: (N, K) uint64 weights whose rows sum to 2**63, or doubles. In a row of doubles, the probabilities are
+            the doubles divided by the row's exact sum.
     """
 
     values: NDArray[Any] = field(repr=False)
@@ -53,12 +53,13 @@ class GivenMatrix:
         """Read a ``.npy`` file and check every number in it.
 
         Args:
-            file: Doubles (or floats and integers of at most 64 bits, which are converted), or uint64 weights.
+            file: The file, which contains doubles (or floats and integers of at most 64 bits, which are converted), or
+                uint64 weights.
             shape: The expected shape (N, K).
 
         Raises:
-            InputError: The shape or type is wrong, an entry is NaN, negative or infinite, or a row has a wrong sum.
-                Each error is one fault.
+            InputError: The shape or type is wrong, entries are NaN, negative or infinite, or rows have wrong sums. Each
+                error is reported as a fault.
         """
         expectation = f"a .npy of probabilities or uint64 weights, {shape[0]} records x {shape[1]} outputs"
         try:
@@ -69,15 +70,15 @@ class GivenMatrix:
 
     @classmethod
     def of(cls, array: NDArray[Any], shape: tuple[int, int], name: str = "matrix") -> Self:
-        """Check every number of an array in memory, and convert it to doubles unless it consists of uint64 weights.
+        """Check every number in an array, and convert it to doubles unless it consists of uint64 weights.
 
         Args:
             array: The matrix.
             shape: The expected shape (N, K).
-            name: Name of the matrix in the faults.
+            name: The matrix's name in the faults.
 
         Raises:
-            InputError: See :meth:`read`; faults use ``name``. A transposed matrix is a single fault.
+            InputError: The array has one of the errors listed for :meth:`read`. A transposed matrix is a single fault.
         """
         expectation = f"probabilities or uint64 weights, {shape[0]} records x {shape[1]} outputs"
         if array.shape != shape:
@@ -92,7 +93,7 @@ class GivenMatrix:
         else:
             raise InputError([Fault(name, "", f"values of type {array.dtype}", expectation)])
         faults = _row_faults(values, name)
-        # A transposed square matrix would have a fault in nearly every row, so its one real mistake is named instead.
+        # A transposed square matrix would have a fault in nearly every row, so the one real mistake is named instead.
         if faults and not _row_faults(values.T, name):
             turned = "a transposed matrix (its columns sum to 1, its rows do not)"
             faults = [Fault(name, "", turned, f"{expectation}, a row for each record")]
@@ -111,12 +112,12 @@ class GivenMatrix:
 
     @cached_property
     def weights(self) -> Unsigned:
-        """(N, K) integer weights whose rows sum to 2**63: the values themselves, or rounded doubles."""
+        """(N, K) integer weights whose rows sum to 2**63: the values themselves, or the rounded doubles."""
         return self.values if self.exact else read_only(round_to_weights(self.values))
 
     @property
     def rows(self) -> Floats:
-        """(N, K) probabilities in doubles, for solvers and the repair."""
+        """(N, K) the probabilities as doubles, for solvers and the repair."""
         return self.values / TOTAL if self.exact else self.values
 
     def measure_epsilon(
@@ -124,21 +125,21 @@ class GivenMatrix:
     ) -> LeastEpsilon:
         """Return the smallest epsilon that the matrix satisfies over the required pairs, and the pair that attains it.
 
-        Doubles are measured unchanged, over exact distances. For a region, or a notion other than metric DP, the
+        Doubles are measured unchanged, over exact distances. For a region or for a notion other than metric DP, the
         rounded weights are measured instead, as in a certificate.
 
         Args:
             data: The problem's data.
             privacy: The problem's notion; None for metric DP.
-            report: Called with a description of each step.
+            report: A function that is called with a description of each step.
         """
         if privacy is not None and not isinstance(privacy, MetricDP):
             certificate = privacy.measure(MatrixRelease.over(data, self.weights, along_paths=privacy.along_paths))
             worst = math.inf if certificate.worst is None else certificate.worst
             return LeastEpsilon(epsilon=worst, holds=certificate.holds is True)
         if data.region is None:
-            # All required pairs are measured. Some of them are implied by others (data.standing leaves these out) only
-            # for rounded distances, and the distances here are exact.
+            # All required pairs are measured. data.standing would leave out pairs that others imply, but some are
+            # implied only over rounded distances, and the distances here are exact.
             pairs, distances = data.required
             exact = ExactDistances(
                 above=data.metric.upper_distances(distances), balls=lambda rows: data.metric.exactly(pairs[rows])
@@ -147,8 +148,8 @@ class GivenMatrix:
                 self.values, pairs, distances, data.epsilon, exact=exact, sums=self.sums, progress=report
             )
         region_certificate = certify_everywhere(self.weights, data.region, data.epsilon)
-        # If the certificate fails by little, the least epsilon may be rounded to the allowed one. It is then stated as
-        # the next larger double.
+        # If the certificate fails only narrowly, the least epsilon may be rounded to the allowed one. It is then stated
+        # as the next larger double.
         worst = (
             region_certificate.worst
             if region_certificate.holds
@@ -164,7 +165,7 @@ class GivenMatrix:
         )
 
     def loss(self, data: MetricData) -> float:
-        """Return the expected loss under a problem's prior, in the problem's unit of loss."""
+        """Return the expected loss under a problem's prior, in the unit of the problem's loss."""
         return ExpectedLoss.of(data).loss_of_rows(self.values, self.sums)
 
 
@@ -173,10 +174,11 @@ def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
 
     Args:
         values: (N, K) doubles, whose rows must sum to 1 up to ``ROW_SUM``, or uint64 weights with sums of 2**63.
-        name: Name of the matrix in the faults.
+        name: The matrix's name in the faults.
 
     Returns:
-        At most 100 faults of each kind for doubles, so that a matrix of garbage does not fill the memory with faults.
+        The faults. For doubles, there are at most 100 of each kind, so that a matrix of garbage does not fill the
+        memory with faults.
     """
     if values.dtype == np.uint64:
         wrong_rows = rows_with_wrong_sum(values).tolist()
@@ -187,7 +189,7 @@ def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
         Fault(name, f"row {r}, column {c} (from 0)", repr(float(values[r, c])), "a probability, at least 0")
         for r, c in np.argwhere(is_invalid)[:100].tolist()
     ]
-    # The sums of rows with invalid entries may be NaN or overflow. Those rows are excluded.
+    # The sums of rows with invalid entries may be NaN or overflow. Such rows are excluded.
     with np.errstate(invalid="ignore", over="ignore"):
         has_wrong_sum = ~(np.abs(values.sum(axis=1) - 1.0) <= ROW_SUM) & ~is_invalid.any(axis=1)
     return faults + [
@@ -198,7 +200,7 @@ def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
 
 @frozen(kw_only=True)
 class GivenTable:
-    """The table [given]: options of the mechanism "given"."""
+    """The [given] table: options for the "given" mechanism."""
 
     matrix: File = key(help=".npy (N, K) of probabilities or of uint64 weights that sum to 2**63, made anywhere")
 
@@ -213,7 +215,7 @@ class GivenProblem(MetricProblem):
 class Given(MetricMechanism[GivenProblem]):
     """Mechanism that certifies a matrix from another program, and repairs it if it does not satisfy epsilon.
 
-    Integer weights that satisfy epsilon are released unchanged. The method "bounded" also searches for a lower bound on
+    Integer weights that satisfy epsilon are released unchanged. The "bounded" method also searches for a lower bound on
     the loss.
     """
 
@@ -225,13 +227,13 @@ class Given(MetricMechanism[GivenProblem]):
         """Run the checks of the base class, then read and check the matrix.
 
         Raises:
-            InputError: The matrix has a wrong shape, invalid entries or wrong row sums.
+            InputError: The matrix has the wrong shape, invalid entries or wrong row sums.
         """
         super().check_problem(problem, method)
         GivenMatrix.read(problem.declared.given.matrix, problem.data.shape)
 
     def matrix(self, problem: MetricInstance[GivenProblem], context: SolveContext) -> Matrix:
-        """Return the matrix unchanged. The details contain the least epsilon that it satisfies.
+        """Return the matrix unchanged, with the least epsilon that it satisfies in the details.
 
         Integer weights are also returned as a release, which is published unchanged if it satisfies the notion.
         """
@@ -252,21 +254,21 @@ class Given(MetricMechanism[GivenProblem]):
         return Matrix(z=given_matrix.rows, release=release, solver={"name": "as given"}, details={"given": figures})
 
     def search(self, problem: MetricInstance[GivenProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer the matrix and, for the method "bounded", the bounds of structured solvers but not their matrices.
+        """Offer the matrix and, for the "bounded" method, the structured solvers' bounds but not their matrices.
 
-        Structured solvers (column generation, an interior point method and others) solve the program of the optimal
+        Structured solvers (column generation, an interior point method and others) solve the program for the optimal
         matrix without building it as a whole.
 
         Args:
             problem: The problem with the matrix.
-            incumbent: Receives the offers, certifies the matrix and proves the best bound.
+            incumbent: The search that receives the offers, certifies the matrix and proves the best bound.
             context: The method, gap and limits of the run.
         """
         from privopt_metric_dp.mechanisms.optimal_lp import search_structured
 
         super().search(problem, incumbent, context)
         if context.method == "bounded":
-            # This view of the search drops matrices, since only the given one may be released, and passes multipliers
-            # on.
+            # This view of the search drops matrices, since only the given one may be released, and passes on
+            # multipliers.
             only_bounds: MatrixOffers = incumbent.through("", candidate=None, proof=lambda multipliers: multipliers)
             search_structured(problem.data, only_bounds, context)

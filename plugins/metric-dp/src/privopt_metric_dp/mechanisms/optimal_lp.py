@@ -1,4 +1,4 @@
-"""The mechanism ``optimal-lp``, which minimises the expected loss by the whole LP or by structured solvers.
+"""The ``optimal-lp`` mechanism, which minimises the expected loss with the whole LP or with structured solvers.
 
 The whole LP (linear program) has a variable for each record and output. Structured solvers, such as column generation
 and an interior point method, solve it without building it.
@@ -28,16 +28,16 @@ from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.proof import Proof
 
 BYTES_A_NUMBER: Final = 180.0
-"""Bytes per coefficient of the whole LP, in this process and the solver's together (tests/run/test_memory.py)."""
+"""Bytes per coefficient in the whole LP, in this process and the solver's together (tests/run/test_memory.py)."""
 
 
 def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease]) -> dsl.Model:
-    """Return the LP of the least expected loss over all matrices that satisfy the notion (Bordenabe et al. 2014).
+    """Return the LP for the least expected loss over all matrices that satisfy the notion (Bordenabe et al. 2014).
 
-    Minimise sum_ik p_i c_ik z_ik over z >= 0 with rows that sum to 1, subject to the privacy rows of the notion.
+    It minimises sum_ik p_i c_ik z_ik over z >= 0 with rows that sum to 1, subject to the notion's privacy rows.
 
     If the notion holds along paths (:attr:`MatrixConstraint.along_paths`), the model omits each pair that others imply,
-    because a path over these is at most as long in exact arithmetic. The release is certified over all pairs.
+    which means that a path over these is no longer in exact arithmetic. The release is certified over all pairs.
 
     Args:
         data: The problem's data.
@@ -62,15 +62,15 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
 def full_bytes(data: MetricData) -> float:
     """Estimate the memory in bytes for the whole LP and the solver's copy in another process."""
     pairs, (records, outputs) = len(data.standing[0]), data.shape
-    # For each output, a pair has two rows of two coefficients. A record has a cost, a coefficient in its sum and a
-    # bound.
+    # For each output, a pair has two rows with two coefficients each, and a record has a cost, a coefficient in its sum
+    # and a bound.
     return BYTES_A_NUMBER * outputs * (4.0 * pairs + 3.0 * records)
 
 
 def whole_program(
     data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease], context: SolveContext
 ) -> Matrix:
-    """Solve the whole LP by CBC or HiGHS.
+    """Solve the whole LP with CBC or HiGHS.
 
     Args:
         data: The problem's data.
@@ -84,7 +84,7 @@ def whole_program(
     """
 
     def solve(how: SolveContext) -> Matrix:
-        """Build the model, and solve it by the solver of the context ``how``."""
+        """Build the model, and solve it with the solver that the context ``how`` names."""
         model = optimal_model(data, privacy, utility)
         # Building a large model may take longer than the time limit. If so, this raises OutOfTime.
         check("the model was made")
@@ -95,7 +95,7 @@ def whole_program(
         return by_any_solver(solve, context)
     except SolverError as error:
         if not isinstance(privacy, MetricDP):
-            # Other methods solve for metric DP only, so there is none to recommend.
+            # Other methods solve only for metric DP, so there is none to recommend.
             raise
         raise SolverError(f"{error}; --method auto solves the same problem without a solver's help") from error
 
@@ -104,7 +104,7 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
     """Return the requested solver's answer or, if that solver fails, the answer of another registered one.
 
     Args:
-        solve: Solves a program with the solver that its context names.
+        solve: A function that solves a program with the solver that its context names.
         context: The context with the requested solver.
 
     Raises:
@@ -116,7 +116,7 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
     try:
         return solve(context)
     except SolverDiedError:
-        # Whatever killed the process, such as a lack of memory, would probably also stop the next solver.
+        # Whatever killed the process, such as a lack of memory, would probably stop the next solver too.
         raise
     except SolverError as error:
         next_solver = next((name for name in names() if name != context.solver), None)
@@ -132,13 +132,13 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
 def search_structured(data: MetricData, offers: MatrixOffers, context: SolveContext, *, method: str = "auto") -> None:
     """Run one structured solver, or in sequence all that suit the problem (``auto``), which make offers to a search.
 
-    In the sequence, later solvers can use the results of earlier ones.
+    In a sequence, later solvers can use the results from earlier ones.
 
     Args:
         data: The problem's data.
-        offers: Receives matrices and multipliers.
-        context: The context of the run, whose free memory limits the solvers. The gap to reach is that of ``offers``.
-        method: Name of a structured solver, or "auto".
+        offers: The search, which receives matrices and multipliers. It also determines the gap to reach.
+        context: The run's context, whose free memory limits the solvers.
+        method: The name of a structured solver, or "auto".
 
     Raises:
         OutOfTime: The time limit has passed. Earlier offers remain valid.
@@ -147,42 +147,43 @@ def search_structured(data: MetricData, offers: MatrixOffers, context: SolveCont
     from privopt_metric_dp.solvers.auto import begins_with_star, search
     from privopt_metric_dp.solvers.instance import Instance
 
-    # The caller awaits the star if it comes first, so the time may be over by now (`run_search`).
+    # If the star solver comes first, the caller waits for it even beyond the time limit (`run_search`), so the limit
+    # may have passed by now.
     with clock().without_deadline() if begins_with_star(*data.shape, method) else nullcontext():
         instance = Instance.of(data)
     search(instance, instance_view(data, offers), lambda: context.free_memory, method)
 
 
 PRICED_PER_OUTPUT: Final = 6
-"""Largest number of priced records (those with multipliers) per output for a bound over all streets. With more of them,
-the program of this bound would take too long.
+"""The most priced records (those with multipliers) per output for a bound over all streets. With more of them, this
+bound's program would take too long.
 """
 OVER_ALL: Final = 2.0
-"""Gap to which the program of this bound is solved, in multiples of the requested gap.
+"""The gap to which this bound's program is solved, in multiples of the requested gap.
 
-It is coarse, because the bound was not requested and takes long. For 5,000 nodes of Helsinki with 960 outputs, a gap of
+It is coarse, because the bound was not requested and takes long. For 5,000 nodes in Helsinki with 960 outputs, a gap of
 4 % took 95 s, and after 220 s it was still 3.8 %.
 """
 CHOICE_TIME_SHARE: Final = 0.3
-"""Share of the remaining time in which outputs are chosen."""
+"""The share of the remaining time that choosing outputs may take."""
 
 
 class Optimal(MetricMechanism[D], Generic[D]):
-    """Base class of mechanisms that minimise the expected loss, by the whole LP or by structured solvers."""
+    """Base class for mechanisms that minimise the expected loss, with the whole LP or with structured solvers."""
 
     any_notion = frozenset({"full"})
     closed_forms = frozenset({"auto", "star"})
     falls_back = True
 
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
-        """Solve the whole LP, with a variable for each record and output, and return its matrix."""
+        """Solve the whole LP, with a variable for each record and output, and return the resulting matrix."""
         return whole_program(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
         """Solve the whole LP if it is requested and fits into memory. Otherwise run the structured solvers."""
         if context.method != "full":
             search_structured(problem.data, incumbent, context, method=context.method)
-        # The structured solvers solve for metric DP only. For any other notion, the whole LP is solved, however large
+        # The structured solvers solve only for metric DP. For any other notion, the whole LP is solved, however large
         # it is.
         elif full_bytes(problem.data) <= context.free_memory or not isinstance(self.privacy(problem, "full"), MetricDP):
             super().search(problem, incumbent, context)
@@ -192,13 +193,13 @@ class Optimal(MetricMechanism[D], Generic[D]):
 
 
 MIN_ADVANTAGE: Final = 0.02
-"""Share of the loss by which noise without a mesh must be better to be recommended, because its loss is an estimate."""
+"""Noise without a mesh is recommended if its loss is lower by this share. Its loss is only an estimate."""
 
 
 def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:
     """Return a sentence if remapped noise at the position itself would lose less than the mesh; otherwise, nothing.
 
-    The two are compared only over a plane, for losses that are distances and whose mechanism is not remapped.
+    The two are compared only over a plane, if the loss is the distance and the mechanism's outputs are not remapped.
     """
     from privopt_metric_dp.problem.loss_kinds import DistanceLoss
     from privopt_metric_dp.region.region import Plane
@@ -225,12 +226,12 @@ class OptimalLP(Optimal[MetricProblem]):
     chooses = True
 
     def meaning(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return the sentences of the base class, and one if noise without a mesh would lose less."""
+        """Return the base class's sentences, and one more if noise without a mesh would lose less."""
         sentences = super().meaning(problem, release, result)
         return (*sentences, *_compare_with_noise(problem, result))
 
     def choose(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> None:
-        """Choose the outputs that are used most by a rough solution for a sample of records."""
+        """Choose the outputs that a rough solution for a sample of records uses most."""
         from privopt_metric_dp.solvers.choose_outputs import choose_outputs
 
         time = Clock(CHOICE_TIME_SHARE * context.search_time.left, clock())
@@ -239,11 +240,11 @@ class OptimalLP(Optimal[MetricProblem]):
     def prove_over_all(
         self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext
     ) -> tuple[Proof, float] | None:
-        """Prove a bound over mechanisms that may report any point of the streets.
+        """Prove a bound for mechanisms that may report any point on the streets.
 
-        This needs losses that are path lengths, and few crossings. Only some records are priced, that is, have
-        multipliers: crossings, dead ends and records that divide long streets. All others lie on pieces of street
-        between two of these (docs/reference/proof.md, "Over all streets").
+        This requires that losses are path lengths and that there are few crossings. Only some records are priced, that
+        is, have multipliers: crossings, dead ends and records that divide long streets. All others lie on pieces of
+        street between two of these (docs/reference/proof.md, "Over all streets").
 
         Returns:
             The proof and its bound, or None if one of the conditions is not met or no multipliers were found in time.
@@ -265,11 +266,11 @@ class OptimalLP(Optimal[MetricProblem]):
                     seconds=context.search_time.left,
                     progress=context.report,
                 )
-        except CertificationError:  # crossings that are not records
+        except CertificationError:  # some crossings are not records
             return None
         if multipliers is None:
             return None
-        # The stated loss. Rounding must not raise the stated bound above it.
+        # The stated loss, above which rounding must not raise the stated bound.
         value = loss.state(release)[0] or 0.0
         with context.time_phase("verify"):
             return prove_over_streets(

@@ -1,4 +1,4 @@
-"""The mechanism ``predictive``: an optimal matrix for fresh reports, and a private test of the last report."""
+"""The ``predictive`` mechanism: an optimal matrix for fresh reports, and a private test of the last report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Predictive"]
 
 
 class Predictive(MetricMechanism[PredictiveProblem]):
-    """Mechanism that repeats the last report while a private test finds it good enough, and else draws a fresh one.
+    """Mechanism that repeats the last report while a private test finds it good enough, and then draws a fresh one.
 
     The mechanism follows Chatzikokolakis et al. (PETS 2014), but its tests use the sparse vector technique, so that any
     number of tests before a fresh report costs the same epsilon.
@@ -44,7 +44,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         """Load the problem, and check that the total budget is enough for a first report.
 
         Raises:
-            InputError: The files have faults, or the total budget is below epsilon.
+            InputError: The files contain faults, or the total budget is below epsilon.
         """
         problem = super().load(declared, file)
         total, report = declared.predictive.total, Fraction(declared.privacy.epsilon)
@@ -62,25 +62,25 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         search_structured(problem.data, incumbent, context)
 
     def release_of(self, release: MatrixRelease, problem: MetricInstance[PredictiveProblem]) -> MatrixRelease:
-        """Return the matrix for fresh reports together with the parameters of the test of the last report."""
+        """Return the matrix for fresh reports together with the parameters for the test of the last report."""
         terms = problem.declared.terms(problem.data)
         prediction = Prediction.of(problem.data, terms)
         return self.release_class.of(release, prediction=prediction, terms=terms)
 
     def privacy(self, problem: MetricInstance[PredictiveProblem], method: str) -> MatrixConstraint:
-        """Return the problem's notion or, if that is metric DP, metric DP of fresh reports and of whole traces."""
+        """Return the problem's notion or, if that is metric DP, metric DP for fresh reports and for whole traces."""
         constraint, data = super().privacy(problem, method), problem.data
         return TraceDP.over(data, problem.declared.terms(data)) if isinstance(constraint, MetricDP) else constraint
 
     def meaning(
         self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
     ) -> Sequence[str]:
-        """Return the sentences of the base class, and one on what the first and each later fresh report cost."""
+        """Return the base class's sentences, and one on what the first and each later fresh report cost."""
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""
         if terms.total is not None:
-            # No test comes before the first report, so it costs only its own epsilon. Each later fresh report ends a
-            # segment of repeated reports and costs the epsilon of a segment.
+            # No test precedes the first report, so it costs only its own epsilon. Each later fresh report ends a
+            # segment of repeated reports and costs a segment's epsilon.
             moves = (terms.total - terms.report) // terms.segment
             afford = f" A budget of {float(terms.total):g} covers the first report and {number_of(moves, 'move')}."
         return [
@@ -95,9 +95,9 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         method: str,
         recorded: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """Return the distance up to which the last report is good, and the noise of the test, for result.json.
+        """Return the distance up to which the last report is good, and the tests' noise, for result.json.
 
-        The noise of the threshold and of each test is stated by its mean, about 1 / epsilon, in the unit of distance.
+        The noise in the threshold and in each test is stated by its mean, about 1 / epsilon, in the unit of distance.
         Only the problem is used.
         """
         terms = problem.declared.terms(problem.data)

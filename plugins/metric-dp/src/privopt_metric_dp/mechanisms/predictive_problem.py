@@ -1,4 +1,4 @@
-"""Keys of the mechanism predictive in the problem file."""
+"""The predictive mechanism's keys in the problem file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHARE_PARTS = 8
 
 @frozen(kw_only=True)
 class PredictiveKeys:
-    """The table [predictive]. Every epsilon is per unit of distance. A fresh report has ``privacy.epsilon``."""
+    """The [predictive] table. Every epsilon is per unit of distance. A fresh report costs ``privacy.epsilon``."""
 
     good_within: Fraction | None = key(
         None,
@@ -50,20 +50,20 @@ class PredictiveKeys:
 
 @frozen(kw_only=True)
 class PredictiveProblem(MetricProblem):
-    """A metric problem with the options of predictive."""
+    """A metric problem with options for predictive."""
 
     predictive: PredictiveKeys = key(factory=PredictiveKeys, help="options of predictive")
 
     def terms(self, data: MetricData) -> Terms:
-        """Return the epsilons, and the distance up to which the last report is good, with defaults for omitted keys.
+        """Return the epsilons and the distance up to which the last report is good, with defaults for omitted keys.
 
-        The defaults are explained in ADR 16.
+        ADR 16 explains the defaults.
 
         Args:
             data: The problem's data, on whose mean distances the default epsilons depend.
         """
         report, keys = Fraction(self.privacy.epsilon), self.predictive
-        # The default epsilon of thresholds and tests is computed only if one of the two keys is omitted.
+        # The default epsilon for thresholds and tests is computed only if one of the two keys is omitted.
         part_epsilon = (
             report * _part_of_epsilon(report, data)
             if keys.test_epsilon is None or keys.threshold_epsilon is None
@@ -80,21 +80,21 @@ class PredictiveProblem(MetricProblem):
 
 
 def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
-    """Return the share of a report's epsilon for the threshold and for each test.
+    """Return the share of a report's epsilon that the threshold and each test get.
 
-    It is the smallest share from 1/2 to 1, in eighths, with which the default of ``good_within`` is at most the mean
-    distance of the records to the best single output. If no share is large enough, it is 1. The limit is chosen because
-    a last report that is farther away is no better than that output.
+    It is the smallest share from 1/2 to 1, in eighths, with which the default for ``good_within`` is at most the mean
+    distance from the records to the best single output. If no share is large enough, it is 1. This limit is used
+    because a last report that is farther away is no better than that output.
 
     Args:
-        report: Epsilon of a fresh report, per unit of distance.
+        report: A fresh report's epsilon, per unit of distance.
         data: The problem's data.
     """
     distances = data.to_outputs if data.region is None else data.distance.to_outputs()
     is_finite = np.isfinite(distances)
-    # The mean distance to the best single output. Outputs without a path count as the farthest.
+    # The mean distance to the best single output. Where no path leads to an output, the largest finite distance counts.
     scale = float((data.prior @ np.where(is_finite, distances, distances[is_finite].max(initial=0.0))).min())
-    # With round numbers, such as a grid of whole kilometres, the limit can be met exactly. The margin decides such a
+    # With round numbers, such as a grid with whole kilometres, the limit can be met exactly. The margin decides such a
     # tie in the same way on every machine, although the last bits of the mean may differ.
     scale *= 1.0 + 2.0**-30
     eighths = (Fraction(n, _SHARE_PARTS) for n in range(_SHARE_PARTS // 2, _SHARE_PARTS))

@@ -1,4 +1,4 @@
-"""Metric DP over traces: the guarantee of a subject's sequence of reports, of which some repeat the last one."""
+"""Metric DP over traces: the guarantee for a subject's sequence of reports, some of which repeat the last one."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ _READ = (
 
 @frozen(kw_only=True, eq=False)
 class TraceRelease(MatrixRelease):
-    """An obfuscation matrix for fresh reports, and the parameters of the test of the last report.
+    """An obfuscation matrix for fresh reports, and the parameters for the test of the last report.
 
     Attributes:
-        prediction: Parameters of the test. Sampling uses exactly the numbers that were certified.
-        terms: Epsilons of the parts of a segment (a report with its repetitions); None if the problem was not read.
-        walks: The class that draws the reports of a trace.
+        prediction: The test's parameters. Sampling uses exactly the numbers that were certified.
+        terms: The epsilons for the parts of a segment (a report with its repetitions); None if the problem was not
+            read.
+        walks: The class that draws the reports along a trace.
     """
 
     prediction: Prediction
@@ -51,7 +52,7 @@ class TraceRelease(MatrixRelease):
     walks: ClassVar[type[Walker]] = Walker
 
     def write(self, folder: Path) -> None:
-        """Write the matrix to mechanism.npz, and the parameters of the test to prediction.npz."""
+        """Write the matrix to mechanism.npz, and the test's parameters to prediction.npz."""
         super().write(folder)
         self.prediction.write(folder)
 
@@ -67,7 +68,7 @@ class TraceRelease(MatrixRelease):
 
     @property
     def walker(self) -> Walker | None:
-        """The object that draws the reports of a trace; None if the terms are unknown."""
+        """The object that draws the reports along a trace; None if the terms are unknown."""
         if self.terms is None:
             return None
         return self.walks(weights=self.weights, prediction=self.prediction, terms=self.terms)
@@ -75,13 +76,13 @@ class TraceRelease(MatrixRelease):
 
 @frozen(kw_only=True)
 class TraceDP(MetricDP):
-    """Epsilon-metric DP of fresh reports, and metric DP of whole traces, whose epsilon is the sum over segments.
+    """Epsilon-metric DP for fresh reports, and metric DP for whole traces, whose epsilon is a sum over segments.
 
     A segment is a fresh report with its repetitions. The proof is in docs/guide/repeated.md, "Prediction".
 
     Attributes:
         kind: The name of the notion.
-        terms: Epsilons of the parts of a segment.
+        terms: The epsilons for the parts of a segment.
     """
 
     kind: ClassVar[str] = "trace-dp"
@@ -90,15 +91,15 @@ class TraceDP(MetricDP):
 
     @classmethod
     def over(cls, data: MetricData, terms: Terms) -> Self:
-        """Return the notion over a problem's required pairs, with the statement of its guarantee.
+        """Return the notion over a problem's required pairs, including the statement of its guarantee.
 
         Args:
             data: The problem's data.
-            terms: Epsilons of a fresh report, a threshold, a test and a segment, and the limits.
+            terms: The epsilons for a fresh report, a threshold, a test and a segment, and the limits.
         """
         fresh = MetricDP.of(data)
         parts = {"threshold": terms.threshold, "test": terms.test, "segment": terms.segment}
-        # verify() compares exact decimals or fractions, because doubles would lose digits.
+        # verify() compares these texts of exact decimals or fractions, because doubles would lose digits.
         texts = {name: exact_text(epsilon) for name, epsilon in parts.items()}
         texts["good_within"] = exact_text(terms.good_within)
         if terms.total is not None:
@@ -128,16 +129,16 @@ class TraceDP(MetricDP):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return the guarantee of one fresh report and the cost of later reports, in sentences."""
+        """Return sentences that state the guarantee for one fresh report and the cost of later reports."""
         segment = result.guarantee.extra["traces"]["segment"]
         later = f"This holds for a person's first report. Each later new report costs epsilon {segment}."
         return f"{super().promise(result)} {later}"
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return two lists of sentences: what verify checks of the guarantee, and what it does not check.
+        """Return two lists of sentences: what verify checks about the guarantee, and what it does not check.
 
-        To the sentences of metric DP, this adds ones on the noise of tests, and on the number and times of reports,
+        This adds to the sentences for metric DP some about the tests' noise, and about the number and times of reports,
         which are public.
         """
         checked, unchecked = super().limits(result)
@@ -149,17 +150,17 @@ class TraceDP(MetricDP):
         return checked, unchecked
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify exactly the fresh reports over the release's pairs, and the noise of tests over all outputs."""
+        """Certify fresh reports over the release's pairs, and the tests' noise over all outputs, both exactly."""
         fresh = super().measure(release)
         if not isinstance(release, TraceRelease) or self.data is None:
             return evolve(fresh, holds=False, failures=(*fresh.failures, f"{ARTEFACT}: no test to certify"))
-        # A release without its test fails the certificate, since the guarantee of a trace rests on both.
+        # A release without a test fails the certificate, since the guarantee for a trace rests on both.
         failures = release.prediction.failures(self.data, self.terms)
-        # In a region, only the rates of the noise are compared. Otherwise, each pair and output is.
+        # In a region, only the noise's rates are compared. Otherwise, each pair and output is checked.
         tests = 1 if self.data.region is not None else len(self.data.standing[0]) * release.prediction.steps.shape[1]
         return evolve(
             fresh,
             holds=fresh.holds and not failures,
-            checked=fresh.checked + 2 * tests,  # the noise of thresholds and that of tests
+            checked=fresh.checked + 2 * tests,  # for the thresholds' noise and for the tests' noise
             failures=(*fresh.failures, *failures),
         )
