@@ -1,7 +1,7 @@
-"""The conformance kit of metric DP: problems, profiles and checks for mechanisms over records at distances.
+"""The conformance kit for metric DP: problems, profiles and checks for mechanisms over records with distances.
 
-If a mechanism over :class:`privopt_metric_dp.problem.declared.MetricProblem` has a required table of its own, its
-plugin names a profile::
+If a mechanism over :class:`privopt_metric_dp.problem.declared.MetricProblem` requires a table of its own, its plugin
+names a profile::
 
     from privopt_metric_dp.kit import metric_profile
 

@@ -1,4 +1,4 @@
-"""Check the distances of a certificate against distances computed without the mechanism under test."""
+"""Check a certificate's distances against distances computed without the mechanism under test."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from privopt_metric_dp.problem.declared import MetricProblem
 __all__: list[str] = []
 
 RELATIVE_TOLERANCE = 1e-9
-"""Relative difference that two computations of a distance may have."""
+"""The relative difference allowed between two computations of the same distance."""
 
 
 def _can_compare(subject: Subject) -> str | None:
-    """Return None if the check applies to a mechanism, otherwise the reason why not, for the report."""
+    """Return None if the check applies to a mechanism, otherwise the reason why it does not, for the report."""
     return None if issubclass(subject.mechanism_class.problem_class, MetricProblem) else require_field("alike")(subject)
 
 
@@ -25,17 +25,18 @@ def _can_compare(subject: Subject) -> str | None:
 def distances(trial: Trial) -> None:
     """Check that no required pair is farther apart in the mechanism's data than it really is.
 
-    Too large distances would make the certificate too weak, because the permitted ratio exp(epsilon d) grows with d.
+    Distances that are too large would make the certificate too weak, because the allowed ratio exp(epsilon d) grows
+    with d.
 
     Args:
-        trial: Draws problems, runs the mechanism under test on them, and records faults.
+        trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.
     """
     problem = trial.problem()
     run = trial.run(problem)
     data = getattr(run.problem, "data", None)
     if not isinstance(data, MetricData):
         trial.pass_over(Elsewhere("its data are not those of a metric problem, so there are no distances to compare"))
-    # The rows of a region are constrained by other distances on purpose, and a single user's matrix has only some of
+    # A region's rows are constrained by other distances on purpose, and a single user's matrix contains only some of
     # the records.
     if data.region is not None or run.stated.guarantee.scope == "own-matrix":
         trial.be_idle(Elsewhere("a region's or a single user's rows are constrained by other distances on purpose"))
@@ -49,7 +50,7 @@ def distances(trial: Trial) -> None:
                 f"{first} and {second} are a required pair, but the mechanism's data lack at least one of them", problem
             )
         i, j = index_by_id[first], index_by_id[second]
-        # The distance of a pair that the mechanism's data does not require comes from the metric of that data.
+        # If the mechanism's data does not require the pair, the distance comes from that data's metric.
         actual = distance_by_pair.get(frozenset((first, second)), float(data.metric.between([i], [j])[0]))
         if actual > expected * (1 + RELATIVE_TOLERANCE):
             trial.fail(
@@ -60,7 +61,7 @@ def distances(trial: Trial) -> None:
 
 
 def _name_pairs(data: MetricData) -> Iterable[tuple[str, str, float]]:
-    """Yield the ids of the two records and the distance of each required pair of a problem."""
+    """Yield, for each of a problem's required pairs, the two records' ids and the distance between them."""
     ids = [str(name) for name in data.records.ids]
     for (i, j), d in zip(data.pairs.tolist(), data.distances.tolist(), strict=True):
         yield ids[i], ids[j], d
@@ -69,10 +70,10 @@ def _name_pairs(data: MetricData) -> Iterable[tuple[str, str, float]]:
 def _independent_distances(subject: Subject, run: Run) -> Iterable[tuple[str, str, float]]:
     """Return the required pairs, as ids, and their distances, computed without the mechanism under test.
 
-    They come from the profile's ``alike`` function if it has one, and otherwise from the kit's own reading of the
-    problem file.
+    They come from the profile's ``alike`` function if it has one, and otherwise from the problem file as the kit itself
+    reads it.
     """
     if subject.profile.alike is not None:
         return subject.profile.alike(run.problem)
-    # The problem is loaded as given to the mechanism, but not by the mechanism's own `load`.
+    # The problem is the one that the mechanism was given, but it is not loaded with the mechanism's own `load`.
     return _name_pairs(MetricInstance.of(subject.read_problem(run.given)).data)

@@ -1,4 +1,4 @@
-"""Checks of registered kinds of distance, of loss and of privacy notion for metric problems."""
+"""Checks for registered kinds of distance, loss and privacy notion in metric problems."""
 
 from __future__ import annotations
 
@@ -40,41 +40,41 @@ if TYPE_CHECKING:
 __all__ = ["distances", "losses", "planted_violation", "released"]
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""Relative difference that rounding may cause, and the gap to which models are solved."""
+"""The relative difference that rounding may cause, and the gap to which models are solved."""
 
 
 LOSS_TOLERANCE: Final = 0.02
-"""Relative difference allowed between the loss of the model's optimum and that of a release that measure() accepts."""
+"""The relative difference allowed between the losses of the model's optimum and of a release that measure() accepts."""
 
 
 ALLOWED: Final = f"they may differ by {LOSS_TOLERANCE:.0%}"
-"""End of a message on two losses that differ."""
+"""The end of a message about two losses that differ."""
 
 
 NOTES: Final = {"planted-violation": f"a difference in loss of up to {LOSS_TOLERANCE:.0%} is not detected"}
-"""For each check with a tolerance, the note that the result of a passed check gets."""
+"""For each check with a tolerance, the note that is added to the result if it passes."""
 
 
 MAX_STEPS: Final = 40
-"""Number of attempts to move a release towards the truth, each by less than the previous one."""
+"""The number of attempts to move a release towards the truth, each by less than the previous one."""
 
 
 FINE: Final = 1 << 16
-"""Number of equal parts into which weights are divided when a release is moved towards the truth."""
+"""The number of equal parts into which weights are divided when a release is moved towards the truth."""
 
 
 KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "privacy.kind"}
-"""The key of a problem file that names a kind, by role."""
+"""The key in a problem file that names a kind, by role."""
 
 
 def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
-    """Return strategies of problems that use a kind: the kind's own, or the kit's problems changed to this kind.
+    """Return strategies for problems that use a kind: the kind's own, or the kit's problems changed to this kind.
 
     The caller tries them in order until one yields examples.
 
     Args:
         role: "distance", "loss" or "notion".
-        name: Name of the registered kind.
+        name: The registered kind's name.
 
     Raises:
         UnknownNameError: No such kind is registered.
@@ -86,25 +86,27 @@ def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem
         strategy: SearchStrategy[GeneratedProblem] = getattr(import_module(module), member)
         return [strategy]
     problems = metric_problems(shapes=("grid", "points", "clique"), utilities=("distance",))
-    # A kind of distance needs places with coordinates, and limits on neighbours would not fit its distances.
+    # A kind of distance may need places with coordinates, and the kit's limits on neighbours would not fit its
+    # distances.
     if role == "distance":
         problems = metric_problems(shapes=("grid", "points"), utilities=("distance",), every_pair=True)
     named = problems.map(lambda problem: problem.with_key(KEYS[role], name))
     if role == "notion":
         return [named]
-    # Generated problems that already name the kind suit it. Others, which are changed to name it, may have places that
+    # Generated problems that already name the kind suit it. Those that are changed to name it may contain places that
     # it refuses, or lack its keys.
     return [metric_problems().filter(lambda problem: problem.get(KEYS[role]) == name), named]
 
 
 def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Return a sentence on the first fault of a problem's distances, or None if there is none.
+    """Return a sentence about the first fault in a problem's distances, or None if there is none.
 
-    Distances must be symmetric, 0 on the diagonal and at least 0. All methods of the metric must return equal doubles.
+    Distances must be symmetric, 0 on the diagonal and non-negative. All of the metric's methods must return equal
+    doubles.
 
     Args:
         instance: The loaded problem, which uses the kind under test.
-        problem: Unused; all checks of kinds have the same parameters.
+        problem: Not used; it is here because all checks for kinds take the same parameters.
     """
     data = instance.data
     metric, n = data.metric, len(data.records)
@@ -141,14 +143,14 @@ def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) ->
 
 
 def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Return a sentence on the first fault of a problem's losses, or None if there is none.
+    """Return a sentence about the first fault in a problem's losses, or None if there is none.
 
-    A loss must have a unit, and every call must return the same values. Loading the problem checks that the values are
-    finite and have the right shape.
+    A loss must have a unit, and every call must return the same values. Loading the problem has already checked that
+    the values are finite and have the right shape.
 
     Args:
         instance: The loaded problem, which uses the kind under test.
-        problem: Unused; all checks of kinds have the same parameters.
+        problem: Not used; it is here because all checks for kinds take the same parameters.
     """
     data, utility = instance.data, instance.declared.utility
     has_own_outputs = instance.declared.outputs is None
@@ -161,24 +163,26 @@ def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str
 
 
 def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Return a sentence on the first fault of a privacy notion on a problem, or None if there is none.
+    """Return a sentence about the first fault in a privacy notion on a problem, or None if there is none.
 
-    The rows of the notion's linear model, ``repair`` and the exact ``measure`` must agree. Releases that are obviously
-    private, or obviously not, test ``measure``.
+    The rows of the notion's linear model, ``repair`` and the exact ``measure`` must agree. ``measure`` is also tested
+    with releases that are obviously private, or obviously not.
 
     Args:
         instance: The loaded problem, which uses the notion under test.
-        problem: Unused; all checks of kinds have the same parameters.
+        problem: Not used; it is here because all checks for kinds take the same parameters.
     """
     data = instance.data
     n, outputs = data.shape
     keys = instance.declared.privacy
     constraint: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, data)
-    # In the release `truth` below, record i reports output i mod K with certainty. These are the outputs of each pair.
+    # In the release `truth` below, record i reports output i mod K with certainty. `pair_outputs` contains the outputs
+    # that each pair's two records report.
     pair_outputs, is_apart = data.pairs % outputs, (data.distances > 0) & np.isfinite(data.distances)
-    # If all pairs at a positive, finite distance reported equal outputs, `truth` might be private. Skip such problems.
+    # If the two records of every pair at a positive, finite distance reported the same output, `truth` might be
+    # private. Such problems are skipped.
     hypothesis.assume(bool((is_apart & (pair_outputs[:, 0] != pair_outputs[:, 1])).any()))
-    # The constant release: all records report the output that is cheapest on average.
+    # In the constant release, all records report the output that is cheapest on average.
     weights = np.zeros((n, outputs), dtype=np.uint64)
     weights[:, int(data.weighted.sum(axis=0).argmin())] = TOTAL
     constant = MatrixRelease(
@@ -192,14 +196,14 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
         return "measure() rejects a release that is the same for every record"
     truth = np.zeros_like(weights)
     truth[np.arange(n), np.arange(n) % outputs] = TOTAL
-    # The planted violation: each record reports one output with certainty.
+    # In the planted violation, each record reports one output with certainty.
     if constraint.measure(evolve(constant, weights=truth)).holds is not False:
         return "measure() accepts a release that reveals the record"
     loss = ExpectedLoss.of(data)
     solution = optimal_model(data, constraint, loss).solve("highs", gap=RELATIVE_TOLERANCE)
     assert solution.objective is not None  # the constant release is feasible
     constant_loss = loss.evaluate(constant)
-    # The constant release satisfies the notion, so an optimum that is worse shows that the model's rows are too strict.
+    # The constant release satisfies the notion, so a worse optimum shows that the model's rows are too strict.
     if solution.objective > constant_loss + LOSS_TOLERANCE * (1 + abs(constant_loss)):
         return (
             f"the model's optimum is {solution.objective!r}; measure() accepts a release with a smaller loss, "
@@ -211,8 +215,8 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
         return f"the model's optimum cannot be repaired: {error_text(error)}"
     if constraint.measure(release).holds is not True:
         return "measure() rejects what repair() made of the model's optimum"
-    # The other direction: if measure() is weaker than the model's rows, it accepts a release with less loss than the
-    # optimum. Such a release is looked for between the repaired optimum and the truth.
+    # Now the other direction: if measure() is weaker than the model's rows, it accepts some release whose loss is lower
+    # than the optimum. Such a release is looked for between the repaired optimum and the truth.
     moved_loss = _loss_towards_truth(constraint, constant, release, data, loss)
     if moved_loss < solution.objective - LOSS_TOLERANCE * abs(solution.objective) - RELATIVE_TOLERANCE * (
         1 + abs(constant_loss)
@@ -231,13 +235,13 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
 def _loss_towards_truth(
     constraint: MatrixConstraint, like: MatrixRelease, release: MatrixRelease, data: MetricData, loss: ExpectedLoss
 ) -> float:
-    """Return the loss of a release after moving it towards each record's cheapest output as far as measure() accepts.
+    """Return a release's loss after moving it towards each record's cheapest output as far as measure() accepts.
 
-    A loss below the model's optimum shows that measure() accepts more than the rows of the model allow.
+    A loss below the model's optimum shows that measure() accepts more than the model's rows allow.
 
     Args:
         constraint: The notion, whose ``measure`` decides.
-        like: A release with the records, outputs and pairs of the problem.
+        like: A release with the problem's records, outputs and pairs.
         release: The release to move, which satisfies the notion.
         data: The problem's data.
         loss: The loss.
@@ -248,10 +252,10 @@ def _loss_towards_truth(
     places, best = np.arange(len(release.weights)), data.weighted.argmin(axis=1)
     for step in range(MAX_STEPS):
         # Each row keeps the share 1 - part / FINE of its weights. The first move takes 99 % of them, and each further
-        # one 15 % less than the one before.
+        # move 15 % less than the previous one.
         part = int(FINE * 0.99 * 0.85**step)
         weights = release.weights // np.uint64(FINE) * np.uint64(FINE - part)
-        # The remainder of 2**63 is added to the cheapest output, so that rows still sum to it exactly.
+        # What is missing from 2**63 is added to the cheapest output, so that rows still sum to it exactly.
         weights[places, best] += np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
         moved = evolve(like, weights=weights)
         if constraint.measure(moved).holds is True:
@@ -260,13 +264,13 @@ def _loss_towards_truth(
 
 
 def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Return a sentence on what fails if a problem with the notion is solved and verified, or None if nothing fails.
+    """Return a sentence about what fails when a problem with the notion is solved and verified; None if nothing fails.
 
     Args:
-        instance: Unused; all checks of kinds have the same parameters.
+        instance: Not used; it is here because all checks for kinds take the same parameters.
         problem: A problem with the notion under test.
     """
-    # The method "full" solves for any notion, by the rows of the notion's linear model.
+    # The "full" method solves for any notion, using the rows of the notion's linear model.
     tried = subject("optimal-lp", "full")
     try:
         for candidate in (problem, _move_to_line(problem)):
@@ -289,8 +293,8 @@ def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> 
 def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
     """Return a problem with the same notion over four places on a line.
 
-    For metric DP, neighbouring places on the line imply the other pairs. The problem tests that a notion for which this
-    is not so is certified over all pairs.
+    For metric DP, neighbouring places on the line imply the other pairs. The problem tests that a notion for which they
+    do not is certified over all pairs.
     """
     line = problem.without_key("outputs").without_key("privacy.neighbours_within")
     line = line.with_key("records", {"grid": {"rows": 1, "cols": 4, "cell_km": 1}})
@@ -298,7 +302,7 @@ def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 def _describe_line(tried: GeneratedProblem, original: GeneratedProblem) -> str:
-    """Return the text of the problem on a line for a message if it is the one that failed, and otherwise ""."""
+    """Return the text to add to a message if the problem on a line is the one that failed, and otherwise ""."""
     return "" if tried is original else f"\nfour places on a line instead:\n{tried.toml}"
 
 
@@ -313,17 +317,18 @@ KIND_CHECKS: Final[dict[str, dict[str, KindCheck]]] = {
 
 
 def _run_kind_check(role: str, check: str, name: str, how: Effort, seed: int) -> CheckResult:
-    """Run one check of a registered kind on generated problems.
+    """Run one check for a registered kind on generated problems.
 
     Args:
         role: "distance", "loss" or "notion".
-        check: Name of the check, a key of ``KIND_CHECKS[role]``.
-        name: Name of the kind under test.
-        how: The number of examples to try.
-        seed: Seed of the generated problems.
+        check: The check's name, a key in ``KIND_CHECKS[role]``.
+        name: The name of the kind under test.
+        how: The effort, which says how many examples to try.
+        seed: The seed for generating problems.
 
     Returns:
-        The result for the first strategy that yields examples. If none does, nothing was checked, and the check fails.
+        The result for the first strategy that yields examples. If none does, nothing was checked, and the result is a
+        failure.
     """
 
     def example(problems: SearchStrategy[GeneratedProblem], data: st.DataObject) -> None:

@@ -1,4 +1,4 @@
-"""Check an obfuscation matrix against the data of its metric problem."""
+"""Check an obfuscation matrix against its metric problem's data."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__: list[str] = []
 
 @check("expected-loss", of={"matrix"}, min_examples=12)
 def expected_loss(trial: Trial) -> None:
-    """Check in exact rationals that the stated loss is the sum of prior times cost times weight over all records.
+    """Check in exact rationals that the stated loss is the sum of prior times cost times weight over all entries.
 
-    If the loss of a mechanism is in a unit other than the problem's, the check does not apply.
+    The check does not apply to a mechanism whose loss is in a unit other than the problem's.
 
     Args:
-        trial: Draws problems, runs the mechanism under test on them, and records faults.
+        trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.
     """
     problem, run, rows = solve_with_weights(trial)
     data, objective = getattr(run.problem, "data", None), run.stated.objective
@@ -39,14 +39,14 @@ def expected_loss(trial: Trial) -> None:
 
 @check("input-order", of={"matrix"})
 def input_order(trial: Trial) -> None:
-    """Check that rows and columns of the release have the order of the input.
+    """Check that the release's rows and columns are in the same order as in the input.
 
     Args:
-        trial: Draws problems, runs the mechanism under test on them, and records faults.
+        trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.
     """
     problem = trial.problem()
     attempt = trial.attempt(problem)
-    # ``privopt solve`` also refuses a wrong order, so a run that failed is looked at if it has a release. If it has
+    # ``privopt solve`` refuses a wrong order too, so even a failed run is examined if it made a release. If it made
     # none, run() discards the example.
     run = attempt if attempt.release is not None else trial.run(problem)
     data: Any = getattr(run.problem, "data", None)

@@ -1,8 +1,8 @@
-"""Check guarantees between any two points of a region by comparing random points.
+"""Check guarantees between any two points in a region by comparing random points.
 
-A region is divided into simplices: streets, each with two ends, or triangles. A position is replaced by a corner of its
-simplex at random (snapped), and a report is drawn from the row of that corner. The kit's own code computes everything
-in exact rationals. It uses neither the certificate nor the mechanism's code for snapping positions.
+A region is divided into simplices: streets, each with two ends, or triangles. A position is replaced at random by a
+corner of its simplex (snapped), and a report is drawn from that corner's row. The kit's own code computes everything in
+exact rationals. It uses neither the certificate nor the mechanism's code for snapping positions.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets
 __all__ = ["Excess", "greatest_excess", "locate_all", "street_share"]
 
 RANDOM_TRIES: Final = 120
-"""Default number of attempts to draw a pair of points."""
+"""The default number of attempts to draw a pair of points."""
 NEARNESS: Final = (Fraction(1), Fraction(1, 10**3), Fraction(1, 10**9))
-"""Distances of drawn points from a corner, a side or each other, relative to the size of the simplex."""
+"""Factors that bring drawn points nearer to a corner, a side or each other. With 1, they stay where they are."""
 
 
 @frozen(kw_only=True)
@@ -34,11 +34,11 @@ class Excess:
     """Two points that an output distinguishes better than the guarantee allows.
 
     Attributes:
-        first, second: The points, each as the number of a simplex and the weights of its corners.
-        output: Number of the output.
-        ratio: Ratio of the output's probabilities at the two points, as a double.
-        km: Length in km of a path between the two points.
-        over: The log-ratio of the two probabilities minus the permitted log-ratio, epsilon times ``km``.
+        first, second: The points, each as the index of a simplex and the weights of its corners.
+        output: The output's index.
+        ratio: The ratio of the output's probabilities at the two points, as a double.
+        km: The length in km of a path between the two points.
+        over: The log ratio of the two probabilities minus the allowed log ratio, epsilon times ``km``.
     """
 
     first: tuple[int, tuple[Fraction, ...]]
@@ -50,25 +50,25 @@ class Excess:
 
 
 def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
-    """Return the probability that the far end of a street is drawn (docs/guide/everywhere.md, "Streets").
+    """Return the probability that a street's far end is drawn (docs/guide/everywhere.md, "Streets").
 
-    As a function of the position it is S-shaped, and linear on each of n pieces in each half of the street.
+    As a function of the position, it is S-shaped: linear on each of n pieces in each half of the street.
 
     Args:
-        part: Position on the street, from 0 to 1.
-        reach: Epsilon times the length of the street.
-        steps: The number n of pieces; 0 for a probability that equals the position.
+        part: The position on the street, from 0 to 1.
+        reach: Epsilon times the street's length.
+        steps: n, the number of pieces; 0 for a probability that equals the position.
     """
     if steps == 0 or reach == 0:
         return part
-    # The probabilities of the two ends are symmetric about the middle of the street.
+    # The two ends' probabilities are symmetric about the middle of the street.
     if part > Fraction(1, 2):
         return 1 - street_share(1 - part, reach, steps)
-    # The first half is divided into n pieces. The share is linear on each, and the slope grows by 1 + t from piece to
-    # piece, which is as fast as the guarantee allows.
+    # The first half is divided into n pieces. The share is linear on each, and the slope grows by a factor of 1 + t
+    # from piece to piece, which is as fast as the guarantee allows.
     t = reach / (2 * steps)
     piece, fraction = divmod(part * 2 * steps, 1)
-    # The shares at the two ends of the piece.
+    # The shares at the piece's two ends.
     bounds = [((1 + t) ** (int(piece) + offset) - 1) / (2 * ((1 + t) ** steps - 1)) for offset in (0, 1)]
     return bounds[0] + fraction * (bounds[1] - bounds[0])
 
@@ -79,22 +79,22 @@ def greatest_excess(
     """Return the worst violation among many random pairs of points; None if all satisfy the guarantee.
 
     Args:
-        weights: The row of integer weights of each vertex.
+        weights: The row of integer weights for each vertex.
         region: The region.
         epsilon: Epsilon per km of path.
-        chance: Random generator that draws the points.
-        tries: Number of attempts to draw a pair of points.
+        chance: The random generator that draws the points.
+        tries: The number of attempts to draw a pair of points.
     """
     worst: Excess | None = None
-    # A point consists of a simplex and weights of its corners. Its row is the mean of the corners' rows with these
-    # weights, because a position is replaced by a corner that is drawn with them.
+    # A point consists of a simplex and weights for its corners. The point's row is the mean of the corners' rows with
+    # these weights, because a position is replaced by a corner that is drawn with them.
     for first, second, squared in _draw_pairs(region, epsilon, chance, tries):
         (first_row, first_unit), (second_row, second_unit) = (
             _mix_rows(weights, region, simplex, shares) for simplex, shares in (first, second)
         )
         squared_limit = epsilon**2 * squared
         for k, (first_weight, second_weight) in enumerate(zip(first_row, second_row, strict=True)):
-            # In a common unit, so that no fractions are needed to compare the weights.
+            # Both are converted to a common unit, so that the weights can be compared as integers.
             p, q = first_weight * second_unit, second_weight * first_unit
             excess = _log_excess(p, q, squared_limit)
             if excess > 0 and (worst is None or excess > worst.over):
@@ -106,15 +106,15 @@ def greatest_excess(
 def _mix_rows(
     rows: Sequence[Sequence[int]], region: Region, simplex: int, shares: Sequence[Fraction]
 ) -> tuple[list[int], int]:
-    """Return the output weights at a point of the region: the mean of the rows of its simplex's corners.
+    """Return the output weights at a point in the region: the mean of the rows of its simplex's corners.
 
-    The weights are whole numbers of a unit fraction: the second value returned is its denominator.
+    The weights are integer multiples of a unit fraction, whose denominator is the second value returned.
 
     Args:
-        rows: The row of integer weights of each vertex.
+        rows: The row of integer weights for each vertex.
         region: The region.
-        simplex: Number of the simplex.
-        shares: Probabilities with which the corners of the simplex are drawn, which sum to 1.
+        simplex: The simplex's index.
+        shares: The probabilities with which the simplex's corners are drawn, which sum to 1.
     """
     corners = region.simplices[simplex].tolist()
     columns = zip(*(rows[corner] for corner in corners), strict=True)
@@ -124,12 +124,12 @@ def _mix_rows(
 
 
 def _log_excess(p: int, q: int, squared_limit: Fraction) -> float:
-    """Return |log(p / q)| minus the permitted log-ratio, or 0 if that is not positive.
+    """Return |log(p / q)| minus the allowed log ratio, or 0 if that is not positive.
 
     Args:
-        p, q: Weights of one output at two points, at least 0, in a common unit.
-        squared_limit: The square of the permitted log-ratio, which is epsilon times the length of a path between the
-            points. The length itself may be irrational.
+        p, q: The non-negative weights of one output at two points, in a common unit.
+        squared_limit: The square of the allowed log ratio, which is epsilon times the length of a path between the
+            points. It is squared because the length itself may be irrational.
     """
     import mpmath
 
@@ -138,7 +138,7 @@ def _log_excess(p: int, q: int, squared_limit: Fraction) -> float:
     if not (p and q):
         return math.inf
     larger, smaller = max(p, q), min(p, q)
-    # Most pairs are decided in whole numbers: ratio <= 1 + epsilon d implies ratio <= exp(epsilon d).
+    # Most pairs are decided in integers: ratio <= 1 + epsilon d implies ratio <= exp(epsilon d).
     if (larger - smaller) ** 2 * squared_limit.denominator <= smaller**2 * squared_limit.numerator:
         return 0.0
     ratio = Fraction(larger, smaller)
@@ -150,16 +150,16 @@ def _log_excess(p: int, q: int, squared_limit: Fraction) -> float:
 
 
 def _to_mpf(value: Fraction) -> Any:
-    """Return a rational as a number of mpmath, at the current precision."""
+    """Convert a rational to an mpmath number, at the current precision."""
     import mpmath
 
     return mpmath.mpf(value.numerator) / value.denominator
 
 
 Point = tuple[int, tuple[Fraction, ...]]
-"""A point of a region: number of its simplex, and weights of the simplex's corners, which sum to 1."""
+"""A point in a region: the index of its simplex, and weights for the simplex's corners, which sum to 1."""
 Pair = tuple[Point, Point, Fraction]
-"""Two points, and the squared length in km^2 of a path between them."""
+"""Two points, and the square of the length of a path between them, in km^2."""
 
 
 def _draw_pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -> Iterator[Pair]:
@@ -167,9 +167,9 @@ def _draw_pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -
 
     Args:
         region: Streets or a triangulated plane.
-        epsilon: Epsilon per km, which determines the weights of corners on streets.
-        chance: Random generator that draws the points.
-        tries: Number of attempts. An attempt across a side of a triangle may yield several pairs or none.
+        epsilon: Epsilon per km, which determines the corners' weights on streets.
+        chance: The random generator that draws the points.
+        tries: The number of attempts. An attempt across a triangle's side may yield several pairs or none.
     """
     count = len(region.simplices)
     for number in range(tries):
@@ -189,13 +189,13 @@ def _draw_pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -
 
 
 def _draw_on_street(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
-    """Return two points of one street, sometimes very near each other, and their squared distance along the street.
+    """Return two points on one street, sometimes very near each other, and their squared distance along the street.
 
     Args:
         region: The streets.
         epsilon: Epsilon per km.
-        chance: Random generator that draws the points.
-        street: Number of the street.
+        chance: The random generator that draws the points.
+        street: The street's index.
     """
     first, second = _draw_part(chance), _draw_part(chance)
     second = first + (second - first) * chance.choice(NEARNESS)
@@ -204,51 +204,51 @@ def _draw_on_street(region: Streets, epsilon: Fraction, chance: Random, street: 
 
 
 def _point_at(region: Streets, epsilon: Fraction, street: int, part: Fraction) -> Point:
-    """Return the point at a position on a street, with the probabilities that either end of the street is drawn.
+    """Return the point at a position on a street, with the probability that each of the street's ends is drawn.
 
     Args:
         region: The streets.
         epsilon: Epsilon per km.
-        street: Number of the street.
-        part: Position from 0, the near end, to 1, the far end.
+        street: The street's index.
+        part: The position, from 0 at the near end to 1 at the far end.
     """
     far_share = street_share(part, epsilon * Fraction(float(region.km[street])), region.steps)
     return street, (1 - far_share, far_share)
 
 
 def _draw_walk(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
-    """Return both ends of a random walk that starts on a street, and the squared length of the walk in km^2.
+    """Return both ends of a random walk that starts on a street, and the walk's squared length in km^2.
 
     Args:
         region: The streets.
         epsilon: Epsilon per km.
-        chance: Random generator that draws the walk.
-        street: Number of the street on which the walk starts.
+        chance: The random generator that draws the walk.
+        street: The index of the street on which the walk starts.
     """
     start = _draw_part(chance)
     first, position, end, way = _point_at(region, epsilon, street, start), start, 1, Fraction(0)
     for streets_left in range(chance.choice((1, 1, 2, 3)), 0, -1):
-        # A walk that turns back is longer than the shortest path. Its length is still an upper bound, so the check
+        # A walk that turns back is longer than the shortest path, but its length is still an upper bound, so the check
         # reports no false faults.
         end = chance.randrange(2)  # the end at which the walk leaves this street
         way += abs(end - position) * Fraction(float(region.km[street]))
         corner = int(region.simplices[street, end])
         street = int(chance.choice(np.flatnonzero((region.simplices == corner).any(axis=1)).tolist()))
         begin = int(chance.choice(np.flatnonzero(region.simplices[street] == corner).tolist()))
-        # The walk ends at a random position inside the last street, whose end `begin` (0 or 1) it enters; other streets
-        # are walked from end to end.
+        # The walk enters the next street at its end `begin` (0 or 1). In the last street it stops at a random position;
+        # other streets are walked from end to end.
         position = abs(begin - _draw_part(chance)) if streets_left == 1 else Fraction(begin)
         way += abs(position - begin) * Fraction(float(region.km[street]))
     return first, _point_at(region, epsilon, street, position), way**2
 
 
 def _draw_inside_triangle(region: Plane, chance: Random, triangle: int) -> Pair:
-    """Return two points of one triangle, sometimes very near each other, and the squared distance between them.
+    """Return two points in one triangle, sometimes very near each other, and the squared distance between them.
 
     Args:
         region: The triangulated plane.
-        chance: Random generator that draws the points.
-        triangle: Number of the triangle.
+        chance: The random generator that draws the points.
+        triangle: The triangle's index.
     """
     start, end = _draw_barycentric(chance), _draw_barycentric(chance)
     end = _interpolate(start, end, chance.choice(NEARNESS))
@@ -260,14 +260,14 @@ def _draw_inside_triangle(region: Plane, chance: Random, triangle: int) -> Pair:
 
 
 def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pair]:
-    """Yield pairs at a side of a triangle: one point of it as a point of both triangles, and points across it.
+    """Yield pairs at a triangle's side: a point on the side taken as part of either triangle, and points across it.
 
     Args:
         region: The triangulated plane.
-        chance: Random generator that draws the points.
-        triangle: Number of the triangle whose sides are crossed.
+        chance: The random generator that draws the points.
+        triangle: The index of the triangle whose sides are crossed.
     """
-    # The border point: with one used corner it is that corner, with two it lies on a side, with three inside.
+    # The border point. If one corner is used, it is that corner; with two it lies on a side, and with three inside.
     used_corners = chance.sample(range(3), chance.choice((1, 2, 2, 2, 3)))
     parts = [
         chance.randrange(1, 1000) * chance.choice(NEARNESS) if corner in used_corners else Fraction(0)
@@ -275,7 +275,7 @@ def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pa
     ]
     border = tuple(part / sum(parts, Fraction(0)) for part in parts)
     border_place = _to_place(region, triangle, border)
-    # A straight line leads from a point of this triangle (start) through the border point into the neighbour (end).
+    # A straight line leads from a point in this triangle (start) through the border point into the neighbour (end).
     start_shares = _interpolate(border, _draw_barycentric(chance), chance.choice(NEARNESS))
     start = _to_place(region, triangle, start_shares)
     step = chance.choice((Fraction(1), *NEARNESS))
@@ -286,7 +286,7 @@ def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pa
     for neighbour, neighbour_shares in locate_all(region, border_place):
         if neighbour == triangle:
             continue
-        # The border point as a point of either triangle: the rows must be equal, or it would have two distributions.
+        # The border point as a point in either triangle: the rows must be equal, or it would have two distributions.
         yield (triangle, border), (neighbour, neighbour_shares), Fraction(0)
         ahead = _barycentric(region, neighbour, end_place)
         if min(ahead) >= 0:
@@ -294,7 +294,7 @@ def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pa
 
 
 Place = tuple[Fraction, Fraction]
-"""Exact coordinates (x, y) of a point in millimetres, the unit of the vertices."""
+"""A point's exact coordinates (x, y) in millimetres, which is the vertices' unit."""
 
 
 def _interpolate(a: Sequence[Fraction], b: Sequence[Fraction], part: Fraction) -> tuple[Fraction, ...]:
@@ -303,12 +303,12 @@ def _interpolate(a: Sequence[Fraction], b: Sequence[Fraction], part: Fraction) -
 
 
 def _to_place(region: Plane, triangle: int, shares: Sequence[Fraction]) -> Place:
-    """Return the exact coordinates of a point of a triangle, in millimetres.
+    """Return the exact coordinates of a point in a triangle, in millimetres.
 
     Args:
         region: The triangulated plane.
-        triangle: Number of the triangle.
-        shares: Barycentric coordinates of the point.
+        triangle: The triangle's index.
+        shares: The point's barycentric coordinates.
     """
     corners = region.vertices[region.simplices[triangle]].tolist()
     x, y = (sum((s * c[axis] for s, c in zip(shares, corners, strict=True)), Fraction(0)) for axis in (0, 1))
@@ -316,7 +316,7 @@ def _to_place(region: Plane, triangle: int, shares: Sequence[Fraction]) -> Place
 
 
 def _squared_km(a: Place, b: Place) -> Fraction:
-    """Return the squared distance in km^2 of two places in millimetres."""
+    """Return the squared distance in km^2 between two places given in millimetres."""
     return ((a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2) / MM_PER_KM**2
 
 
@@ -325,12 +325,12 @@ def _barycentric(region: Plane, triangle: int, point: Place) -> tuple[Fraction, 
 
     Args:
         region: The triangulated plane.
-        triangle: Number of the triangle.
-        point: Exact coordinates of the place, in mm.
+        triangle: The triangle's index.
+        point: The place's exact coordinates in mm.
     """
     corners = region.vertices[region.simplices[triangle]].tolist()
     (ax, ay), (bx, by), (cx, cy) = ((x - point[0], y - point[1]) for x, y in corners)
-    # Doubled signed areas of the triangles that the place forms with two corners each; they are proportional to the
+    # Twice the signed areas of the triangles that the place forms with two corners each, which are proportional to the
     # barycentric coordinates.
     parts = (bx * cy - by * cx, cx * ay - cy * ax, ax * by - ay * bx)
     total = sum(parts)
@@ -339,9 +339,9 @@ def _barycentric(region: Plane, triangle: int, point: Place) -> tuple[Fraction, 
 
 
 def locate_all(region: Plane, point: Place) -> Iterator[tuple[int, tuple[Fraction, ...]]]:
-    """Yield every triangle that contains a place (mm), with the barycentric coordinates of the place in it.
+    """Yield every triangle that contains a place (in mm), with the place's barycentric coordinates in it.
 
-    A place on a side lies in two triangles, a vertex in several.
+    There are two such triangles for a place on an inner side, and often more for a vertex.
     """
     corners = region.vertices[region.simplices]
     lower, upper = corners.min(axis=1), corners.max(axis=1)
@@ -364,7 +364,7 @@ def _draw_part(chance: Random) -> Fraction:
 
 
 def _draw_barycentric(chance: Random) -> tuple[Fraction, ...]:
-    """Draw barycentric coordinates of a point in a triangle, sometimes near a side or a corner."""
+    """Draw the barycentric coordinates of a point in a triangle, sometimes near a side or a corner."""
     # The first part is positive, so the sum is never 0.
     parts = [Fraction(chance.randrange(1, 1000)), *(chance.randrange(1000) * chance.choice(NEARNESS) for _ in range(2))]
     chance.shuffle(parts)
@@ -380,15 +380,15 @@ def _takes_regions(subject: Subject) -> str | None:
 
 @check("every-point", of={"matrix", "odds"}, needs=_takes_regions, min_examples=20)
 def every_point(trial: Trial) -> None:
-    """Check that probabilities change by at most exp(epsilon d) between any two points of a region, if claimed.
+    """Check that probabilities change by at most exp(epsilon d) between any two points in a region, if this is claimed.
 
     A region covers the points between the records, along streets or in a plane. Before a report is drawn, a position is
     replaced at random by an end of its piece of street, or by a corner of its triangle.
 
     Args:
-        trial: Draws problems, runs the mechanism under test on them, and records faults.
+        trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.
     """
-    # A limit on the distance of pairs excludes a guarantee between any two points.
+    # A limit on the distances of pairs cannot be combined with a guarantee between any two points.
     problem = trial.problem().without_key("privacy.neighbours_within").with_key("privacy.everywhere", True)
     run = trial.attempt(problem)
     if run.error is not None:  # the problem has no region, or the mechanism refuses regions
@@ -399,8 +399,8 @@ def every_point(trial: Trial) -> None:
     epsilon = Fraction(trial.subject.epsilon(run.problem))
     rows = [[int(w) for w in row] for row in np.asarray(run.release.weights).tolist()]
     if data.region is None:
-        # Without a region, a position would be replaced by its nearest record. Half-way between two records with
-        # different rows, the probabilities would then jump.
+        # Without a region, a position would be replaced by its nearest record, and the probabilities would jump
+        # half-way between two records whose rows differ.
         i, j = _nearest_rows(data, rows)
         if i != j:
             first, second = run.release.records[i], run.release.records[j]
@@ -423,12 +423,12 @@ def every_point(trial: Trial) -> None:
 
 
 def _describe_point(records: Any, region: Any, point: tuple[int, Sequence[Fraction]]) -> str:
-    """Return a phrase on where a point of a region is.
+    """Return a phrase that says where a point in a region is.
 
     Args:
-        records: (N,) ids of the records.
+        records: The ids of the N records.
         region: The region, whose simplices are streets or triangles.
-        point: The number of the simplex, and the share of each of its corners.
+        point: The index of the simplex, and the share of each of its corners.
     """
     corners = ", ".join(str(records[corner]) for corner in region.simplices[point[0]].tolist())
     shares = ", ".join(f"{float(share):.9g}" for share in point[1])
@@ -436,11 +436,11 @@ def _describe_point(records: Any, region: Any, point: tuple[int, Sequence[Fracti
 
 
 def _nearest_rows(data: Any, rows: list[list[int]]) -> tuple[int, int]:
-    """Return the numbers of the two nearest records with different rows, or (0, 0) if all rows are equal.
+    """Return the indices of the two nearest records whose rows differ, or (0, 0) if all rows are equal.
 
     Args:
         data: The problem's data. Only required pairs are compared.
-        rows: The row of weights of each record.
+        rows: The row of weights for each record.
     """
     pairs, distances = np.asarray(data.pairs), np.asarray(data.distances)
     for p in np.argsort(distances, kind="stable").tolist():

@@ -1,4 +1,4 @@
-"""Generated problems and the test profile of mechanisms over metric problems (``MetricProblem``)."""
+"""Generated problems and the test profile for mechanisms over metric problems (``MetricProblem``)."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ __all__ = ["MetricCase", "default_profile", "metric_problems", "metric_profile",
 UTILITIES: Final = ("distance", "matrix", "travel-cost")
 """The kinds of loss."""
 LENGTH_FACTOR: Final = 4
-"""Factor by which lengths are multiplied and epsilon is divided. A power of two causes no rounding."""
+"""The factor by which lengths are multiplied and epsilon is divided. A power of two causes no rounding."""
 
 Tables = Mapping[str, Mapping[str, Any]]
-"""Tables of a problem file: their keys and values, by name."""
+"""The tables in a problem file: keys and values, by the table's name."""
 
 
 @frozen(kw_only=True, eq=False)
 class MetricCase:
-    """A generated metric problem, from which the text of a problem file and its files are made.
+    """A generated metric problem, from which a problem file and the files that it names are made.
 
     Attributes:
         space: The records, followed by the outputs unless the outputs are the records.
-        records: Number of points of the space that are records.
-        names: Ids of the points of the space; empty for the default ids.
+        records: The number of points in the space that are records.
+        names: The ids of the space's points; empty for the default ids.
         epsilon: Epsilon as decimal text.
         within: ``privacy.neighbours_within``; None for all pairs.
-        utility: Kind of loss, one of :data:`UTILITIES`.
-        cost: (N, K) losses for the kind "matrix"; otherwise None.
-        prior: (N,) prior; empty for a uniform prior.
-        targets: Weights of the records as destinations of the loss "travel-cost"; empty for equal weights.
-        extra: Further tables of the problem file, which only the mechanism under test has.
+        utility: The kind of loss, one of :data:`UTILITIES`.
+        cost: (N, K) the losses if the kind is "matrix"; otherwise None.
+        prior: The prior probabilities of the N records; empty for a uniform prior.
+        targets: The records' weights as destinations in the "travel-cost" loss; empty for equal weights.
+        extra: Further tables in the problem file, which only the mechanism under test has.
     """
 
     space: MetricSpace
@@ -70,9 +70,9 @@ class MetricCase:
 
     @property
     def ids(self) -> list[str]:
-        """Ids of the points of the space. Without names, they are the default ids of the kind of places.
+        """The ids of the space's points. Without names, they are the default ids for the kind of places.
 
-        With a table of distances, both records and outputs are numbered from 0, so their ids may be equal.
+        With a distance table, both records and outputs are numbered from 0, so their ids may be equal.
         """
         if self.names:
             return list(self.names)
@@ -94,7 +94,8 @@ class MetricCase:
         if self.space.kind == "graph":
             rows = [(self.ids[tail], self.ids[head], length) for tail, head, length in self.space.edges]
             joined = {end for tail, head, _ in self.space.edges for end in (tail, head)}
-            # Every record must be a node of the roads. One without a road gets a road to a node that is not a record.
+            # Every record must be a node in the road network. One without a road gets a road to a node that is not a
+            # record.
             rows += [(self.ids[n], f"siding-{n}", 1.0) for n in range(len(self.space)) if n not in joined]
             distance["edges"] = "roads.csv"
             files["roads.csv"] = csv_bytes(["from", "to", "km"], rows)
@@ -112,15 +113,15 @@ class MetricCase:
         return GeneratedProblem(toml=to_toml(tables), files=files, facts={"case": self})
 
     def _places_table(self, which: range, name: str, files: dict[str, bytes]) -> dict[str, Any]:
-        """Return the table ``[records]`` or ``[outputs]`` of the problem file, and add the file of points to ``files``.
+        """Return the problem file's ``[records]`` or ``[outputs]`` table, and add the file of points to ``files``.
 
         Args:
-            which: Indices of the places among the points of the space.
-            name: Name of the file of points, if a file is needed.
-            files: Contents of the files by name.
+            which: The places' indices among the space's points.
+            name: The name for the file of points, if one is needed.
+            files: The files' contents by name.
         """
         space = self.space
-        # A grid and a table of distances have default ids. Any others need a file that lists them.
+        # A grid and a distance table have default ids. Other ids need a file that lists them.
         if space.cells is not None and not self.names:
             rows, cols, cell_km = space.cells
             return {"grid": {"rows": rows, "cols": cols, "cell_km": cell_km}}
@@ -135,10 +136,10 @@ class MetricCase:
         return {"points": name}
 
     def _utility_table(self, files: dict[str, bytes]) -> dict[str, Any]:
-        """Return the table ``[utility]`` of the problem file, and add its files to ``files``.
+        """Return the problem file's ``[utility]`` table, and add its files to ``files``.
 
         Args:
-            files: Contents of the files by name; costs, prior and targets are added.
+            files: The files' contents by name, to which costs, prior and targets are added.
         """
         utility: dict[str, Any] = {"kind": self.utility}
         ids = self.ids
@@ -163,26 +164,27 @@ def metric_problems(
     every_pair: bool = False,
     extra: Callable[[MetricCase], Tables] | None = None,
 ) -> GeneratedProblem:
-    """Draw a metric problem of up to 5 records and outputs. Its ``facts["case"]`` is the :class:`MetricCase`.
+    """Draw a metric problem with up to 5 records and outputs. Its ``facts["case"]`` is the :class:`MetricCase`.
 
     Args:
         draw: Supplied by Hypothesis.
-        shapes: Shapes of the metric space; see :func:`privopt_metric_dp.kit.strategies.metric_spaces`.
-        utilities: Kinds of loss.
-        budgets: Values of epsilon, as decimal texts.
+        shapes: The shapes of metric space to draw; see :func:`privopt_metric_dp.kit.strategies.metric_spaces`.
+        utilities: The kinds of loss to draw.
+        budgets: The values of epsilon to draw, as decimal texts.
         every_pair: Whether to leave ``neighbours_within`` unset. If so, disconnected spaces, which need it, are not
             drawn.
-        extra: Returns the mechanism's tables for a case, for example ``lambda case: {"acme": {"radius": 2.0}}``.
+        extra: A function that returns the mechanism's tables for a case, such as ``lambda case: {"acme": {"radius":
+            2.0}}``.
     """
     space = draw(metric_spaces(5, shapes))
     joined = bool(np.isfinite(space.distances).all())
     count = len(space)
-    # Outputs other than the records are drawn only in connected spaces other than grids: the first points are the
-    # records. Hypothesis shrinks n to 1, so examples shrink to `count` records, which are also the outputs.
+    # Outputs that differ from the records are drawn only in connected spaces other than grids. The first points are
+    # then the records. Hypothesis shrinks n to 1, so examples shrink to `count` records, which are also the outputs.
     split = space.cells is None and joined and count > 1
     records = draw(st.integers(1, count).map(lambda n: count + 1 - n)) if split else count
     within = None
-    # A limit below the smallest distance is refused as input, since no record would have a neighbour.
+    # A limit below the smallest distance is an input error, since no record would have a neighbour.
     min_distance = min((d for d in space.distances[:records, :records].ravel().tolist() if 0 < d < np.inf), default=0.0)
     assume(joined or (min_distance > 0 and not every_pair))
     if not every_pair and space.lengths:
@@ -217,7 +219,7 @@ def metric_problems(
 
 
 def _case_of(problem: GeneratedProblem) -> MetricCase | None:
-    """Return the case from which the kit generated a problem; None for other problems."""
+    """Return the case from which the kit generated a problem; None if the problem is not the kit's."""
     case = problem.facts.get("case")
     return case if isinstance(case, MetricCase) else None
 
@@ -228,11 +230,11 @@ def _without_cells(space: MetricSpace) -> MetricSpace:
 
 
 def _relabel(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return a problem that differs only in the ids of its places, and so must have the same loss.
+    """Return a problem that differs only in its places' ids, and must therefore have the same loss.
 
     Args:
-        problem: A problem of the kit. For other problems, None is returned.
-        chance: Random generator that draws the ids.
+        problem: A problem that the kit generated. For other problems, None is returned.
+        chance: The random generator that draws the ids.
     """
     case = _case_of(problem)
     if case is None:
@@ -248,17 +250,17 @@ def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None
     """Return a problem with records and outputs in another order, which must have the same loss.
 
     Args:
-        problem: A problem of the kit. For other problems, or for a single place, None is returned.
-        chance: Random generator that draws the order.
+        problem: A problem that the kit generated. For other problems, or for a single place, None is returned.
+        chance: The random generator that draws the order.
     """
     case = _case_of(problem)
     if case is None or len(case.space) < 2:
         return None
     n, total = case.records, len(case.space)
-    # Records stay before the outputs, which follow them in the space.
+    # Records still precede the outputs in the space.
     order = chance.sample(range(n), n) + chance.sample(range(n, total), total - n)
     space = _without_cells(case.space)
-    # `order` lists old indices in the new order; edges need the new index of each old one.
+    # `order` lists the old indices in the new order. Edges need the new index for each old one.
     new_index = {old: new for new, old in enumerate(order)}
     moved = evolve(
         space,
@@ -266,10 +268,10 @@ def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None
         coordinates=tuple(space.coordinates[p] for p in order) if space.coordinates else (),
         edges=tuple((new_index[start], new_index[end], length) for start, end, length in space.edges),
     )
-    # The cost table's columns are the outputs, so output p of the space has the column p - n.
+    # The cost table's columns are the outputs, so point p in the space has the column p - n.
     outputs = order if case.own_outputs else [p - n for p in order[n:]]
     ids = case.ids
-    # Ids move with their places, unless records and outputs of a table of distances share the ids 0, 1, ...
+    # Ids move with their places, unless the records and outputs in a distance table share the ids 0, 1, ...
     names = tuple(ids[p] for p in order) if case.own_outputs or len(set(ids)) == total else ()
     changed = evolve(
         case,
@@ -284,16 +286,16 @@ def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None
 
 
 def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, random.Random], Variant | None]:
-    """Return a function that multiplies the lengths of a problem by ``LENGTH_FACTOR`` and divides epsilon by it.
+    """Return a function that multiplies a problem's lengths by ``LENGTH_FACTOR`` and divides epsilon by it.
 
     The guarantee does not change, because it depends only on epsilon times distance. The loss grows with the lengths.
 
     Args:
-        lengths: Keys of the mechanism's tables that are lengths, which are multiplied too.
+        lengths: The keys in the mechanism's tables whose values are lengths, which are multiplied too.
     """
 
     def rescale(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        """Return the problem in other units; None if it is not the kit's, or if its distances cannot be scaled.
+        """Return the problem in other units; None if it is not the kit's or if its distances cannot be scaled.
 
         Distances on the globe cannot be scaled, because the earth's radius is fixed. ``chance`` is not used.
         """
@@ -321,7 +323,7 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
             if value is not None:
                 changed = changed.with_key(key, float(value) * LENGTH_FACTOR)
         change = f"all lengths were multiplied by {LENGTH_FACTOR} and epsilon divided by {LENGTH_FACTOR}"
-        # A table of losses stays as it is, and all other losses grow with the lengths.
+        # A table of losses stays as it is. All other losses grow with the lengths.
         return Variant(problem=changed, factor=1.0 if case.utility == "matrix" else float(LENGTH_FACTOR), change=change)
 
     return rescale
@@ -339,24 +341,24 @@ def _halve_epsilon_of_distance_loss(problem: GeneratedProblem) -> GeneratedProbl
 
 
 TINY_DISTANCE: Final = 1e-12
-"""A value of ``privacy.neighbours_within`` that is below all positive distances of generated problems."""
+"""A value for ``privacy.neighbours_within`` that is below all positive distances in generated problems."""
 
 
 def _without_neighbours(problem: GeneratedProblem) -> GeneratedProblem | None:
-    """Return the problem with ``neighbours_within`` below all distances, which mechanisms must refuse."""
+    """Return the problem with ``neighbours_within`` below all positive distances, which mechanisms must refuse."""
     return problem.with_key("privacy.neighbours_within", TINY_DISTANCE)
 
 
 def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
-    """Return the loss of a certified mechanism from the kit's own linear program. No proved lower bound may exceed it.
+    """Return a loss that a certified mechanism from the kit attains. No proved lower bound may exceed it.
 
     Args:
         problem: The loaded problem.
-        result: The result of the mechanism under test. If its loss has another unit, or its notion does not bound
+        result: The result from the mechanism under test. If its loss is in another unit, or its notion does not bound
             ratios of probabilities, None is returned.
     """
-    # A mechanism may state a loss of its own, such as a count. The linear program has the rows of metric DP, so the
-    # notion must be one on odds (ratios of probabilities).
+    # A mechanism may state a loss of its own, such as a count. The kit's linear program contains the rows for metric
+    # DP, so the notion must be one that bounds odds (ratios of probabilities).
     has_loss_unit = result.objective.unit == problem.data.loss_unit
     return (
         best_loss(problem.data)
@@ -366,10 +368,10 @@ def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
 
 
 def several_rounds(extra: Callable[[MetricCase], Tables] | None = None) -> GeneratedProblem:
-    """Return a problem without symmetry in space or prior, so that iterative methods need several rounds.
+    """Return a problem that is not symmetric in space or prior, so that iterative methods need several rounds.
 
     Args:
-        extra: Returns the mechanism's tables for a case.
+        extra: A function that returns the mechanism's tables for a case.
     """
     case = MetricCase(
         space=grid(2, 4, 0.7), records=8, epsilon="1.5", prior=(0.3, 0.05, 0.2, 0.05, 0.1, 0.15, 0.1, 0.05)
@@ -388,14 +390,15 @@ def metric_profile(
     """Return the default profile with the changes that a mechanism over MetricProblem needs.
 
     Args:
-        problems: A strategy of problems, usually ``metric_problems(...)`` with some arguments.
-        extra: Returns the mechanism's tables for a case; used by the default strategy only.
-        lengths: Keys of these tables that are lengths (``"acme.radius"``), which the check `units` scales too.
+        problems: A strategy for problems, usually ``metric_problems(...)`` with some arguments.
+        extra: A function that returns the mechanism's tables for a case. Only the default strategy uses it.
+        lengths: The keys in these tables whose values are lengths (``"acme.radius"``), which the `units` check scales
+            too.
         monotone: When the loss must not rise with epsilon: ``"always"`` (an optimal mechanism), ``"distance"`` (only if
             the loss is the distance itself) or ``"never"`` (no such check).
-        others: Further fields of :class:`Profile`, which replace the default ones.
+        others: Further fields for :class:`Profile`, which replace the default ones.
     """
-    # How to make a problem stricter for the check that compares the two losses.
+    # The function that makes a problem stricter, for the check that compares the losses before and after.
     stricter = {"always": _halve_epsilon, "distance": _halve_epsilon_of_distance_loss, "never": None}[monotone]
     fields: dict[str, Any] = {
         "problems": metric_problems(extra=extra) if problems is None else problems,
@@ -413,11 +416,11 @@ def metric_profile(
 
 
 def default_profile(problem_class: type) -> Profile | None:
-    """Return the profile of a problem class without required keys beyond those of MetricProblem; None for others."""
+    """Return the profile for a problem class that requires no keys beyond those of MetricProblem; None for others."""
     if not issubclass(problem_class, MetricProblem):
         return None
     base_fields = {attribute.name for attribute in attrs.fields(MetricProblem)}
-    # The kit cannot invent values of a required key, so a plugin with such a key must name a profile itself.
+    # The kit cannot invent values for a required key, so a plugin with such a key must name a profile itself.
     if any(a.default is attrs.NOTHING and a.init and a.name not in base_fields for a in attrs.fields(problem_class)):
         return None
     return metric_profile()

@@ -1,4 +1,4 @@
-"""Profiles for mechanisms that need problems other than those of the default profile."""
+"""Profiles for mechanisms that need problems other than those in the default profile."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from privopt_metric_dp.kit.problems import MetricCase, metric_problems, metric_p
 __all__ = ["CONST_OPT", "EXPONENTIAL", "GIVEN", "PLANAR", "PREDICTIVE"]
 
 PLANE: Final = ("grid", "points", "twins", "coincident", "globe")
-"""Shapes of metric space whose points have coordinates (:func:`privopt_metric_dp.kit.strategies.metric_spaces`)."""
+"""The shapes of metric space whose points have coordinates (see ``privopt_metric_dp.kit.strategies.SHAPES``)."""
 
 
 def _radius_table(case: MetricCase) -> dict[str, dict[str, Any]]:
-    """Return the table ``[const-opt]`` for a case. The radius is the median of the distinct distances."""
+    """Return the ``[const-opt]`` table for a case. The radius is the median of the distinct distances."""
     lengths = case.space.lengths
     return {"const-opt": {"radius": lengths[len(lengths) // 2] if lengths else 1.0}}
 
 
 EXPONENTIAL: Final = metric_profile(monotone="distance")
-"""Profile of "exponential". A loss that is the distance itself falls as epsilon grows, while others may rise."""
+"""The profile for "exponential". Its loss falls as epsilon grows if it is the distance itself; others may rise."""
 
 PLANAR: Final = metric_profile(problems=metric_problems(shapes=PLANE), monotone="distance")
-"""Profile of "planar-laplace": only points in the plane or on the globe."""
+"""The profile for "planar-laplace", which supports only points in the plane or on the globe."""
 
 CONST_OPT: Final = metric_profile(extra=_radius_table, lengths=("const-opt.radius",), monotone="never")
-"""Profile of "const-opt", with a radius. Its loss may rise with epsilon, because the programs of two epsilons allow
-different matrices.
+"""The profile for "const-opt", with a radius. Its loss may rise with epsilon, because the programs for two epsilons
+allow different matrices.
 """
 
 
 def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a problem with a matrix for the mechanism "given", with entries proportional to exp(-d_ik) in row i.
+    """Return a problem with a matrix for the "given" mechanism, whose entries in row i are proportional to exp(-d_ik).
 
     Entries at an infinite distance are 0, so in a disconnected space the matrix satisfies no epsilon.
     """
     case: MetricCase = problem.facts["case"]
     distances = case.space.distances[: case.records]
-    # Outputs that are not the records follow them in the space.
+    # If the outputs are not the records, they follow the records in the space.
     z = np.exp(-(distances if case.own_outputs else distances[:, case.records :]))
-    # The row of a record without any reachable output is all 0 and cannot be scaled to sum to 1. It becomes uniform.
+    # If no output can be reached from a record, its row is all 0 and cannot be scaled to sum to 1. It becomes uniform.
     z = np.where(z.any(axis=1, keepdims=True), z, 1.0)
     extended = problem.with_key("given.matrix", "z.npy")
     return extended.with_file("z.npy", npy_bytes(z / z.sum(axis=1, keepdims=True)))
 
 
 GIVEN: Final = metric_profile(problems=metric_problems().map(_with_matrix), variants={}, monotone="never")
-"""Profile of "given", with a matrix. It has no variants, because the matrix would have to be changed as well."""
+"""The profile for "given", with a matrix. It has no variants, because the matrix would have to be changed as well."""
 
 
 def _good_within_table(case: MetricCase) -> dict[str, dict[str, Any]]:
-    """Return the table ``[predictive]`` for a case. ``good_within`` is the median of the distinct distances."""
+    """Return the ``[predictive]`` table for a case. ``good_within`` is the median of the distinct distances."""
     lengths = case.space.lengths
     return {"predictive": {"good_within": lengths[len(lengths) // 2] if lengths else 1.0}}
 
@@ -61,6 +61,6 @@ def _good_within_table(case: MetricCase) -> dict[str, dict[str, Any]]:
 PREDICTIVE: Final = metric_profile(
     problems=metric_problems(extra=_good_within_table), lengths=("predictive.good_within",)
 )
-"""Profile of "predictive". With its ``good_within``, the distance up to which the last report is good, tests can end
-either way.
+"""The profile for "predictive". With its ``good_within``, the distance up to which the last report is good, tests can
+end either way.
 """

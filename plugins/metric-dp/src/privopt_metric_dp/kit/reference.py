@@ -1,4 +1,4 @@
-"""The kit's own linear program: a certified mechanism for small metric problems, solved by SciPy."""
+"""The kit's own linear program, solved with SciPy, which gives a certified mechanism for small metric problems."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["best_loss", "optimum"]
 def best_loss(data: MetricData) -> float:
     """Return the exact loss of the best of a few mechanisms that certainly satisfy the guarantee.
 
-    Constant mechanisms, which always report the same output, do. The optimum of the linear program is used only if it
-    can be repaired to integers and certified. The loss of a mechanism under test may be smaller, but no lower bound
-    that it proves may exceed this loss.
+    These are the constant mechanisms, which always report the same output, and the linear program's optimum if it can
+    be repaired to integers and certified. The loss of a mechanism under test may be smaller, but no lower bound that it
+    proves may exceed this loss.
 
     Args:
         data: The data of a small problem.
@@ -33,7 +33,7 @@ def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
     """Return the exact loss of the linear program's optimum after repair into certified integers; None if a step fails.
 
     Args:
-        data: Data of a small metric problem.
+        data: A small metric problem's data.
         weighted: (N, K) prior times cost.
     """
     from privopt.errors import PrivoptError
@@ -47,7 +47,7 @@ def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
         weights = repair(z, data.pairs, data.distances, data.epsilon, loss=weighted).weights
     except PrivoptError:
         return None
-    # The repair certifies its result, but the kit does not rely on that.
+    # The repair certifies its own result, but the kit does not rely on that.
     if not certify(weights, data.pairs, data.distances, data.epsilon).holds:
         return None
     # Rows of weights sum to 2^63.
@@ -59,14 +59,14 @@ def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
 def optimum(
     weighted: NDArray[np.float64], pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float
 ) -> NDArray[np.float64] | None:
-    """Return the (N, K) matrix that is optimal for metric DP, to SciPy's tolerance; None if SciPy finds none.
+    """Return the matrix (N, K) that is optimal for metric DP, within SciPy's tolerance; None if SciPy finds none.
 
     Factors exp(epsilon d) above e^30 are replaced by e^30, which is stricter.
 
     Args:
         weighted: (N, K) prior times cost.
         pairs: (P, 2) required pairs.
-        distances: (P,) distances of the pairs.
+        distances: (P,) the pairs' distances.
         epsilon: Epsilon per unit of distance.
     """
     from scipy.optimize import linprog
@@ -76,7 +76,7 @@ def optimum(
     with np.errstate(over="ignore"):
         # Larger coefficients would make the LP badly scaled.
         growth = np.exp(np.minimum(epsilon * distances, 30.0))
-    # The entry of record i and an output is the variable with the number i * k + output. The inequalities are collected
+    # The entry for record i and an output is the variable with the index i * k + output. The inequalities are collected
     # as entries of a sparse matrix.
     rows, columns, values, row = [], [], [], 0
     for (i, j), e in zip(pairs.tolist(), growth.tolist(), strict=True):
@@ -87,7 +87,7 @@ def optimum(
                 columns += [row_record * k + output, column_record * k + output]
                 values += [1.0, -e]
                 row += 1
-    # Each row of the matrix sums to 1.
+    # These rows require that each row of the matrix sums to 1.
     mass = coo_matrix((np.ones(n * k), (np.repeat(np.arange(n), k), np.arange(n * k))), shape=(n, n * k))
     privacy = coo_matrix((values, (rows, columns)), shape=(row, n * k)) if row else None
     solved = linprog(

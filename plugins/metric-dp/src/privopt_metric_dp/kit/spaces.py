@@ -16,7 +16,7 @@ from privopt.numbers.distances import EARTH_RADIUS_KM
 __all__ = ["MetricSpace", "close_paths", "from_edges", "from_points", "grid"]
 
 Edge = tuple[int, int, float]
-"""Numbers of the two points that a road joins, and its length in km."""
+"""A road: the indices of the two points that it joins, and its length in km."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -24,12 +24,12 @@ class MetricSpace:
     """A finite metric space: a few points and the distances between them.
 
     Attributes:
-        shape: Name of the shape (:data:`privopt_metric_dp.kit.strategies.SHAPES`).
-        kind: ``distance.kind`` of a problem file with these distances.
-        distances: (N, N) distances, infinite if no path joins two points.
-        coordinates: (x, y) in km or (lat, lon) of each point; empty if the kind has no coordinates.
-        edges: Roads (from, to, km) between points for the kind "graph"; otherwise empty.
-        cells: Rows, columns and side in km of a regular grid; otherwise None.
+        shape: The name of the shape (:data:`privopt_metric_dp.kit.strategies.SHAPES`).
+        kind: The ``distance.kind`` in a problem file with these distances.
+        distances: (N, N) the distances, which are infinite if no path joins two points.
+        coordinates: Each point's (x, y) in km or (lat, lon) in degrees; empty if the kind has no coordinates.
+        edges: Roads (from, to, km) between points if the kind is "graph"; otherwise empty.
+        cells: For a regular grid, its rows, its columns and the side of a cell in km; otherwise None.
     """
 
     shape: str
@@ -52,7 +52,7 @@ class MetricSpace:
 
 
 def grid(rows: int, cols: int, cell_km: float) -> MetricSpace:
-    """Return the space of a regular grid's cells, row by row; ``cell_km`` is the side of a cell in km.
+    """Return the space that consists of a regular grid's cells, row by row; ``cell_km`` is the side of a cell in km.
 
     >>> grid(1, 2, 0.5).distances.tolist()
     [[0.0, 0.5], [0.5, 0.0]]
@@ -69,17 +69,17 @@ def grid(rows: int, cols: int, cell_km: float) -> MetricSpace:
 
 
 def _great_circle_km(start: tuple[float, float], end: tuple[float, float]) -> float:
-    """Return the great-circle distance in km between two places (lat, lon) in degrees, by the haversine formula."""
-    # This uses only the standard library, so that the kit finds faults in privopt's own distances.
+    """Return the great-circle distance in km between two places (lat, lon) in degrees, with the haversine formula."""
+    # This uses only the standard library, so that the kit can find faults in privopt's own distances.
     (a, b), (c, d) = (tuple(map(math.radians, spot)) for spot in (start, end))
     h = math.sin((c - a) / 2) ** 2 + math.cos(a) * math.cos(c) * math.sin((d - b) / 2) ** 2
     return 2 * EARTH_RADIUS_KM * math.asin(math.sqrt(min(1.0, h)))
 
 
 def from_points(spots: Sequence[tuple[float, float]], kind: Literal["euclidean", "haversine"]) -> MetricSpace:
-    """Return the space of points in the plane (x, y in km) or on the globe (lat, lon in degrees).
+    """Return the space that consists of points in the plane (x, y in km) or on the globe (lat, lon in degrees).
 
-    Distances are lengths of straight lines or great circles, in km.
+    Distances are the lengths of straight lines or great circles, in km.
     """
     measure = math.dist if kind == "euclidean" else _great_circle_km
     table = np.array([[measure(a, b) for b in spots] for a in spots])
@@ -87,9 +87,9 @@ def from_points(spots: Sequence[tuple[float, float]], kind: Literal["euclidean",
 
 
 def close_paths(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the lengths (N, N) of shortest paths over the entries of a symmetric table, by Floyd and Warshall.
+    """Return the lengths (N, N) of shortest paths over a symmetric table's entries, with the Floyd-Warshall algorithm.
 
-    This is the largest table below the given one that satisfies the triangle inequality.
+    This is the largest table, nowhere above the given one, that satisfies the triangle inequality.
     """
     table = np.array(table, dtype=np.float64)
     for middle in range(len(table)):
@@ -98,12 +98,12 @@ def close_paths(table: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def from_edges(count: int, edges: Sequence[Edge], shape: str) -> MetricSpace:
-    """Return the space of shortest paths over undirected roads between ``count`` points.
+    """Return the space whose distances are shortest paths over undirected roads between ``count`` points.
 
     Args:
-        count: Number of points; a point without roads is infinitely far from the others.
+        count: The number of points. A point without roads is infinitely far from the others.
         edges: Two points and a length in km for each road. Of several roads between two points, the shortest counts.
-        shape: Name of the space's shape.
+        shape: The name of the space's shape.
     """
     table = np.full((count, count), math.inf)
     np.fill_diagonal(table, 0.0)

@@ -14,7 +14,7 @@ from privopt_metric_dp.kit.spaces import MetricSpace, close_paths, from_edges, f
 __all__ = ["SHAPES", "costs", "metric_spaces", "priors"]
 
 SHAPES = ("grid", "points", "path", "clique", "clusters", "general", "twins", "coincident", "islands", "globe")
-"""Kinds of metric space that :func:`metric_spaces` draws."""
+"""The shapes of metric space that :func:`metric_spaces` draws."""
 
 
 def sizes(maximum: int) -> st.SearchStrategy[int]:
@@ -25,7 +25,7 @@ def sizes(maximum: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def _draw_grid(draw: st.DrawFn, max_points: int) -> MetricSpace:
-    """Draw a regular grid of at most ``max_points`` cells; see :func:`metric_spaces`."""
+    """Draw a regular grid with at most ``max_points`` cells; see :func:`metric_spaces`."""
     rows = draw(st.integers(1, max(1, math.isqrt(max_points))))
     cols = draw(sizes(max(1, max_points // rows)))
     return grid(rows, cols, draw(st.sampled_from([1.0, 0.5, 2.0])))
@@ -33,18 +33,18 @@ def _draw_grid(draw: st.DrawFn, max_points: int) -> MetricSpace:
 
 @st.composite
 def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
-    """Draw points of a 4 x 4 lattice in the plane or on the globe; see :func:`metric_spaces` for the shapes.
+    """Draw points from a 4 x 4 lattice in the plane or on the globe; see :func:`metric_spaces` for the shapes.
 
     Args:
         draw: Supplied by Hypothesis.
-        max_points: Largest number of points.
+        max_points: The largest number of points.
         shape: "points", "twins", "coincident" or "globe".
     """
     lattice = st.tuples(st.integers(0, 3), st.integers(0, 3))
     count = draw(sizes(max_points))
     spots = draw(st.lists(lattice, min_size=count, max_size=count, unique=True))
     if shape in ("twins", "coincident"):
-        # One more point is added, a little to the east of one of these or at the same place.
+        # One more point is added, a little to the east of one of these or at the same place as one.
         spots = spots[: max(1, max_points - 1)]
         shift = draw(st.sampled_from([1e-3, 1e-6, 1e-9])) if shape == "twins" else 0.0
         x, y = draw(st.sampled_from(spots))
@@ -56,14 +56,14 @@ def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
 
 
 def _to_doubles(spot: tuple[int, int]) -> tuple[float, float]:
-    """Convert a point of the lattice to two floats."""
+    """Convert a lattice point's coordinates to floats."""
     return float(spot[0]), float(spot[1])
 
 
 @st.composite
 def _draw_path(draw: st.DrawFn, max_points: int) -> MetricSpace:
     """Draw points in a row, connected by roads of 1, 2 or 3 km; see :func:`metric_spaces`."""
-    roads = draw(sizes(max_points)) - 1  # one road less than points
+    roads = draw(sizes(max_points)) - 1  # one fewer than there are points
     lengths = draw(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=roads, max_size=roads))
     edges = [(n, n + 1, length) for n, length in enumerate(lengths)]
     return from_edges(len(lengths) + 1, edges, "path")
@@ -74,7 +74,7 @@ def _draw_islands(draw: st.DrawFn, max_points: int) -> MetricSpace:
     """Draw two rows of points with roads of 1 km within each row, but none between; see :func:`metric_spaces`."""
     first_size = draw(st.integers(1, max(1, max_points - 1)))
     second_size = draw(st.integers(1, max(1, max_points - first_size)))
-    # A path over all points without the edge between the two rows.
+    # This is a path over all points, without the edge between the two rows.
     edges = [(n, n + 1, 1.0) for n in range(first_size + second_size - 1) if n != first_size - 1]
     return from_edges(first_size + second_size, edges, "islands")
 
@@ -85,7 +85,7 @@ def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
 
     Args:
         draw: Supplied by Hypothesis.
-        max_points: Largest number of points.
+        max_points: The largest number of points.
         shape: "clique", "clusters" or "general".
     """
     count = draw(sizes(max_points))
@@ -97,22 +97,23 @@ def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
     else:
         lengths = draw(st.lists(st.integers(1, 6), min_size=count * count, max_size=count * count))
         table = np.array(lengths, dtype=np.float64).reshape(count, count)
-        # This makes the table symmetric. close_paths() below makes it satisfy the triangle inequality.
+        # This makes the table symmetric. close_paths() below enforces the triangle inequality.
         table = np.minimum(table, table.T)
     np.fill_diagonal(table, 0.0)
     return MetricSpace(shape=shape, kind="matrix", distances=close_paths(table))
 
 
 def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.SearchStrategy[MetricSpace]:
-    """Draw finite metric spaces of at most ``max_points`` points.
+    """Draw finite metric spaces with at most ``max_points`` points.
 
     Args:
-        max_points: Largest number of points.
-        shapes: Some of :data:`SHAPES`. "grid" is regular, "points" lie on a lattice of the plane, and "path" consists
-            of roads. In a "clique" all distances are equal, "clusters" have short distances inside and long ones
-            between, and "general" has any small integers that satisfy the triangle inequality. "twins" have two points
-            1e-3 to 1e-9 apart, "coincident" two points at distance 0, "islands" two components that no road connects,
-            and "globe" latitudes and longitudes. Failures shrink towards the first shape.
+        max_points: The largest number of points.
+        shapes: Some of :data:`SHAPES`. A "grid" is regular, "points" lie on a lattice in the plane, and a "path"
+            consists of roads. In a "clique", all distances are equal; "clusters" have short distances inside and long
+            ones between them; "general" distances are any small integers that satisfy the triangle inequality. "twins"
+            contain two points 1e-3 to 1e-9 apart, "coincident" two points at distance 0, and "islands" two components
+            that no road connects. Points on a "globe" have latitudes and longitudes. Failures shrink towards the first
+            shape.
     """
     strategies: dict[str, st.SearchStrategy[MetricSpace]] = {
         "grid": _draw_grid(max_points),
@@ -125,13 +126,13 @@ def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.Sea
 
 
 def priors(count: int) -> st.SearchStrategy[tuple[float, ...]]:
-    """Draw probabilities of ``count`` records, proportional to small integers, which shrink to a uniform prior."""
+    """Draw probabilities for ``count`` records, proportional to small integers, which shrink to a uniform prior."""
     shares = st.lists(st.sampled_from([1, 2, 4, 0]), min_size=count, max_size=count).filter(any)
     return shares.map(lambda parts: tuple(part / sum(parts) for part in parts))
 
 
 def costs(records: int, outputs: int) -> st.SearchStrategy[NDArray[np.float64]]:
-    """Draw (records, outputs) losses, integers of at least 0, which shrink to the differences of indices."""
+    """Draw losses (records, outputs), non-negative integers that shrink to the differences between indices."""
     size = records * outputs
     differences = np.abs(np.arange(records)[:, None] - np.arange(outputs)[None, :]).astype(np.float64)
     values = st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0]), min_size=size, max_size=size)
