@@ -1,1 +1,1 @@
-"""Programs that check a release using only the Python standard library, or plain JavaScript."""
+"""Programs that check a release with only the Python standard library, or in plain JavaScript."""

@@ -1,7 +1,7 @@
-"""Evaluate the lower bound of proof.npz from multipliers of rows or from trees (docs/reference/proof.md).
+"""Evaluate the lower bound that proof.npz proves, from rows' multipliers or from trees (docs/reference/proof.md).
 
 Let w_ik be the weight of output k for record i, c_ik its cost times the prior, and g_ij = exp(epsilon d_ij). For any
-multipliers f >= 0 of the privacy rows w_ik <= g_ij w_jk, the loss of every mechanism is at least the sum over i of the
+multipliers f >= 0 for the privacy rows w_ik <= g_ij w_jk, every mechanism's loss is at least the sum over i of the
 minimum over k of the reduced cost c_ik + sum over j of (f_ijk - g_ji f_jik).
 
 Numbers are in 2**-256ths, rounded so that an error can only refuse a claim (:mod:`privopt.checker.exact`). ``need``
@@ -26,93 +26,98 @@ from privopt_metric_dp.checkers.roads import shortest
 __all__ = ["Moves", "least_over_streets", "odd_halves", "read_proof", "required_distances", "stated_bound"]
 
 Row = tuple[int, int]
-"""Records i and j of the rows w_ik <= exp(epsilon d_ij) w_jk for every output k."""
+"""Records i and j, for the rows w_ik <= exp(epsilon d_ij) w_jk at every output k."""
 
 BASE_BYTES = 2**20
-"""Number of bytes that a proof may unpack to, in addition to eight times its file's size and 8 bytes per record and
-output."""
+"""The number of bytes to which a proof may unpack, in addition to eight times its file's size and 8 bytes for each pair
+of a record and an output."""
 
 FINEST = 2**48
-"""Largest bound in units of its rounding. A finer unit would claim more digits than were evaluated."""
+"""Largest bound, in units of its rounding. A finer unit would claim more digits than were evaluated."""
 
 
 class Moves(Protocol):
-    """Multipliers of a proof, which are applied to one output at a time.
+    """A proof's multipliers, which are applied to one output at a time.
 
     Attributes:
-        priced: Records that the proof uses as outputs. The list is empty if it uses the outputs of the release.
+        priced: The records that the proof uses as outputs. The list is empty if it uses the release's outputs.
     """
 
     priced: list[int]
 
     def move(self, k: int, costs: list[int]) -> None:
-        """Turn the costs of an output into its reduced costs, in place.
+        """Turn an output's costs into its reduced costs, in place.
 
         Args:
-            k: Number of the output.
-            costs: Prior times cost of each record at this output, in 2**-256ths.
+            k: The output's index.
+            costs: Prior times cost for each record at this output, in 2**-256ths.
         """
 
 
 def required_distances(metric: Metric, limit: float, i: int) -> dict[int, int]:
-    """Return the distances of the records that form required pairs with record i.
+    """Return the distances to the records that form required pairs with record i.
 
     Args:
-        metric: The metric of the problem.
-        limit: Largest distance of a required pair, infinite if all pairs are required.
+        metric: The problem's metric.
+        limit: The largest distance of a required pair, in 2**-256ths of the unit of distance; infinite if all pairs are
+            required.
         i: The record.
 
     Returns:
-        Distances by record number, in 2**-256ths of the unit of distance, as is ``limit``.
+        The distances by record index, in 2**-256ths of the unit of distance.
     """
-    # The distances that constrain the rows; None where no path leads to a record.
+    # The distances that constrain the rows, with None where no path leads to a record.
     distances = enumerate(metric.held(i))
     return {j: d for j, d in distances if j != i and d is not None and d <= limit}
 
 
 class _Growth:
-    """Computes the factors exp(epsilon d) of rows, rounded up, at distances of required or implied pairs.
+    """Computes the factors exp(epsilon d) for rows, rounded up, from the distances of required or implied pairs.
 
     Attributes:
-        metric: The metric of the problem. Its distances may be too small by up to ``metric.room``.
+        metric: The problem's metric. Its distances may be too small by up to ``metric.room``.
         epsilon: Epsilon per unit of distance.
-        limit: Largest distance of a required pair, in 2**-256ths.
-        size: Number of records.
+        limit: The largest distance of a required pair, in 2**-256ths.
+        size: The number of records.
     """
 
     def __init__(self, metric: Metric, epsilon: Fraction, limit: float) -> None:
-        """Store the arguments, which the class explains as attributes."""
+        """Store the arguments, which the class describes as attributes."""
         self.metric, self.epsilon, self.limit = metric, epsilon, limit
         self.size = len(metric.points)
         self._adjacency: list[list[tuple[int, int]]] = []
 
     def of(self, rows: Iterable[Sequence[int]]) -> dict[Row, int]:
-        """Return the factor exp(epsilon d_ij) of each row (i, j), in 2**-256ths and rounded up.
+        """Return the factor exp(epsilon d_ij) for each row (i, j), in 2**-256ths and rounded up.
 
         Args:
-            rows: Pairs (i, j) of records, sorted by i, so that the distances of each record are computed once.
+            rows: Pairs (i, j) of records, sorted by i, so that the distances from each record are computed only once.
 
         Raises:
-            RefusedError: A row is neither required nor implied by required ones, or its factor exceeds every ratio.
+            RefusedError: A row is neither required nor implied by required ones, or its factor exceeds every possible
+                ratio.
         """
         error, growth = self.metric.room, dict[Row, int]()
         last, reached = -1, dict[int, int]()
         for i, j in rows:
             if i != last:
                 last, reached = i, self._required_distances(i)
-            # Searches from cheap to expensive: near required pairs, all required pairs of the record, then paths.
+            # The searches go from cheap to expensive: near required pairs, all required pairs with the record, then
+            # paths.
             if j not in reached:
                 reached = required_distances(self.metric, self.limit, i)
             if j not in reached:
                 implied = shortest(i, self._neighbours().__getitem__)
-                # `_neighbours` has added the error, which is added again below. A required pair keeps its own distance.
+                # `_neighbours` has added the error, which is added again below, so it is subtracted here. A required
+                # pair keeps its own distance.
                 reached = {b: d - error for b, d in implied.items()} | reached
             where = f"proof.npz: {i}, {j}"
             is_reached = 0 <= i != j in reached
-            # Rounded up, at the largest distance that the pair may have: a larger factor gives a smaller bound. A row
-            # that is not reached gets an exponent that the next condition refuses.
+            # Rounded up, at the largest distance that the pair may have, because a larger factor gives a smaller bound.
+            # A row that is not reached gets an exponent that the next condition refuses.
             x = math.ceil(self.epsilon * (reached[j] + error)) if is_reached else 2 * FLAT
-            # Beyond FLAT every ratio of weights is allowed, so a row proves nothing. The added share covers rounding.
+            # Beyond FLAT, every ratio of weights is allowed, so a row proves nothing. The addition of 2**-40 covers
+            # rounding.
             has_ratio = x <= FLAT + (ONE >> 40)
             need(
                 has_ratio,
@@ -122,10 +127,10 @@ class _Growth:
         return growth
 
     def _required_distances(self, i: int) -> dict[int, int]:
-        """Return the distances of the required pairs of record i or, along roads, only those to nearby records.
+        """Return the distances to the records in required pairs with record i or, along roads, only to nearby ones.
 
         A record is nearby if it is no farther than the farthest record that a path reaches without passing another.
-        Most rows of a proof are that near, which saves a search over the whole network.
+        Most rows in a proof join records that are this near, which saves a search over the whole network.
         """
         first_reached = self.metric.first(i)
         if first_reached is None:
@@ -134,7 +139,7 @@ class _Growth:
         return {j: d for j, d in distances.items() if j != i and d <= self.limit}
 
     def _neighbours(self) -> list[list[tuple[int, int]]]:
-        """Return, for each record, the other records of its required pairs, with upper bounds on the true distances."""
+        """Return, for each record, the other records in its required pairs, with upper bounds on the true distances."""
         if not self._adjacency:
             error = self.metric.room
             all_distances = (required_distances(self.metric, self.limit, a) for a in range(self.size))
@@ -143,22 +148,22 @@ class _Growth:
 
 
 class _Rows:
-    """Multipliers f of rows (i, j), output by output.
+    """Multipliers f for rows (i, j), output by output.
 
     Attributes:
-        growth: The factor exp(epsilon d_ij) of each row (i, j), in 2**-256ths and rounded up.
-        pairs, starts, rows, f: The arrays of proof.npz, as the constructor takes them.
+        growth: The factor exp(epsilon d_ij) for each row (i, j), in 2**-256ths and rounded up.
+        pairs, starts, rows, f: The arrays from proof.npz, as the constructor takes them.
         priced: As in :class:`Moves`.
     """
 
     def __init__(self, growth: _Growth, pairs: Array, starts: Array, rows: Array, f: Array) -> None:
-        """Store the multipliers of proof.npz (docs/reference/proof.md), and compute the factors of their rows.
+        """Store the multipliers from proof.npz (docs/reference/proof.md), and compute the factors for their rows.
 
         Args:
-            growth: Computes the factors of rows.
+            growth: The object that computes factors for rows.
             pairs: (P, 2) the rows (i, j).
-            starts: (K + 1,) output k has the multipliers from ``starts[k]`` to ``starts[k + 1]`` - 1.
-            rows: (M,) index of each multiplier's row in ``pairs``.
+            starts: (K + 1,) offsets: output k's multipliers begin at starts[k] and end before starts[k+1].
+            rows: (M,) the index in ``pairs`` of each multiplier's row.
             f: (M,) the multipliers, above 0.
         """
         self.growth, self.pairs = growth.of(pairs.rows), pairs.rows
@@ -166,41 +171,42 @@ class _Rows:
         self.priced: list[int] = []
 
     def move(self, k: int, costs: list[int]) -> None:
-        """Add f to c_ik and subtract exp(epsilon d_ij) f from c_jk for each multiplier of output k, rounded down.
+        """Add f to c_ik and subtract exp(epsilon d_ij) f from c_jk for each of output k's multipliers, rounding down.
 
-        Changes ``costs`` in place: prior times cost of each record at this output, in 2**-256ths.
+        This changes ``costs`` in place, which contains prior times cost for each record at this output, in 2**-256ths.
         """
         for m in range(self.starts[k], self.starts[k + 1]):
             i, j = self.pairs[self.rows[m]]
-            # In 2**-256ths. Any multiplier proves a bound, so rounding f is harmless. The product is rounded up, since
-            # it is subtracted.
+            # f is in 2**-256ths. Any multiplier proves a bound, so rounding f is harmless. The product is rounded up,
+            # since it is subtracted.
             f = int(self.f[m] * 2.0**BITS)
             costs[i] += f
             costs[j] -= (self.growth[i, j] * f >> BITS) + 1
 
 
 class _Trees:
-    """Multipliers that follow from a price of each record and, for each output, a forest over the records.
+    """Multipliers that follow from a price for each record and, for each output, a forest over the records.
 
-    An edge of the forest joins a record to its parent by a tight privacy row, one that holds with equality. The
-    difference between a record's cost and its price is moved over this row to the parent, and so on up to the root.
+    An edge in the forest joins a record to its parent through a tight privacy row, that is, one that holds with
+    equality. The difference between a record's cost and its price is moved over this row to the parent, and so on up to
+    the root.
 
     Attributes:
-        size: Number of records.
-        trees: (K, N) codes of the records' parents, for each output.
-        prices: (N,) prices of the records, in 2**-256ths.
+        size: The number of records.
+        trees: (K, N) the codes for the records' parents, for each output.
+        prices: (N,) the records' prices, in 2**-256ths.
         parents_by_code: For each record and each of its codes: the parent, whether the record is above the parent, and
-            the change of the parent's cost for each unit that is moved to it.
+            the change in the parent's cost for each unit that is moved to it.
         priced: As in :class:`Moves`.
     """
 
     def __init__(self, growth: _Growth, prices: Array, trees: Array) -> None:
-        """Decode the forests of proof.npz and compute the factors of their rows (docs/reference/proof.md).
+        """Decode the forests in proof.npz and compute the factors for their rows (docs/reference/proof.md).
 
         Args:
-            growth: Computes the factors of rows.
-            prices: (N,) prices of the records.
-            trees: (K, N) codes of the records' parents, for each output.
+            growth: The object that computes factors for rows.
+            prices: (N,) the records' prices.
+            trees: (K, N) the codes for the records' parents, for each output.
         """
         self.size, self.trees = growth.size, trees.rows
         self.prices = [low(Fraction(price)) for price in prices.flat]
@@ -221,10 +227,11 @@ class _Trees:
         growths = growth.of(sorted(tight_rows))
 
         def rate(i: int, p: int, is_above: bool) -> int:
-            """Return the change of parent p's cost for each unit of cost moved to it from record i, in 2**-256ths."""
+            """Return the change in parent p's cost for each unit of cost moved to it from record i, in 2**-256ths."""
             if p == i:
                 return 0  # a root: nothing is moved
-            # Below the parent, the record's weight is the parent's divided by the factor: the rate is the reciprocal.
+            # Below the parent, the record's weight is the parent's divided by the factor, so the rate is the
+            # reciprocal.
             return growths[i, p] if is_above else ONE * ONE // growths[p, i]
 
         self.parents_by_code = [
@@ -233,7 +240,7 @@ class _Trees:
         ]
 
     def _decode_parent(self, i: int, code: int) -> tuple[int, bool]:
-        """Return the parent of record i (itself at a root), and whether the row (record, parent) is tight.
+        """Return record i's parent (the record itself at a root), and whether the row (record, parent) is tight.
 
         The code is 2 ((parent - record) mod N), plus 1 if that row is tight. Otherwise the row (parent, record) is
         tight.
@@ -241,32 +248,32 @@ class _Trees:
         return (i + code // 2) % self.size, code % 2 == 1
 
     def move(self, k: int, costs: list[int]) -> None:
-        """Move the difference between each cost and its record's price up the forest of output k, in place.
+        """Move the difference between each cost and its record's price up output k's forest, in place.
 
-        Costs are prior times cost of each record at this output, in 2**-256ths, as in :meth:`Moves.move`. A surplus is
-        moved if the row (parent, record) is tight, a deficit if (record, parent) is, so that multipliers are >= 0. A
-        difference of the other sign is not moved.
+        Costs are prior times cost for each record at this output, in 2**-256ths, as in :meth:`Moves.move`. A surplus is
+        moved if the row (parent, record) is tight, and a deficit if (record, parent) is, so that multipliers are
+        non-negative. A difference with the other sign is not moved.
 
         Raises:
             RefusedError: The records form a cycle.
         """
         tree = [by_code[code] for by_code, code in zip(self.parents_by_code, self.trees[k], strict=True)]
-        # Records are processed from the leaves up. A root waits for itself, so it is never ready.
+        # Records are processed from the leaves up. A root would wait for itself, so it is never ready.
         waiting = Counter([parent for parent, _, _ in tree])
         ready = [i for i in range(self.size) if i not in waiting]
         for i in ready:  # grows in the loop
             parent, is_above, times = tree[i]
             surplus = costs[i] - self.prices[i]
             if surplus and (surplus < 0) == is_above:
-                # What is moved away leaves exactly the price behind; what has the other sign must stay, as multipliers
-                # are not negative.
+                # Moving the difference leaves exactly the price behind. A difference with the other sign must stay, as
+                # multipliers are never negative.
                 costs[i] = self.prices[i]
                 # The shift rounds down, for a deficit too, so that the bound is never too high.
                 costs[parent] += surplus * times >> BITS
             waiting[parent] -= 1
             if not waiting[parent]:
                 ready.append(parent)
-        # Every record was processed, or is a root; records that wait for one another form a cycle.
+        # Every record has been processed or is a root, unless some records wait for one another in a cycle.
         roots = sum(i == parent for i, (parent, _, _) in enumerate(tree))
         need(len(ready) + roots == self.size, "proof.npz: trees: records form a cycle")
 
@@ -276,26 +283,26 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
 
     Args:
         folder: The release folder.
-        metric: The metric of the problem.
-        epsilon: The epsilon of the guarantee.
-        limit: Largest distance of a required pair, in 2**-256ths.
+        metric: The problem's metric.
+        epsilon: The guarantee's epsilon.
+        limit: The largest distance of a required pair, in 2**-256ths.
 
     Raises:
-        RefusedError: The file has an unknown form or invalid arrays.
+        RefusedError: The file has an unknown form or contains invalid arrays.
     """
     path, size, width = folder / "proof.npz", len(metric.points), len(metric.outputs.ids)
-    # Names of members are not compressed, so the form of the file shows before it is unpacked.
+    # The members' names are not compressed, so they show the file's form before it is unpacked.
     as_trees, as_streets = (name in path.read_bytes() for name in (b"trees.npy", b"bound_outputs.npy"))
-    # For each array its name, type and number of dimensions.
+    # For each array: its name, type and number of dimensions.
     if as_trees:
         parts = "prices:f8:1 trees:u[24]:2"
     else:
         parts = "pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1"
         parts += " bound_outputs:i8:1" if as_streets else ""
-    # A limit on the unpacked size, so that a small file cannot fill the memory.
+    # The unpacked size is limited, so that a small file cannot fill the memory.
     extra_bytes = BASE_BYTES + 8 * size * width
     version, unit, *arrays = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", extra_bytes)
-    # Version 2 has multipliers of rows, 3 has trees, and 4 has multipliers of a proof over all streets.
+    # Version 2 contains rows' multipliers, version 3 trees, and version 4 the multipliers for a proof over all streets.
     _check_array(
         "version", [*version.flat] == [3 if as_trees else 4 if as_streets else 2], "the version that has these arrays"
     )
@@ -314,8 +321,8 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
     _check_array("bound_outputs", are_records and priced == sorted({*priced}), "record numbers in increasing order")
     _check_array("pairs", all(0 <= i < size > j >= 0 for i, j in pairs.rows), "records")
     width = len(priced) if priced_arrays else width
-    # With 0 before and the number of multipliers after, one sorted list proves that offsets begin at 0, never fall and
-    # end at the last multiplier.
+    # The list begins with 0 and ends with the number of multipliers. If it is sorted, the offsets in between never
+    # decrease and stay in range.
     offsets = [0, *starts.flat, len(rows.flat)]
     has_all_offsets = len(starts.flat) == width + 1 and offsets[1] == 0 and offsets[-2] == offsets[-1]
     _check_array(
@@ -335,7 +342,7 @@ def _check_array(name: str, holds: bool, expectation: str) -> None:
     """Refuse proof.npz unless a condition on one of its arrays holds.
 
     Args:
-        name: Name of the array.
+        name: The array's name.
         holds: Whether the condition holds.
         expectation: The condition in words.
 
@@ -346,11 +353,11 @@ def _check_array(name: str, holds: bool, expectation: str) -> None:
 
 
 def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int]:
-    """Return, for each record, the smallest reduced cost of a report anywhere on the streets.
+    """Return, for each record, the smallest reduced cost that a report anywhere on the streets can have.
 
     Priced records are treated like outputs. A record inside a piece of street between two priced records may be
-    reported as itself without loss, and its multipliers interpolate the multipliers at both ends. Reduced costs at
-    all other points are no smaller (docs/reference/proof.md, "Over all streets").
+    reported as itself without loss, and its multipliers interpolate those at the piece's two ends. Reduced costs at all
+    other points are no smaller (docs/reference/proof.md, "Over all streets").
 
     Args:
         metric: The metric, along whose roads losses are measured.
@@ -358,18 +365,18 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
         moves: The multipliers and the priced records.
 
     Returns:
-        (N,) smallest reduced cost of each record, in 2**-256ths.
+        The smallest reduced costs of the N records, in 2**-256ths.
 
     Raises:
-        RefusedError: Losses are not path lengths along undirected streets, or a record is neither priced nor inside
-            a piece.
+        RefusedError: Losses are not path lengths along undirected streets, or a record is neither priced nor inside a
+            piece.
     """
     network, size = metric.network, len(metric.points)
     if network is None or not losses.measured:
         raise RefusedError("proof.npz: bound_outputs: the loss must be the length of a path along streets", 1)
     pieces = network.pieces([metric.points[record] for record in moves.priced])
-    # For each priced record the records inside pieces that end there, with the share (part, length) that this end has
-    # in the interpolation: the farther a record is from it, the less.
+    # For each priced record: the records inside pieces that end there, with this end's share in the interpolation, as
+    # (part, length). The farther a record is from the end, the smaller is the share.
     records_by_end: list[list[tuple[int, int, int]]] = [[] for _ in moves.priced]
     for i, name in enumerate(metric.points):
         if name in pieces:
@@ -384,13 +391,13 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
     min_costs, between = list[int](), dict[int, int]()
     for k, record in enumerate(moves.priced):
         column = metric.own(record)
-        # The loss is the distance itself, so the costs of a priced record are the distances to it.
+        # The loss is the distance itself, so the costs of reporting a priced record are the distances to it.
         plain_costs = [p * c // losses.whole for p, c in zip(losses.prior, column, strict=True)]
         costs = [*plain_costs]
         moves.move(k, costs)
         min_costs = list(map(min, min_costs or costs, costs))
         for i, part, length in records_by_end[k]:
-            # What the multipliers add, interpolated between both ends; each division rounds down.
+            # The amount that the multipliers add is interpolated between both ends. Each division rounds down.
             between[i] = between.get(i, 0) + (costs[i] - plain_costs[i]) * part // length
     return [min(cost, between.get(i, cost)) for i, cost in enumerate(min_costs)]
 
@@ -398,13 +405,13 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
 def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float:
     """Return the value to state for a bound: the bound rounded down to an odd multiple of half a unit.
 
-    If that is below ``min_bound``, return ``min_bound``. Programs with slightly different roundings state the same
-    value.
+    If that is below ``min_bound``, return ``min_bound``. In this way, programs that round slightly differently state
+    the same value.
 
     Args:
         proved: The evaluated bound.
         unit: The unit of rounding in proof.npz.
-        min_bound: A bound that holds without a proof, such as 0 for costs of at least 0.
+        min_bound: A bound that holds without a proof, such as 0 for non-negative costs.
 
     Raises:
         RefusedError: The unit is smaller than the precision of the evaluation.
@@ -415,5 +422,5 @@ def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float
 
 def odd_halves(x: Fraction, unit: Fraction) -> Fraction:
     """Return x rounded down to an odd multiple of half of ``unit``, which is above 0."""
-    # `solve` chooses the unit so that all evaluations of the bound lie between the same two of these multiples.
+    # `solve` chooses the unit so that all evaluations of the bound lie between the same two multiples.
     return ((2 * x / unit + 1) // 2 * 2 - 1) * unit / 2

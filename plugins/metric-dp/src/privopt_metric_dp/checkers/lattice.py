@@ -1,4 +1,4 @@
-"""The equilateral triangles of a lattice that overlap the polygons of a GeoJSON object."""
+"""The equilateral triangles in a lattice that overlap the polygons in a GeoJSON object."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from privopt_metric_dp.checkers.projection import Point
 __all__ = ["Corners", "lattice", "polygons"]
 
 Corners = tuple[int, int, int]
-"""Numbers of a triangle's corners, counterclockwise."""
+"""The indices of a triangle's corners, counterclockwise."""
 
 Place = Sequence[float]
 Ring = list[tuple[float, float]]
 
 
 def polygons(shape: dict[str, Any]) -> Iterator[list[Ring]]:
-    """Yield the polygons of a GeoJSON object, each as a list of its outer ring and its holes.
+    """Yield the polygons in a GeoJSON object, each as a list of its outer ring and its holes.
 
-    Nested objects are searched recursively; points and lines are skipped. Positions have GeoJSON's order, longitude or
-    x first.
+    Nested objects are searched recursively; points and lines are skipped. Positions are in GeoJSON's order, with
+    longitude or x first.
     """
     kind = str(shape["type"])
     within = {"FeatureCollection": "features", "GeometryCollection": "geometries"}.get(kind, "")
@@ -38,45 +38,49 @@ def polygons(shape: dict[str, Any]) -> Iterator[list[Ring]]:
 
 
 def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> tuple[list[Point], list[Corners]]:
-    """Return the corners and the triangles of the lattice that overlap a polygon.
+    """Return the lattice's triangles that overlap a polygon, and their corners.
 
     A triangle overlaps a polygon if a boundary segment passes through its interior, or if its centre lies in the
     polygon.
 
     Args:
-        polygons: The rings of each polygon, in millimetres.
-        side_mm: Side of a triangle, in millimetres.
-        max_triangles: Number of triangles that a release may have. The lattice over the bounding box, counted in
+        polygons: Each polygon's rings, in millimetres.
+        side_mm: The length of a triangle's side, in millimetres.
+        max_triangles: The number of triangles that a release may have. The lattice over the bounding box, counted in
             rhombi of two triangles, may exceed it by at most 1,000. The lattice never has more than 10**7 rhombi.
+
+    Returns:
+        The corners' positions in millimetres, and the triangles.
 
     Raises:
         RefusedError: The lattice has too many triangles.
     """
     pieces = [piece for rings in polygons for ring in rings for piece in itertools.pairwise(ring)]
     xs, ys = ([points[axis] for piece in pieces for points in piece] for axis in (0, 1))
-    # Height of an equilateral triangle. One side of space to the west, and at least one to the east: every second row
-    # is shifted.
+    # The height is that of an equilateral triangle. The lattice extends one side to the west, and at least one to the
+    # east, because every second row is shifted.
     height, west, south = side_mm * 0.75**0.5, min(xs) - side_mm, min(ys)
     cols = math.ceil((max(xs) - min(xs)) / side_mm + 3)
     rows = math.ceil((max(ys) - south) / height + 1)
-    # Refused before the lattice is computed: a few numbers in a file can request any size.
+    # This is refused before the lattice is computed, because a few numbers in a file can request any size.
     need(cols * rows <= min(10**7, max_triangles + 1000), "problem: mesh: too many triangles", 2)
-    # Rows of points are shifted by half a side in turn, which makes the triangles equilateral.
+    # Every second row of points is shifted by half a side, which makes the triangles equilateral.
     points = [(west + (c + r % 2 / 2) * side_mm, south + r * height) for r in range(rows + 1) for c in range(cols + 1)]
     triangles = _lattice_triangles(rows, cols)
     middles = [[sum(points[v][axis] for v in t) / 3 for axis in (0, 1)] for t in triangles]
-    # In doubles, as the release was made. What is selected must equal the stored mesh, so a difference is refused.
+    # This is computed in doubles, as `solve` does. The selection must equal the stored mesh, so a difference is
+    # refused.
     selected = {n for n, middle in enumerate(middles) if _is_inside(middle, polygons)}
     for tail, head in pieces:
         for start, end in itertools.pairwise(_divide_segment(tail, head, side_mm)):
-            # A part of a boundary is no longer than a side, so it meets only triangles of the 4 x 4 rhombi around it.
+            # A part of a boundary is no longer than a side, so it meets only triangles in the 4 x 4 rhombi around it.
             first_row = math.floor((min(start[1], end[1]) - south) / height) - 1
             first_column = math.floor((min(start[0], end[0]) - west) / side_mm) - 1
             for r, c in itertools.product(range(first_row, first_row + 4), range(first_column, first_column + 4)):
                 if 0 <= r < rows and 0 <= c < cols:
                     pair = (2 * (r * cols + c), 2 * (r * cols + c) + 1)
                     selected |= {n for n in pair if _do_meet([points[v] for v in triangles[n]], start, end)}
-    # Vertices of the mesh are renumbered in the order of the lattice.
+    # The mesh's vertices are renumbered in the order of the lattice.
     used_vertices = sorted({v for n in selected for v in triangles[n]})
     new_number = {v: i for i, v in enumerate(used_vertices)}
     mesh = [(new_number[a], new_number[b], new_number[c]) for a, b, c in (triangles[n] for n in sorted(selected))]
@@ -84,18 +88,18 @@ def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> t
 
 
 def _lattice_triangles(rows: int, cols: int) -> list[Corners]:
-    """Return two triangles for each rhombus of a lattice. The rhombi of every second row are mirrored.
+    """Return two triangles for each rhombus in a lattice. The rhombi in every second row are mirrored.
 
     Args:
-        rows, cols: Numbers of rhombi. There are ``cols + 1`` points in a row.
+        rows, cols: The number of rows and the number of columns of rhombi. There are ``cols + 1`` points in a row.
 
     Returns:
-        The numbers of the corners, counterclockwise. The triangles of the rhombus in row r and column c have the
-        numbers 2 (r cols + c) and 2 (r cols + c) + 1.
+        The indices of each triangle's corners, counterclockwise. The triangles for the rhombus in row r and column c
+        have the indices 2 (r cols + c) and 2 (r cols + c) + 1.
     """
     triangles: list[Corners] = []
     for r, c in itertools.product(range(rows), range(cols)):
-        # The lower left and upper left corner of the rhombus. Odd rows of points are shifted to the right.
+        # a and b are the rhombus's lower left and upper left corners. Odd rows of points are shifted to the right.
         a = r * (cols + 1) + c
         b = a + cols + 1
         if r % 2:
@@ -106,7 +110,7 @@ def _lattice_triangles(rows: int, cols: int) -> list[Corners]:
 
 
 def _divide_segment(tail: Place, head: Place, max_length: float) -> list[list[float]]:
-    """Return both ends of a segment and the points that divide it into the fewest equal parts within a length."""
+    """Return a segment's ends and the points that divide it into the fewest equal parts within a length, in order."""
     parts = max(1, math.ceil(math.hypot(head[0] - tail[0], head[1] - tail[1]) / max_length))
     return [[x + (y - x) * (n / parts) for x, y in zip(tail, head, strict=True)] for n in range(parts + 1)]
 
@@ -116,18 +120,18 @@ def _is_inside(middle: list[float], polygons: list[list[Ring]]) -> bool:
 
     Args:
         middle: The point (x, y).
-        polygons: The rings of each polygon; holes count like outer rings.
+        polygons: Each polygon's rings. Holes count like outer rings.
     """
     x, y = middle
 
     def is_west(a: Place, b: Place) -> bool:
         """Return whether a side crosses the horizontal line through the point, to the west of the point."""
-        # Half-open: a corner at the height of the point counts for one of its two sides only.
+        # The comparisons are half-open, so a corner at the point's height counts for only one of its two sides.
         crosses = (a[1] <= y) != (b[1] <= y)
         return crosses and a[0] + (y - a[1]) * ((b[0] - a[0]) / (b[1] - a[1])) < x
 
     def sides(rings: list[Ring]) -> Iterator[tuple[Place, Place]]:
-        """Yield the sides of all rings of a polygon."""
+        """Yield the sides of all of a polygon's rings."""
         return (piece for ring in rings for piece in itertools.pairwise(ring))
 
     return any(sum(is_west(*piece) for piece in sides(rings)) % 2 for rings in polygons)
@@ -136,8 +140,8 @@ def _is_inside(middle: list[float], polygons: list[list[Ring]]) -> bool:
 def _do_meet(corners: list[Any], start: Place, end: Place) -> bool:
     """Return whether a segment passes through the interior of a triangle.
 
-    Two convex shapes are disjoint if and only if an axis perpendicular to one of their sides separates them (separating
-    axis theorem). A segment that only touches the triangle does not pass through it.
+    This uses the separating-axis test: two convex shapes are disjoint if and only if an axis perpendicular to one of
+    their sides separates them. A segment that only touches the triangle does not pass through it.
 
     Args:
         corners: The three corners (x, y).
@@ -150,7 +154,7 @@ def _do_meet(corners: list[Any], start: Place, end: Place) -> bool:
         (start, end),
     ]
     for a, b in sides:
-        # The normal of the side; both shapes are projected onto it.
+        # (x, y) is the side's normal, onto which both shapes are projected.
         x, y = a[1] - b[1], b[0] - a[0]
         of_triangle = [x * point[0] + y * point[1] for point in corners]
         of_segment = [x * point[0] + y * point[1] for point in (start, end)]

@@ -1,7 +1,7 @@
 """Distances between records, and from records to outputs, computed from the problem's files.
 
-``low`` rounds a rational down to 2**-256ths, the unit of all distances, and ``ONE`` is 1. ``need`` refuses a release
-with code 2 if it cannot be checked, for example because a key of its problem is not known.
+``low`` rounds a rational down to 2**-256ths, the unit of all distances, and ``ONE`` is 1 in this unit. ``need`` refuses
+a release with code 2 if it cannot be checked, for example because a key in its problem is not known.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from privopt_metric_dp.checkers.roads import Lengths, Network, Road, read_roads,
 __all__ = ["Factor", "Metric"]
 
 Distances = Callable[[int], Sequence[Any]]
-"""Takes the number of a record or output, and returns its distance from each record (None if no path joins them)."""
+"""A function that takes a record's or output's index and returns its distance from each record (None if no path)."""
 
 Factor = tuple[str, str, Fraction]
-"""Ids of two vertices of a region, and the factor 1 + a by which their rows may differ."""
+"""The ids of two vertices in a region, and the factor 1 + a by which their rows may differ."""
 
 KEYS = {
     "euclidean": "kind",
@@ -41,37 +41,38 @@ KEYS = {
     "graph": "kind edges",
     "matrix": "kind matrix output_matrix",
 }
-"""Kinds of distance and the keys of their tables."""
+"""The kinds of distance, each with the keys in its table."""
 
 TAKES = {"euclidean": ("planar", "vector"), "haversine": ("geographic",)}
-"""Kinds of places that a kind of distance accepts. Kinds of distance that are not listed accept any places."""
+"""The kinds of places that a kind of distance accepts. Kinds of distance that are not listed accept any places."""
 
 MAX_CACHED_ROWS = 4096
-"""Largest number of cached rows of distances. Each row is requested three times."""
+"""The most rows of distances that are cached. Caching saves time because each row is requested three times."""
 
 ARCS = ONE >> 96
-"""Upper bound on the error of a computed arc, in 2**-256ths of a km."""
+"""Upper bound on the error in a computed arc, in 2**-256ths of a km."""
 
 
 class Metric:
-    """The distances of a problem. Each is at most the true distance, and smaller by at most ``room``.
+    """A problem's distances. Each is at most the true distance, and smaller by at most ``room``.
 
     Attributes:
-        kind: Kind of distance, one of :data:`KEYS`.
+        kind: The kind of distance, one of :data:`KEYS`.
         records, outputs: The places.
-        points: Ids of the rows of a release: the records, and vertices that a region adds.
-        place: Number of each row by its id, for distances along roads.
-        ready: Prepares the coordinates of a place for ``way``.
-        way: Returns the distance of two places, given their prepared coordinates.
-        there: Prepared coordinates of the outputs.
-        own: Returns the distances from a row to all rows, by the number of the row.
-        held: Returns the distances that constrain the rows: along the edges of a region, or else ``own``.
-        ends: Returns the distances from an output to all rows, by the number of the output.
-        room: Largest amount by which a distance may be too small, in 2**-256ths.
-        roads: Returns lengths of shortest paths along the roads. None for other kinds of distance.
+        points: The ids of a release's rows: the records, and the vertices that a region adds.
+        place: The index of each row by its id, for distances along roads.
+        ready: A function that prepares a place's coordinates for ``way``.
+        way: A function that returns the distance between two places, given their prepared coordinates.
+        there: The outputs' prepared coordinates.
+        own: A function that takes a row's index and returns the distances from the row to all rows.
+        held: Like ``own``, but for the distances that constrain the rows, which in a region are measured along its
+            edges.
+        ends: A function that takes an output's index and returns the distances from the output to all rows.
+        room: The largest amount by which a distance may be too small, in 2**-256ths.
+        roads: A function that returns the lengths of shortest paths along the roads; None for other kinds of distance.
         streets: The roads.
         network: The roads, if distances along them constrain the rows; otherwise None.
-        unit: Unit of distance.
+        unit: The unit of distance.
     """
 
     def __init__(self, problem: Problem, chosen_ids: list[str] | None = None) -> None:
@@ -79,7 +80,7 @@ class Metric:
 
         Args:
             problem: The published problem.
-            chosen_ids: Ids of the outputs, if the problem declares that a number of its records are chosen as outputs.
+            chosen_ids: The outputs' ids, if the problem declares that some of its records are chosen as outputs.
 
         Raises:
             RefusedError: The kind of distance is unknown here, or is not defined between such places.
@@ -96,7 +97,7 @@ class Metric:
         pair = self.records.kind, self.outputs.kind
         fits = kind not in TAKES or (pair[0] == pair[1] and pair[0] in TAKES[kind])
         need(fits, f"problem: distance.kind {kind!r} does not take {' and '.join(pair)} places", 2)
-        # Rounding down loses less than one 2**-256th. Other kinds of distance set a larger room.
+        # Rounding down loses less than one 2**-256th. Some kinds of distance set a larger room.
         self.kind, self.points, self.room = kind, self.records.ids, 1
         self.roads: Lengths | None = None
         self.streets: list[Road] = []
@@ -105,7 +106,7 @@ class Metric:
         # Tables and vectors do not name their unit.
         has_no_unit = kind == "matrix" or self.records.kind == "vector"
         self.unit = "unit of distance" if has_no_unit else self.records.unit
-        # Only straight lines can have another unit than km: great circles and roads are measured in km.
+        # Only straight lines can be in a unit other than km: great circles and roads are measured in km.
         need(
             kind == "euclidean" or self.records.unit == "km",
             f"problem: records.unit: must be omitted with distance.kind {kind!r}",
@@ -126,14 +127,14 @@ class Metric:
 
     def _measure_on_plane(self) -> None:
         """Define distances as lengths of straight lines, rounded down."""
-        # Over a common denominator coordinates are integers, and isqrt rounds the root down exactly. The first factor
-        # represents the millimetres of a region exactly, and its sample points of people to 2**-64 mm.
+        # Over a common denominator, coordinates are integers, and isqrt rounds the root down exactly. With the first
+        # factor, a region's millimetres are exact, and the points that represent people are exact to 2**-64 mm.
         coordinates = [x for place in self.records.at + self.outputs.at for x in place]
         shared = math.lcm(10**6 << 64, *{x.denominator for x in coordinates})
 
         @lru_cache(MAX_CACHED_ROWS)
         def root(square: int) -> int:
-            """Return the root of a sum of squares of integers in units of 1 / ``shared``, in 2**-256ths of a km."""
+            """Return the root, in 2**-256ths of a km, of a sum of squares of integers in units of 1 / ``shared``."""
             return math.isqrt((square << 2 * BITS) // shared**2)
 
         def ready(place: Sequence[Fraction]) -> tuple[int, ...]:
@@ -145,11 +146,11 @@ class Metric:
     def _measure_on_sphere(self) -> None:
         """Define distances as lengths of great circles: 2 R asin(chord / 2), with the chord between unit vectors.
 
-        The possible error of the series is subtracted, so that no distance exceeds the true one.
+        The possible error in the series is subtracted, so that no distance exceeds the true one.
         """
 
         def ready(place: Sequence[int]) -> tuple[int, ...]:
-            """Return the unit vector of a place (latitude, longitude in radians), all in 2**-256ths.
+            """Return the unit vector for a place (latitude and longitude in radians), all in 2**-256ths.
 
             Sines are computed as cosines of the angle minus a quarter turn.
             """
@@ -159,13 +160,13 @@ class Metric:
             return x, y, cosine(latitude - PI // 2)
 
         def way(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-            """Return the distance of two unit vectors in 2**-256ths of a km, at most the true one."""
+            """Return the great-circle distance between two unit vectors in 2**-256ths of a km, at most the true one."""
             if a == b:
                 return 0
             # The shift by BITS + 2 divides the squared chord by 4, so its root is half the chord.
             return max(0, 2 * RADIUS_KM * arcsine_of_root(_squared_distance(a, b) >> BITS + 2) - ARCS)
 
-        # An arc may err by ARCS in either direction, and ARCS was subtracted from it.
+        # The error in an arc may be ARCS in either direction, and ARCS is subtracted from it as well.
         self.room = 2 * ARCS
         self._measure_pairs(ready, way)
 
@@ -173,8 +174,9 @@ class Metric:
         """Define ``own`` and ``ends`` on prepared coordinates, which are computed once for each place.
 
         Args:
-            ready: Prepares the coordinates of a place.
-            way: Returns the distance of two places in 2**-256ths, given their prepared coordinates.
+            ready: A function that prepares a place's coordinates.
+            way: A function that returns the distance between two places in 2**-256ths, given their prepared
+                coordinates.
         """
         self.ready, self.way = ready, way
         self._record_points, self.there = ([ready(place) for place in p.at] for p in (self.records, self.outputs))
@@ -191,10 +193,10 @@ class Metric:
         """Define distances as lengths of shortest paths over two-way roads.
 
         Args:
-            streets: The roads: ids of both ends, and the length in km.
+            streets: The roads, each as the ids of its two ends and its length in km.
 
         Raises:
-            RefusedError: A record or output lies on no road.
+            RefusedError: A record or output does not lie on any road.
         """
         joined = {name for road in streets for name in road[:2]}
         isolated = [name for name in [*self.points, *self.outputs.ids] if name not in joined]
@@ -213,7 +215,7 @@ class Metric:
         self.ends = lambda k: row(self.outputs.ids[k])
 
     def rows_within(self, i: int, max_distance: int) -> dict[int, int]:
-        """Return the rows within a distance of row i and their distances, both as in ``held``, in 2**-256ths."""
+        """Return the rows within a distance of row i with their distances, measured as in ``held``, in 2**-256ths."""
         if self.network is None:
             return {j: d for j, d in enumerate(self.held(i)) if d is not None and d <= max_distance}
         lengths = self.network.nodes_within(self.points[i], max_distance)
@@ -231,66 +233,66 @@ class Metric:
         return {self.place[name]: d for name, d in lengths.items()}
 
     def _read_matrices(self, problem: Problem, table: dict[str, Any], chosen_ids: list[str] | None) -> None:
-        """Define distances by tables of the problem. If the two directions of a pair differ, the smaller number counts.
+        """Define distances by the problem's tables. If a pair's two entries differ, the smaller one counts.
 
         Args:
             problem: The published problem.
-            table: The table ``[distance]``, with the names of the files.
-            chosen_ids: Ids of the outputs if they were chosen among the records; otherwise None.
+            table: The ``[distance]`` table, with the names of the files.
+            chosen_ids: The outputs' ids if they were chosen among the records; otherwise None.
         """
         records, outputs = len(self.records.ids), len(self.outputs.ids)
         distance_rows = problem.array(table["matrix"], records, records).rows
 
         @lru_cache(MAX_CACHED_ROWS)
         def row_of(i: int) -> list[int]:
-            """Return the distances between record i and all records, the smaller one of both directions."""
+            """Return the distances between record i and all records, taking the smaller of the two directions."""
             pairs = zip((row[i] for row in distance_rows), distance_rows[i], strict=True)
             return [low(Fraction(min(forward, back))) for forward, back in pairs]
 
-        # Without other outputs the records are the outputs, and both distances are the same.
+        # Without other outputs, the records are the outputs, and the two kinds of distance are the same.
         self.own = self.ends = row_of
         if chosen_ids is not None:
             index_by_id = {name: i for i, name in enumerate(self.points)}
             self.ends = lambda k: row_of(index_by_id[chosen_ids[k]])
         elif "outputs" in problem.tables:
-            # Without `output_matrix` distances to outputs are not defined, and losses come from a table of costs.
+            # Without `output_matrix`, distances to outputs are not defined, and losses come from a table of costs.
             name = table.get("output_matrix")
             across = [] if name is None else problem.array(name, records, outputs).rows
             self.ends = lambda k: [low(Fraction(row[k])) for row in across]
 
     def add_places(self, ids: list[str], positions: list[Any]) -> None:
-        """Add the vertices of a region to the rows.
+        """Add a region's vertices to the rows.
 
         Args:
-            ids: Ids of all rows, ending with the added vertices.
-            positions: Coordinates of the added vertices.
+            ids: The ids of all rows, ending with the added vertices.
+            positions: The added vertices' coordinates.
         """
         self.points = ids
         self._record_points += [self.ready(position) for position in positions]
 
     def cut_roads(self, ids: list[str], roads: list[Road]) -> None:
-        """Replace the roads by pieces between the vertices that divide them, for losses along a region of streets.
+        """Replace the roads by the pieces into which vertices divide them, for losses along a region of streets.
 
-        The lengths of the pieces do not constrain the rows; :meth:`hold_along` sets the lengths that do.
+        The pieces' lengths do not constrain the rows; :meth:`hold_along` sets the lengths that do.
 
         Args:
-            ids: Ids of all vertices, which become the rows.
+            ids: The ids of all vertices, which become the rows.
             roads: The pieces, with lengths in km.
         """
         self.points, self.roads, self.network = ids, ways(roads), None
 
     def hold_along(self, factors: list[Factor], epsilon: Fraction) -> None:
-        """Set the distances that constrain the rows: lengths ln(1 + a) / epsilon of edges with the factor 1 + a.
+        """Set the distances that constrain the rows: edges with the factor 1 + a get the length ln(1 + a) / epsilon.
 
         Args:
-            factors: Ids of the two ends and the factor 1 + a, for each piece of street or side of a triangle.
+            factors: The ids of the two ends and the factor 1 + a, for each piece of street or triangle side.
             epsilon: Epsilon per km.
         """
         lengths = ways([(a, b, log_down(factor) / epsilon) for a, b, factor in factors])
-        # The room is far above the errors of the logarithms, which are below a relative 2e-110 and 1e-119.
+        # The room is far above the errors in the logarithms, which are below a relative 2e-110 and 1e-119.
         self.held, self.room = lambda i: lengths(self.points[i], self.points), 2 * ARCS
 
 
 def _squared_distance(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return the sum of the squared differences of coordinates."""
+    """Return the sum of the squared differences between two places' coordinates."""
     return sum([(x - y) ** 2 for x, y in zip(a, b, strict=True)])

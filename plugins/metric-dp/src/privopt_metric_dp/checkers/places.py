@@ -1,7 +1,7 @@
 """The ids and coordinates of a problem's records and outputs.
 
-``low`` rounds a rational down to 2**-256ths, and ``ONE`` is 1. ``need`` refuses a release, with code 1 if it differs
-from its problem, and with code 2 if it cannot be checked.
+``low`` rounds a rational down to 2**-256ths, and ``ONE`` is 1 in this unit. ``need`` refuses a release, with code 1 if
+it differs from its problem, and with code 2 if it cannot be checked.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from privopt_metric_dp.checkers.projection import Projection
 __all__ = ["Places"]
 
 SOURCES = {"grid", "points", "vectors", "count", "mesh"}
-"""Keys that state places. Exactly one of them must be in a table."""
+"""The keys that state places. A table must contain exactly one of them."""
 
 TABLE = "grid points vectors ids count columns unit"
-"""Keys of a table ``[records]`` without a mesh. ``[outputs]`` has the same keys except ``unit``."""
+"""The keys in a ``[records]`` table without a mesh. ``[outputs]`` has the same keys except ``unit``."""
 
 
 class Places:
-    """Places: ids and, unless they are plain, coordinates.
+    """A set of places: ids and, unless they are plain, coordinates.
 
     Attributes:
         kind: ``planar`` (rationals, km), ``vector`` (rationals), ``geographic`` (latitude and longitude in radians) or
@@ -57,13 +57,13 @@ class Places:
 
         Args:
             problem: The published problem.
-            name: Name of the table, "records" or "outputs".
+            name: The table's name, "records" or "outputs".
 
         Raises:
-            RefusedError: The table has a key that this checker does not support, or ids are invalid or repeated.
+            RefusedError: The table contains a key that this checker does not support, or ids are invalid or repeated.
         """
         meshed = "mesh" in problem.tables[name]
-        # Outputs have the unit of the records. One of their own would change what all distances mean.
+        # Outputs are in the records' unit. A unit of their own would change what all distances mean.
         keys = TABLE if name == "records" else TABLE.removesuffix(" unit")
         table = problem.table(name, "mesh" if meshed else keys)
         self.unit = table.get("unit", "km")
@@ -86,7 +86,7 @@ class Places:
             count = table["count"]
             _check_grid_size(name, [1, count], problem.most_weights)
             self.ids = [str(i) for i in range(count)]
-        # Replaces the default ids 0, 1, ... of vectors.
+        # A file of ids replaces the vectors' default ids 0, 1, ...
         if "ids" in table:
             lines = problem.read(table["ids"]).decode("utf-8-sig").splitlines()
             self.ids = [line.strip() for line in lines]
@@ -104,7 +104,7 @@ class Places:
         """Return the places with the given ids, which must be ``count`` ids in the order of the places.
 
         Raises:
-            RefusedError: An id is unknown, or the order or the number is wrong.
+            RefusedError: An id is unknown, or the ids' order or number is wrong.
         """
         index_by_id = {name: i for i, name in enumerate(self.ids)}
         rows = [index_by_id.get(name, -1) for name in ids]
@@ -120,8 +120,8 @@ class Places:
 
         Args:
             grid: The keys rows, cols, cell_km and, on the earth, south_west.
-            max_places: The largest number of weights that the file of the release can contain.
-            name: Name of the table, for messages.
+            max_places: The largest number of weights that the release's file can contain.
+            name: The table's name, for messages.
         """
         rows, cols = grid["rows"], grid["cols"]
         _check_grid_size(name, [rows, cols], max_places)
@@ -130,11 +130,12 @@ class Places:
         self.kind, self.at = "planar", [(c * cell_km, r * cell_km) for r, c in cells]
         if "south_west" in grid:
             south, west = (radians(number(degrees)) for degrees in grid["south_west"])
-            # Angles of a step in radians: towards the east a parallel is shorter by the cosine of its latitude.
+            # The angles of a step in radians. A step to the east takes a larger angle, because a parallel is shorter
+            # than the equator by the cosine of its latitude.
             step_north, step_east = low(cell_km / RADIUS_KM), low(cell_km / RADIUS_KM) * ONE // cosine(south)
             self.kind = "geographic"
             self.at = [(south + r * step_north, west + c * step_east) for r, c in cells]
-            # No latitude beyond a pole, and less than once around the earth.
+            # No latitude may be beyond a pole, and the grid must not extend all the way round the earth.
             north, east = self.at[-1]
             need(
                 max(-south, north) <= PI // 2 and east - west < 2 * PI,
@@ -148,13 +149,14 @@ class Places:
         Args:
             problem: The published problem.
             table: The keys points and, optionally, columns.
-            name: Name of the table, for messages.
+            name: The table's name, for messages.
         """
         named: dict[str, Any] = {key: key for key in ("id", "lat", "lon", "x", "y")} | table.get("columns", {})
         columns_by_name, parts = problem.columns(table["points"]), named.pop("id")
         columns = [columns_by_name[_column_name(part)] for part in ([parts] if isinstance(parts, str) else parts)]
         self.ids = ["/".join(cells) for cells in zip(*columns, strict=True)]
-        # Columns that are not there are empty. A table has positions in degrees or in km, or none, but not both.
+        # Columns that do not exist count as empty. A table contains positions in degrees or in km, or none, but not
+        # both.
         cells = [columns_by_name.get(_column_name(named[key]), []) for key in ("lat", "lon", "x", "y")]
         lat, lon, x, y = ([*map(rational, column)] for column in cells)
         is_in_range = all(abs(a) <= limit for limit, axis in ((90, lat), (360, lon)) for a in axis)
@@ -175,11 +177,11 @@ class Places:
         Args:
             problem: The published problem, with the GeoJSON file of the polygons.
             mesh: The keys region, side_km and planar.
-            name: Name of the table, for messages.
+            name: The table's name, for messages.
         """
         side_mm, planar = float(number(mesh["side_km"])) * 1e6, mesh.get("planar", False)
         is_known = mesh.keys() <= {"region", "side_km", "planar"} and type(planar) is bool
-        # Sides of at least a metre, as in `solve`.
+        # As in `solve`, a side must be at least a metre long.
         need(
             is_known and side_mm >= 1e3,
             f"problem: [{name}]: mesh: expected region, side_km of at least 0.001 and perhaps planar, got {mesh}",
@@ -189,7 +191,7 @@ class Places:
         if planar:
             flat = [[[(x * 1e6, y * 1e6) for x, y in ring] for ring in rings_of_polygon] for rings_of_polygon in rings]
         else:
-            # GeoJSON has the longitude first.
+            # In GeoJSON, the longitude comes first.
             corners = [(y, x) for rings_of_polygon in rings for ring in rings_of_polygon for x, y in ring]
             # A triangle that meets the region reaches beyond it by at most its side and some millimetres of rounding.
             projection = self.projection = Projection(corners, side_mm + 4)
@@ -208,12 +210,12 @@ class Places:
 
 
 def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
-    """Refuse a grid if a side is not an integer above 0, or if it has more places than the release can have weights.
+    """Refuse a grid if a side is not a positive integer, or if it has more places than the release can have weights.
 
     Args:
-        name: Name of the table, for messages.
-        sides: The numbers of rows and columns, as read from the problem.
-        max_places: The largest number of weights that the file of the release can contain.
+        name: The table's name, for messages.
+        sides: The number of rows and the number of columns, as read from the problem.
+        max_places: The largest number of weights that the release's file can contain.
 
     Raises:
         RefusedError: A side is invalid, or there are too many places.
@@ -223,5 +225,5 @@ def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
 
 
 def _column_name(name: str) -> str:
-    """Return a column's name in Unicode's form NFC, as in published headers. The problem file may use another form."""
+    """Return a column's name in Unicode's NFC form, as in published headers. The problem file may use another form."""
     return unicodedata.normalize("NFC", name)

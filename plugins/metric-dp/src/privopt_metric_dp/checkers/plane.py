@@ -1,6 +1,6 @@
-"""A region of a plane or of the earth, all of whose points the guarantee covers (docs/guide/everywhere.md).
+"""A region in a plane or on the earth, all of whose points the guarantee covers (docs/guide/everywhere.md).
 
-Costs and barycentric coordinates are in 2**-256ths (``ONE`` is 1), positions in integer millimetres.
+Costs and barycentric coordinates are in 2**-256ths (``ONE`` is 1 in this unit), and positions in integer millimetres.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from privopt_metric_dp.checkers.triangles import (
 __all__ = ["Plane"]
 
 MIN_POINTS = 20_000
-"""Smallest number of points that represent the people of a region."""
+"""The fewest points that represent the people in a region."""
 
 Person = tuple[int, tuple[int, ...], list[int], Any]
-"""Mass of a point, the corners of its triangle, their weights, and its prepared coordinates."""
+"""A point that represents people: its mass, its triangle's corners, their weights, and its prepared coordinates."""
 
 Part = tuple[tuple[int, ...], ...]
-"""The corners of a part of a triangle, each in barycentric coordinates of the triangle."""
+"""A part of a triangle: its corners, each in the triangle's barycentric coordinates."""
 
 MILLION = 10**6
 """Millimetres per km."""
@@ -46,16 +46,17 @@ class Plane:
     """A region that consists of triangles between places.
 
     Attributes:
-        arrays: Arrays of mechanism.npz in addition to the weights.
-        at: Vertices in integer millimetres.
-        triangles: The triangles, as vertex numbers.
+        arrays: The arrays in mechanism.npz in addition to the weights, in the form that
+            :func:`privopt.checker.arrays.read_npz` takes.
+        at: The vertices in integer millimetres.
+        triangles: The triangles, as vertex indices.
         projection: The projection if places are on the earth, or None on a plane.
     """
 
     arrays = "vertices:i8:2"
 
     def __init__(self, metric: Metric, cols: int) -> None:
-        """Store the metric and the number of columns of a grid, which is 0 for other places."""
+        """Store the metric and the number of columns in a grid, which is 0 for other places."""
         self.metric, self.cols = metric, cols
         self.at: list[Point] = []
         self.triangles: list[Corners] = []
@@ -64,27 +65,30 @@ class Plane:
     def build(self, epsilon: Fraction, split: float, stored: Sequence[Array]) -> list[Any]:
         """Divide triangles into quarters until their sides are short, and return the arrays that must be stored.
 
-        The arrays are those of mechanism.npz: the triangles, the number of snapping steps, and the vertices.
+        These are the arrays that mechanism.npz must contain: the triangles, the number of snapping steps, and the
+        vertices.
 
         Args:
             epsilon: Epsilon per km.
-            split: Largest length of a side in km; 0 for no limit.
-            stored: Simplices, steps and vertices of mechanism.npz.
+            split: The largest length of a side in km; 0 for no limit.
+            stored: The simplices, steps and vertices in mechanism.npz.
 
         Raises:
-            RefusedError: Fewer triangles are stored, or the triangles between points are not a Delaunay triangulation.
+            RefusedError: Too few triangles are stored, or the triangles between points are not a Delaunay
+                triangulation.
         """
         self.at, triangles = self._read_triangles(stored[0].rows)
         count, ids = len(self.at), list(self.metric.points)
         used_ids = set(ids)
         while True:
-            # Sorted, so that new vertices get the same numbers as in `solve`.
+            # The sides are sorted, so that new vertices get the same indices as in `solve`.
             sides = sorted({_sort_ends(edge) for t in triangles for edge in itertools.combinations(t, 2)})
             # scalar(a, b, a) is the squared length of the side from a to b.
             longest = max(scalar(self.at[a], self.at[b], self.at[a]) for a, b in sides)
             if not split or longest <= (split * MILLION) ** 2:
                 break
-            # Refused before the refinement grows: a small `split` could otherwise ask for any number of triangles.
+            # This is refused before the refinement grows, because a small `split` could ask for any number of
+            # triangles.
             are_enough = 4 * len(triangles) <= len(stored[0].rows)
             need(are_enough, "mechanism.npz: fewer triangles than the region has")
             middle = {edge: len(self.at) + n for n, edge in enumerate(sides)}
@@ -99,14 +103,14 @@ class Plane:
         self.triangles = triangles
         self.metric.add_places(ids, [self._to_place(Fraction(x), Fraction(y)) for x, y in self.at[count:]])
         self._hold_sides(ids, epsilon)
-        # Triangles have 0 steps: only snapping along streets proceeds in steps.
+        # The number of steps is 0, because only snapping along streets proceeds in steps.
         return [triangles, [0], self.at]
 
     def _hold_sides(self, ids: list[str], epsilon: Fraction) -> None:
         """Constrain the two rows at each side by the smaller factor of the two triangles that share the side.
 
         Args:
-            ids: Ids of the vertices.
+            ids: The vertices' ids.
             epsilon: Epsilon per km.
         """
         allowed: dict[tuple[int, int], float] = {}
@@ -115,7 +119,7 @@ class Plane:
             for i, ratio in enumerate(ratios):
                 # The side opposite corner i.
                 edge = _sort_ends((t[i - 1], t[i - 2]))
-                # The smaller ratio suffices for both triangles.
+                # The smaller ratio is sufficient for both triangles.
                 allowed[edge] = min(ratio, allowed.get(edge, ratio))
         factors = [(ids[a], ids[b], 1 + Fraction(ratio)) for (a, b), ratio in allowed.items()]
         self.metric.hold_along(factors, epsilon)
@@ -124,7 +128,7 @@ class Plane:
         """Return the records in integer millimetres, and the triangles between them before refinement.
 
         Args:
-            stored: The triangles of mechanism.npz, used if neither a mesh nor a grid determines them.
+            stored: The triangles in mechanism.npz, which are used if neither a mesh nor a grid determines them.
 
         Raises:
             RefusedError: Two places coincide, or the stored triangles are not a Delaunay triangulation.
@@ -139,26 +143,26 @@ class Plane:
             return points, list(places.mesh)
         need(len({*points}) == len(points), "problem: two places coincide in whole millimetres", 2)
         if cols:
-            # Cells that have a neighbour to the right and one above.
+            # The cells that have a neighbour to the right and one above.
             lower = [a for a in range(len(points) - cols) if (a + 1) % cols]
             halves = (((a, a + 1, a + cols), (a + 1, a + cols + 1, a + cols)) for a in lower)
             return points, [t for pair in halves for t in pair]
-        # Delaunay triangles are not computed here, but taken from the file and checked. Refined ones are stored as
-        # quarters, in groups of four: undo the refinement until only declared points are corners.
+        # Delaunay triangles are not computed here but taken from the file and checked. Refined ones are stored as
+        # quarters, in groups of four, so the refinement is undone until only declared points are corners.
         while max(map(max, stored)) >= len(points):
             fours = zip(*[iter(stored)] * 4, strict=True)
             stored = [(p[0], q[1], r[2]) for p, q, r, _ in fours]
-        # Normal form: sorted triangles, each of which begins with its smallest corner.
+        # In normal form, the triangles are sorted, and each of them begins with its smallest corner.
         ordered = stored == sorted(stored) and all(min(t) == t[0] for t in stored)
         is_triangulation = ordered and triangulates(points, stored)
         need(is_triangulation, "mechanism.npz: simplices: not the Delaunay triangles of the places, in order")
         return points, stored
 
     def _to_place(self, x: Fraction, y: Fraction) -> tuple[Any, Any]:
-        """Return the coordinates of a point in the unit of the records: km, or on the earth 2**-256ths of radians.
+        """Return a point's coordinates in the records' unit: km or, on the earth, 2**-256ths of radians.
 
         Args:
-            x, y: Position of the point in millimetres.
+            x, y: The point's position in millimetres.
         """
         if self.metric.records.kind == "planar":
             return x / MILLION, y / MILLION
@@ -166,25 +170,25 @@ class Plane:
         return self.projection.radians(x, y)
 
     def checked_pairs(self) -> list[tuple[int, int, float, int]]:
-        """Return an empty list: no pairs are checked, because :meth:`check_inside` checks whole triangles."""
+        """Return an empty list, since no pairs are checked: :meth:`check_inside` checks whole triangles."""
         return []
 
     def rate(self, excess: float) -> float:
-        """Return the largest log-ratio of two rows whose weights differ by at most the factor 1 + ``excess``."""
+        """Return the largest log ratio of two rows whose weights differ by at most the factor 1 + ``excess``."""
         return math.log1p(excess)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
-        """Check |grad z| <= epsilon min z on each triangle and at each output, by squares of integers.
+        """Check |grad z| <= epsilon min z on each triangle and at each output, comparing squares of integers.
 
         Args:
-            rows: The weights z of each vertex, by output.
+            rows: The weights z for each vertex, by output.
             epsilon: Epsilon per km.
 
         Returns:
             The number of checked triangles, and the largest |grad z| / min z, per km.
 
         Raises:
-            RefusedError: An output violates the inequality on a triangle.
+            RefusedError: Some output violates the inequality on some triangle.
         """
         worst = 0.0
         for corners in self.triangles:
@@ -193,8 +197,8 @@ class Plane:
             numerator, denominator = 0, 1
             for weights in zip(*(rows[v] for v in corners), strict=True):
                 p, q, min_weight = weights[1] - weights[0], weights[2] - weights[0], min(weights)
-                # (D |grad z|)^2 with D twice the area, as the gradient is (p AC' - q AB') / D
-                # (docs/guide/everywhere.md). The largest slope / min^2 is kept as a fraction, so that only it is
+                # `slope` is (D |grad z|)^2 with D twice the area, as the gradient is (p AC' - q AB') / D
+                # (docs/guide/everywhere.md). The largest slope / min^2 is kept as a fraction, so that only this one is
                 # compared with epsilon. If a smallest weight is 0, any slope makes the denominator 0 and is refused.
                 slope = (p * cy - q * by) ** 2 + (q * bx - p * cx) ** 2
                 if slope * denominator > min_weight * min_weight * numerator:
@@ -204,28 +208,28 @@ class Plane:
             holds = double_area > 0 and numerator * max_slope.denominator**2 <= denominator * max_slope.numerator**2
             where = f"in triangle {[*corners]} a weight changes by more than epsilon times its smallest value there"
             need(holds, f"{where}, per km")
-            # 1e6 mm are a km, the unit of the result.
+            # The factor 1e6 converts the rate per millimetre to one per km.
             worst = max(worst, math.sqrt(Fraction(numerator, denominator)) * 1e6 / double_area)
         return len(self.triangles), worst
 
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
-        """Return the losses of people anywhere in the region, who are snapped to a random corner of their triangle.
+        """Return the losses for people anywhere in the region, who are snapped to a random corner of their triangle.
 
         Args:
             losses: The losses at the vertices.
-            epsilon: Unused; only streets use it.
+            epsilon: Not used here; only streets use it.
         """
         metric, vertices, count = self.metric, losses.column, len(self.metric.points)
         people = list(self._spread_people())
         total = sum(mass for mass, *_ in people)
 
         def column(k: int) -> list[int]:
-            """Return the costs of output k at all vertices, in 2**-256ths.
+            """Return output k's costs at all vertices, in 2**-256ths.
 
-            The cost at a vertex is a mean over people, weighted by the probability of being snapped to the vertex.
+            The cost at a vertex is a mean over people, weighted by their probabilities of being snapped to the vertex.
             """
             costs = [0] * count
-            # A loss that is a distance is measured at the person; any other is interpolated between the corners.
+            # A loss that is a distance is measured at the person. Any other loss is interpolated between the corners.
             to = [] if losses.measured else vertices(k)
             for mass, corners, shares, position in people:
                 if losses.measured:
@@ -240,13 +244,14 @@ class Plane:
         return replace(losses, prior=[1] * count, whole=1, column=column)
 
     def _spread_people(self) -> Iterator[Person]:
-        """Yield weighted points that represent people: Radon's seven quadrature points of each triangle or part.
+        """Yield weighted points that represent people: Radon's seven quadrature points in each triangle or part of one.
 
         They integrate polynomials up to degree 5 exactly. On the earth, weights are proportional to the area on the
-        earth: the area in the plane times the cosine of the latitude.
+        earth, which is the area in the plane times the cosine of the latitude.
         """
         parts: list[Part] = [((ONE, 0, 0), (0, ONE, 0), (0, 0, ONE))]
-        # Every triangle has the same parts, so few large triangles are divided further than many small ones.
+        # Every triangle is divided into the same parts, so a few large triangles are divided further than many small
+        # ones.
         while 7 * len(parts) * len(self.triangles) < MIN_POINTS:
             parts = [quarter for part in parts for quarter in _split_into_quarters(part)]
         points = [(weight, _mix_shares(part, seventh)) for part in parts for weight, seventh in _radon_points()]
@@ -261,16 +266,16 @@ class Plane:
 
 
 def _sort_ends(edge: tuple[int, int]) -> tuple[int, int]:
-    """Return the two vertex numbers of a side in ascending order."""
+    """Return a side's two vertex indices in ascending order."""
     return min(edge), max(edge)
 
 
 def _middle_numbers(t: Corners, middle: dict[tuple[int, int], int]) -> Corners:
-    """Return the numbers of the vertices in the middle of the sides ab, ac and bc of a triangle.
+    """Return the indices of the vertices in the middle of a triangle's sides ab, ac and bc.
 
     Args:
         t: The corners a, b and c.
-        middle: Number of the middle vertex of each side, by its sorted ends.
+        middle: The index of each side's middle vertex, by the side's sorted ends.
     """
     a, b, c = t
     return middle[_sort_ends((a, b))], middle[_sort_ends((a, c))], middle[_sort_ends((b, c))]
@@ -286,12 +291,12 @@ def _split_into_quarters(part: Part) -> list[Part]:
 def _radon_points() -> list[tuple[int, list[int]]]:
     """Return the weights and the barycentric coordinates of Radon's seven points.
 
-    Weights are in 1,200ths of the area, and all numbers in 2**-256ths.
+    Weights are in 1,200ths of the area, and all numbers are in 2**-256ths.
     """
     root = math.isqrt(15 << 2 * BITS)
     seven = [(270 * ONE, [ONE // 3] * 3)]
     for sign in (-1, 1):
-        # Two equal coordinates of (6 +- sqrt 15) / 21, in 2**-256ths, and a weight of (155 +- sqrt 15) / 1200.
+        # Two of the coordinates equal (6 +- sqrt 15) / 21, and the weight is (155 +- sqrt 15) / 1200.
         equal, weight = (6 * ONE + sign * root) // 21, 155 * ONE + sign * root
         third = ONE - 2 * equal
         three = [[third, equal, equal], [equal, third, equal], [equal, equal, third]]
@@ -303,7 +308,7 @@ def _mix_shares(part: Part, seventh: list[int]) -> list[int]:
     """Convert barycentric coordinates in a part of a triangle to barycentric coordinates in the triangle.
 
     Args:
-        part: The corners of the part, in barycentric coordinates of the triangle.
-        seventh: Barycentric coordinates of a quadrature point in the part.
+        part: The part's corners, in the triangle's barycentric coordinates.
+        seventh: A quadrature point's barycentric coordinates in the part.
     """
     return [sum(map(mul, seventh, axis)) >> BITS for axis in zip(*part, strict=True)]

@@ -1,4 +1,4 @@
-"""A map projection of the earth, in integer millimetres (docs/guide/everywhere.md)."""
+"""A map projection from the earth to a plane, in integer millimetres (docs/guide/everywhere.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Point = tuple[int, int]
 """Millimetres to the east and north."""
 
 UNITS = 10**7
-"""Units per degree: positions are integers of 1e-7 degrees."""
+"""Units per degree: positions are integers in units of 1e-7 degrees."""
 
 TURN = 360 * UNITS
 """A full turn in units of 1e-7 degrees."""
@@ -31,19 +31,19 @@ def in_millimetres(x: float, y: float) -> Point:
 class Projection:
     """The projection x = R cos(phi*) longitude, y = R latitude, in which no path is longer than on the earth.
 
-    phi* is the highest latitude that a great circle between points of a box reaches: tan phi* = tan top / cos half,
-    where ``top`` is the highest latitude of the box, and ``half`` half of its width in longitude.
+    phi* is the highest latitude that a great circle between points in a box reaches: tan phi* = tan top / cos half,
+    where ``top`` is the highest latitude in the box, and ``half`` is half of its width in longitude.
 
     Attributes:
-        south, middle: Latitude and longitude of the origin, in 1e-7 degrees.
-        up, right: Length of 1e-7 degrees northwards and eastwards, in 2**-24 millimetres, rounded down.
+        south, middle: The origin's latitude and longitude, in 1e-7 degrees.
+        up, right: The length of 1e-7 degrees northwards and eastwards, in 2**-24 millimetres, rounded down.
     """
 
     def __init__(self, degrees: list[tuple[float, float]], margin: float = 0.0) -> None:
-        """Compute the projection of a region in the same way as `solve`, so that both get the same integers.
+        """Compute a region's projection in the same way as `solve`, so that both get the same integers.
 
         Args:
-            degrees: Latitudes and longitudes of positions in the region.
+            degrees: The latitudes and longitudes of positions in the region.
             margin: Upper bound on how far the region extends beyond the bounding box of the positions, in millimetres.
 
         Raises:
@@ -51,24 +51,27 @@ class Projection:
         """
         units = [(round(lat * 1e7), round(lon * 1e7)) for lat, lon in degrees]
         reference = units[0][1]
-        # Relative to the first position, so that a region may cross the meridian of 180 degrees.
+        # Longitudes are relative to the first position, so that a region may cross the meridian of 180 degrees.
         east = [_wrap_longitude(lon - reference) for _, lon in units]
         self.south, north = min(units)[0], max(units)[0]
         self.middle = reference + (min(east) + max(east)) // 2
-        # 1e-7 degrees of a great circle in 2**-24 mm, a little too short, as the double of pi is below pi.
+        # The length of 1e-7 degrees of a great circle in 2**-24 mm. It is a little too short, as the double nearest to
+        # pi is below pi.
         per_unit = Fraction(math.pi) * RADIUS_KM * 2**24 * 10**6 / (180 * UNITS)
         self.up, margin_units = math.floor(per_unit), Fraction(margin) * 2**24
         height_margin = width_margin = math.ceil(margin_units / self.up) + 1
-        # A wider box has a higher phi*, where the same margin is more degrees of longitude: widen until it fits.
+        # A wider box has a higher phi*, where the same margin takes more degrees of longitude, so the box is widened
+        # until the margin fits.
         while True:
             max_latitude = max(height_margin - self.south, north + height_margin) / 1e7
             half_width = ((max(east) - min(east) + 1) // 2 + width_margin) / 1e7
             need(max(max_latitude, half_width) < 90, "problem: paths that come near a pole", 2)
             tangent = math.tan(math.radians(max_latitude)) / math.cos(math.radians(half_width))
-            # phi* in degrees, rounded up to millionths: far above rounding errors, so that all machines get one number.
+            # phi* in degrees, rounded up to millionths, which are far above rounding errors, so that all machines get
+            # the same number.
             parallel = (math.floor(math.degrees(math.atan(tangent)) * 1e6) + 2) / 1e6
             need(parallel <= 85, "problem: paths that come near a pole", 2)
-            # Rounded down by more than the error of the cosine, because a larger one would stretch distances.
+            # The cosine is rounded down by more than its error, because a larger one would stretch distances.
             narrower = Fraction(math.cos(math.radians(parallel)) * (1.0 - 1e-12))
             self.right = math.floor(per_unit * narrower)
             if (needed := math.ceil(margin_units / self.right) + 1) <= width_margin:
@@ -76,19 +79,19 @@ class Projection:
             width_margin = needed + needed // 1000
 
     def millimetres(self, lat: float, lon: float) -> Point:
-        """Project a position in degrees to a point of the plane in integer millimetres."""
+        """Project a position in degrees to a point in the plane, in integer millimetres."""
         east = _wrap_longitude(round(lon * 1e7) - self.middle)
         north = round(lat * 1e7) - self.south
-        # 2**23 is half a millimetre in 2**-24ths: rounded to the nearest.
+        # 2**23 is half a millimetre in 2**-24ths, so the shift rounds to the nearest millimetre.
         return east * self.right + 2**23 >> 24, north * self.up + 2**23 >> 24
 
     def doubles(self, lat: float, lon: float) -> tuple[float, float]:
-        """Project a position in degrees to a point of the plane in millimetres, as doubles."""
+        """Project a position in degrees to a point in the plane, in whole millimetres, as doubles."""
         x, y = self.millimetres(lat, lon)
         return float(x), float(y)
 
     def radians(self, x: Fraction, y: Fraction) -> tuple[int, int]:
-        """Return the latitude and longitude of a point in millimetres, in 2**-256ths of radians."""
+        """Return the latitude and longitude, in 2**-256ths of radians, of a point given in millimetres."""
         north = y * 2**24 / self.up + self.south
         east = x * 2**24 / self.right + self.middle
         return radians(north / UNITS), radians(east / UNITS)

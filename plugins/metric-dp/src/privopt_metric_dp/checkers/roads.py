@@ -19,10 +19,11 @@ __all__ = ["Lengths", "Network", "Road", "read_roads", "shortest", "ways"]
 Node = TypeVar("Node", bound=Hashable)
 
 Road = tuple[str, str, Fraction]
-"""Ids of both ends, and the length in km."""
+"""A road: the ids of its two ends, and its length in km."""
 
 Lengths = Callable[[str, list[str]], list[int | None]]
-"""Takes a node and a list of starts, and returns the length of the shortest path from each start (None if none)."""
+"""A function that takes a node and a list of starts, and returns the shortest path's length from each start, or
+None."""
 
 
 def shortest(
@@ -30,11 +31,11 @@ def shortest(
     neighbours: Callable[[Node], Iterable[tuple[Node, int]]],
     max_length: float = math.inf,
 ) -> dict[Node, int]:
-    """Return the lengths of shortest paths from a node to all others, by Dijkstra's algorithm.
+    """Return the lengths of shortest paths from a node to all others, with Dijkstra's algorithm.
 
     Args:
         start: The node at which paths begin.
-        neighbours: Returns the neighbours of a node, each with the length of the edge to it, at least 0.
+        neighbours: A function that returns a node's neighbours, each with the (non-negative) length of the edge to it.
         max_length: Longer paths are omitted.
     """
     lengths: dict[Node, int] = {}
@@ -42,7 +43,7 @@ def shortest(
     while queue:
         length, node = heapq.heappop(queue)
         if node in lengths:
-            continue  # an outdated entry: a shorter path was found before
+            continue  # an outdated entry: a shorter path has been found already
         lengths[node] = length
         for neighbour, step in neighbours(node):
             if neighbour not in lengths and length + step <= max_length:
@@ -53,17 +54,18 @@ def shortest(
 class Network:
     """Roads over which shortest paths are computed exactly.
 
-    All methods return lengths rounded down to 2**-256ths of a km, except :meth:`pieces`, which has another unit.
+    All methods return lengths rounded down to 2**-256ths of a km, except :meth:`pieces`, which uses another unit.
 
     Attributes:
-        _shared: Common denominator of the lengths in km.
+        _shared: The common denominator of the lengths in km.
         _incoming: For each node, the nodes from which a road leads to it, with the roads' lengths in units of 1 /
-            ``_shared`` km. With two-way roads these are all neighbours of the node.
+            ``_shared`` km. If roads are two-way, these are all of the node's neighbours.
     """
 
     def __init__(self, roads: list[Road], *, one_way: bool = False) -> None:
-        """Build the adjacency lists of the roads, which are two-way unless ``one_way`` is set."""
-        # Over a common denominator lengths are integers, so sums along paths are exact, and rounded once at the end.
+        """Build the roads' adjacency lists. Roads are two-way unless ``one_way`` is set."""
+        # Over a common denominator, lengths are integers, so sums along paths are exact and are rounded once at the
+        # end.
         shared = self._shared = math.lcm(*{length.denominator for _, _, length in roads})
         incoming = self._incoming = {name: list[tuple[str, int]]() for road in roads for name in road[:2]}
         for tail, head, length in roads:
@@ -72,25 +74,25 @@ class Network:
             incoming[tail].append((head, int(length * shared)))
 
     def _round_down(self, length: int) -> int:
-        """Return a length in units of 1 / ``_shared`` km as 2**-256ths of a km, rounded down."""
+        """Convert a length in units of 1 / ``_shared`` km to 2**-256ths of a km, rounded down."""
         return (length << BITS) // self._shared
 
     def lengths(self, end: str, starts: list[str]) -> list[int | None]:
-        """Return the length of the shortest path from each start to a node, in 2**-256ths of a km, or None."""
+        """Return the length of the shortest path from each start to a node, in 2**-256ths of a km; None if none."""
         lengths = shortest(end, self._incoming.__getitem__)
         return [self._round_down(lengths[name]) if name in lengths else None for name in starts]
 
     def nodes_within(self, start: str, max_length: int) -> dict[str, int]:
         """Return the nodes within a distance of a node, with their distances, all in 2**-256ths of a km."""
-        # Searched a little farther than the limit, since lengths are rounded down only afterwards.
+        # The search goes a little farther than the limit, since lengths are rounded down only afterwards.
         unscaled = shortest(start, self._incoming.__getitem__, ((max_length + 1) * self._shared >> BITS) + 1)
         lengths = {name: self._round_down(length) for name, length in unscaled.items()}
         return {name: length for name, length in lengths.items() if length <= max_length}
 
     def first(self, start: str, stops: Container[str]) -> dict[str, int]:
-        """Return the stops that paths from a node reach without passing another stop, with the lengths of the paths."""
+        """Return the stops that paths from a node reach without passing another stop, with the paths' lengths."""
 
-        # No steps lead on from another stop, so each path ends at the first one that it meets.
+        # No steps lead on from another stop, so each path ends at the first stop that it meets.
         def steps_from(name: str) -> list[tuple[str, int]]:
             """Return the edges on which a path continues from a node: none if it is a stop other than the start."""
             return self._incoming[name] if name == start or name not in stops else []
@@ -107,22 +109,23 @@ class Network:
             priced: The nodes at which pieces end: the outputs that have a price in a dual bound.
 
         Returns:
-            By node: the indices in ``priced`` of both ends of the piece, the distance from the first end, and the
-            length of the piece. Unlike in other methods, lengths are exact, in units of 1 / ``_shared`` km.
+            By node: the indices in ``priced`` of its piece's two ends, the distance from the first end, and the piece's
+            length. Unlike in other methods, lengths are exact, in units of 1 / ``_shared`` km.
         """
-        # Number of each end among the priced nodes.
+        # The index of each end among the priced nodes.
         number = {name: k for k, name in enumerate(priced)}
         neighbours: dict[str, dict[str, int]] = {}
         for name, steps in self._incoming.items():
             lengths = neighbours.setdefault(name, {})
             for neighbour, length in steps:
                 if neighbour != name:
-                    # Of parallel roads the shortest counts; roads from a node to itself are on no shortest path.
+                    # Of parallel roads, the shortest counts. Roads from a node to itself do not lie on any shortest
+                    # path.
                     lengths[neighbour] = min(length, lengths.get(neighbour, length))
         pieces: dict[str, tuple[int, int, int, int]] = {}
         for start, tail_number in number.items():
             for current, length in neighbours[start].items():
-                # Follow the street from this end until a priced node, a crossing or a dead end.
+                # The street is followed from this end to a priced node, a crossing or a dead end.
                 previous, interior = start, list[tuple[str, int]]()
                 while current not in number and len(neighbours[current]) == 2:
                     interior.append((current, length))
@@ -132,13 +135,13 @@ class Network:
                 if current in number:
                     for name, distance in interior:
                         if 0 < distance < length:
-                            # Each piece is found from both of its ends; the first one counts.
+                            # Each piece is found from both of its ends. The first one counts.
                             pieces.setdefault(name, (tail_number, number[current], distance, length))
         return pieces
 
 
 def ways(roads: list[Road], *, one_way: bool = False) -> Lengths:
-    """Return the function that computes lengths of shortest paths over roads (:meth:`Network.lengths`)."""
+    """Return the function that computes the lengths of shortest paths over roads (:meth:`Network.lengths`)."""
     return Network(roads, one_way=one_way).lengths
 
 
@@ -147,10 +150,10 @@ def read_roads(problem: Problem, file: object) -> list[Road]:
 
     Args:
         problem: The published problem.
-        file: Name of the table's file.
+        file: The name of the table's file.
 
     Returns:
-        The ids of both ends and the length in km of each road.
+        For each road, the ids of its two ends and its length in km.
 
     Raises:
         RefusedError: A length is negative.

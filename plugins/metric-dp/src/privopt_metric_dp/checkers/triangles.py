@@ -1,6 +1,6 @@
-"""Triangles between points: the Delaunay condition, and how much rows may differ along their sides.
+"""Triangles between points: the Delaunay condition, and how much rows may differ along the triangles' sides.
 
-All comparisons are of integers, except in :func:`side_ratios`.
+All comparisons are between integers, except in :func:`side_ratios`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["is_flat", "quarters", "scalar", "side_ratios", "triangulates", "turn
 Side = tuple[int, int]
 
 RATIO_HALVINGS = 50
-"""Number of steps of the bisection for the largest scale s of the permitted changes, as in ``solve``."""
+"""The number of bisection steps for the largest scale s of the allowed changes, as in ``solve``."""
 
 
 def turn(a: Point, b: Point, c: Point) -> int:
@@ -31,52 +31,54 @@ def scalar(a: Point, b: Point, c: Point) -> int:
 
 
 def is_flat(a: Point, b: Point, c: Point) -> bool:
-    """Return whether the angle at b is above 150 degrees: its cosine is below -sqrt(3) / 2."""
+    """Return whether the angle at b is above 150 degrees, that is, whether its cosine is below -sqrt(3) / 2."""
     cosine = scalar(a, b, c)
     return cosine < 0 and 4 * cosine**2 > 3 * scalar(a, b, a) * scalar(c, b, c)
 
 
 def quarters(corners: Corners, middles: Corners) -> list[Corners]:
-    """Return the four triangles between the corners a, b, c and the midpoints of ab, ac, bc."""
+    """Return the four triangles between the corners a, b and c and the midpoints of ab, ac and bc."""
     (a, b, c), (ab, ac, bc) = corners, middles
     return [(a, ab, ac), (ab, b, bc), (ac, bc, c), (bc, ac, ab)]
 
 
 def _violates_delaunay(p: Point, q: Point, a: Point, b: Point) -> bool:
-    """Return whether a side p q of triangles p q a and q p b violates the Delaunay condition.
+    """Return whether the side p q between triangles p q a and q p b violates the Delaunay condition.
 
-    It does if the angles at a and b sum to more than 180 degrees, that is, if the sum of their cotangents (here times
-    both areas) is negative. Each of a and b then lies in the circumcircle of the other triangle.
+    It does if the angles at a and b sum to more than 180 degrees, that is, if the sum of their cotangents (here
+    multiplied by both areas) is negative. Each of a and b then lies in the circumcircle of the other triangle.
     """
     return scalar(p, a, q) * turn(q, p, b) + scalar(p, b, q) * turn(p, q, a) < 0
 
 
 def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
-    """Return whether triangles form a Delaunay triangulation of the convex hull of all points, except flat notches.
+    """Return whether triangles form a Delaunay triangulation of all points' convex hull, except for flat notches.
 
-    With the notches filled, the boundary is one ring that turns left everywhere and goes around once, so no point lies
-    in two triangles.
+    With the notches filled, the boundary must be one ring that turns left everywhere and goes around once, so that no
+    point lies in two triangles.
 
     Args:
         points: All vertices, in integer millimetres.
-        triangles: The corners of each triangle, as vertex numbers.
+        triangles: Each triangle's corners, as vertex indices.
     """
     if not triangles:
         return False
-    # Each directed side belongs to one triangle, which lies to its left. A repeated side makes `apex` too small below.
+    # Each directed side belongs to one triangle, which lies to its left. If a side is repeated, `apex` has too few
+    # entries for the comparison below.
     apex = {(t[i - 2], t[i - 1]): t[i] for t in triangles for i in range(3)}
     inner = {(a, b): c for (a, b), c in apex.items() if (b, a) in apex}
     rim = _trace_boundary(points, apex)
     has_rim = rim is not None and len(apex) == 3 * len(triangles)
     if rim is None or not has_rim or len(rim) != len(apex) - len(inner):
         return False
-    # All triangles are counterclockwise, and every point is a corner of one.
+    # All triangles must be counterclockwise, and every point must be a corner of one.
     turns_left = all(turn(points[a], points[b], points[c]) > 0 for (a, b), c in apex.items())
     if not turns_left or {*apex.values()} != {*range(len(points))}:
         return False
     if any(_violates_delaunay(points[a], points[b], points[c], points[apex[b, a]]) for (a, b), c in inner.items()):
         return False
-    # `solve` cuts off triangles with a nearly flat corner opposite their only side at the boundary, so none may remain.
+    # `solve` cuts off triangles with a nearly flat corner opposite their only side at the boundary, so none of them may
+    # remain.
     for (a, b), c in apex.items():
         at_rim = (a, b) not in inner and {(b, c), (c, a)} <= inner.keys()
         if at_rim and is_flat(points[a], points[c], points[b]):
@@ -85,13 +87,13 @@ def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
 
 
 def _trace_boundary(points: list[Point], apex: dict[Side, int]) -> list[int] | None:
-    """Return the vertices along the boundary of triangles, in order, or None if the boundary is not one closed ring.
+    """Return the vertices along the triangles' boundary, in order, or None if the boundary is not one closed ring.
 
     The boundary passes a vertex twice if triangles touch only there, and continues with the next side to the left.
 
     Args:
         points: All vertices.
-        apex: The third corner of the triangle to the left of each directed side.
+        apex: For each directed side, the third corner of the triangle to its left.
     """
     next_corners: dict[int, list[int]] = {a: [] for a, b in apex if (b, a) not in apex}
     # Sides without a triangle on the other side are on the boundary.
@@ -101,8 +103,9 @@ def _trace_boundary(points: list[Point], apex: dict[Side, int]) -> list[int] | N
     rim = [start, next_corners[start].pop()]
     while ways := next_corners.get(rim[-1]):
         u, v, w, x = (points[i] for i in (*rim[-2:], ways[0], ways[-1]))
-        # At a corner v that is passed twice, two sides lead on, to w and to x. The first one counterclockwise from the
-        # direction back to u is taken: w if at least two of the three turns around v are counterclockwise.
+        # At a corner v that is passed twice, two sides lead on, to w and to x. The one that comes first
+        # counterclockwise from the direction back to u is taken, which is w if at least two of the three turns around v
+        # are counterclockwise.
         turns = turn(v, u, w), turn(v, w, x), turn(v, x, u)
         rim.append(ways.pop(0 if sum(turned > 0 for turned in turns) > 1 else -1))
     return rim if rim.pop() == start else None
@@ -111,20 +114,20 @@ def _trace_boundary(points: list[Point], apex: dict[Side, int]) -> list[int] | N
 def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> bool:
     """Return whether triangles with this boundary fill the convex hull except for pockets of nearly flat triangles.
 
-    A pocket is filled from the hull inwards. The triangle at a side is determined: its third corner is the one whose
-    circumcircle contains no other.
+    A pocket is filled from the hull inwards. The triangle at each side is determined, because its third corner is the
+    one whose circumcircle contains no other corner.
 
     Args:
         points: All vertices.
         rim: The corners along the boundary, in order.
-        apex: The third corner of the triangle to the left of each directed side.
+        apex: For each directed side, the third corner of the triangle to its left.
     """
     hull = _find_hull([points[v] for v in rim])
-    # The ring twice in a row, so that a pocket across its start is a slice too.
+    # The ring is repeated, so that a pocket across its start is a slice too.
     places, rim = [points[v] for v in rim] * 2, rim * 2
     count = len(places) // 2
-    # Sides to treat: the positions of both ends in the ring, and the third corner of the filling triangle on the outer
-    # side, or None for sides of the hull, which have no triangle there.
+    # The sides that are still to be treated, each as the positions of its two ends in the ring, and the third corner of
+    # the filling triangle on its outer side. That is None for the hull's sides, which have no triangle there.
     waiting: list[tuple[int, int, Point | None]] = [
         (a, b if a < b else b + count, None) for a, b in zip(hull, [*hull[1:], hull[0]], strict=True)
     ]
@@ -132,12 +135,12 @@ def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> b
         a, b, outer = waiting.pop()
         p, q = places[a], places[b]
         if b == a + 1:
-            # A side of the boundary itself: the triangle inside it.
+            # This is a side of the boundary itself, so the third corner is that of the triangle inside it.
             corner = points[apex[rim[a], rim[b]]]
         else:
             pocket = [(n, c) for n, c in enumerate(places[a:b], a) if turn(p, c, q) < 0]
-            # The corner with the smallest cotangent sees the side under the largest angle; its circle contains no
-            # other.
+            # The corner with the smallest cotangent sees the side under the largest angle, so its circle contains no
+            # other corner.
             cotangents = [(Fraction(scalar(p, c, q), -turn(p, c, q)), n) for n, c in pocket]
             if not cotangents or not is_flat(p, places[min(cotangents)[1]], q):
                 return False
@@ -153,7 +156,7 @@ def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> b
 
 
 def _find_hull(places: list[Point]) -> list[int]:
-    """Return the positions in a ring of points that are corners of the convex hull of the ring.
+    """Return the positions, in a ring of points, of the corners of the ring's convex hull.
 
     Corners at which the boundary turns right are removed one by one, until it turns left everywhere.
     """
@@ -170,15 +173,15 @@ def _find_hull(places: list[Point]) -> list[int]:
 
 
 def side_ratios(corners: list[Point], rate: float) -> list[float]:
-    """Return the permitted relative changes a = s epsilon l along the sides opposite each corner, for the largest s.
+    """Return the allowed relative changes a = s epsilon l along the side opposite each corner, for the largest s.
 
     If rows differ by at most the factor 1 + a along each side of length l, the gradient of z must not exceed epsilon
-    min z. It is largest at a corner of a polygon (docs/guide/everywhere.md, "Triangles"). The search uses the same
-    operations on doubles as ``solve``, so that both get the same numbers. Privacy does not depend on the search,
+    min z. The gradient is largest at a corner of a polygon (docs/guide/everywhere.md, "Triangles"). The search uses the
+    same operations on doubles as ``solve``, so that both get the same numbers. Privacy does not depend on the search,
     because the gradients themselves are checked in integers.
 
     Args:
-        corners: Corners of the triangle in millimetres.
+        corners: The triangle's corners in millimetres.
         rate: Epsilon per millimetre.
     """
     sides = [_from_to(corners[i - 2], corners[i - 1]) for i in range(3)]
@@ -188,12 +191,12 @@ def side_ratios(corners: list[Point], rate: float) -> list[float]:
         s = (lower + upper) / 2
         along = [s * rate * length for length in lengths]
         steepest = max(_squared_gradients(sides, lengths, along))
-        # |grad z| <= epsilon min z, with both sides times twice the area.
+        # The test is |grad z| <= epsilon min z, with both sides multiplied by twice the area.
         if math.sqrt(steepest) <= rate * turn(*corners):
             lower = s
         else:
             upper = s
-    # A little less, so that rounding in doubles cannot make the changes too large.
+    # The result is reduced a little, so that rounding in doubles cannot make the changes too large.
     return [lower * (1.0 - 1e-11) * rate * length for length in lengths]
 
 
@@ -205,20 +208,21 @@ def _from_to(a: Point, b: Point) -> tuple[float, float]:
 def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], along: list[float]) -> list[float]:
     """Return the squares of twice the area times |grad z| / min z at the corners of a polygon, including 0.
 
-    z is smallest at corner i of the triangle, (1 + p) z at j and (1 + q) z at k. Rows differ along each side by at most
-    the factor 1 + ``along``. The permitted points (p, q) form a polygon. The square is a convex function of (p, q), so
-    it is largest at a corner of the polygon (docs/guide/everywhere.md, "Triangles").
+    Let the smallest value be z at corner i of the triangle, and let the values be (1 + p) z at j and (1 + q) z at k.
+    Rows differ along each side by at most the factor 1 + ``along``, so the allowed points (p, q) form a polygon. The
+    square is a convex function of (p, q), so it is largest at a corner of the polygon (docs/guide/everywhere.md,
+    "Triangles").
 
     Args:
-        sides: Vectors of the sides opposite each corner.
-        lengths: Lengths of the sides.
-        along: Permitted factors along the sides, minus 1.
+        sides: The vector of the side opposite each corner.
+        lengths: The sides' lengths.
+        along: The allowed factors along the sides, minus 1.
     """
     squares = [0.0]
     for i, j, k in itertools.permutations(range(3)):
         # The side between i and j lies opposite k, so p <= along[k], and likewise q <= along[j]. Along the side between
-        # j and k, 1 + p and 1 + q differ by at most the factor 1 + across. Corners of the polygon on the side of the
-        # largest q come with j and k exchanged.
+        # j and k, 1 + p and 1 + q differ by at most the factor 1 + across. The polygon's corners on the side of the
+        # largest q come up when j and k are exchanged.
         max_p, across = min(along[k], along[j] + along[i] * (1 + along[j])), along[i]
         min_q = max(0.0, (max_p - across) / (1 + across))
         max_q = min(along[j], max_p + across * (1 + max_p))
