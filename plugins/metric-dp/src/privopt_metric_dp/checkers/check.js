@@ -1,21 +1,21 @@
-// Proves the privacy between records and the bound of the release that this page carries, in whole numbers, offline:
-// what the stand-alone checker does with Python's integers, in the reader's own browser. Reals are multiples of 2^-256.
+// Proves, in integers and offline, the privacy between records and the bound of the release that this page contains. It does
+// in the reader's browser what the stand-alone checker does with Python's integers. Reals are multiples of 2^-256.
 "use strict";
 (() => {
   const ROOM = 256n, ONE = 1n << ROOM, TOTAL = 1n << 63n, FLAT = 45n * ONE, RADIUS = 6371n;
   const { readable, decimal, exactly, above, numbers, bytes, npy, csv, lines } = reading;
-  let data, tables, result; // what the page carries
+  let data, tables, result; // the page's content
 
-  class Refused extends Error {} // a claim that does not hold; any other error: something that cannot be read here
+  class Refused extends Error {} // thrown for a claim that does not hold; other errors mean that something cannot be read here
   const need = (holds, why) => { if (!holds) throw new Refused(why); };
-  const div = (a, b) => (a >= 0n ? a / b : -((-a + b - 1n) / b)); // rounded down, b > 0
+  const div = (a, b) => (a >= 0n ? a / b : -((-a + b - 1n) / b)); // rounds down; b > 0
   const up = (a, b) => -div(-a, b);
   const low = ([n, d]) => div(n << ROOM, d);
   const abs = (x) => (x < 0n ? -x : x);
   const gcd = (a, b) => { while (b) [a, b] = [b, a % b]; return a; };
   const lcm = (numbers) => numbers.reduce((a, b) => (a / gcd(a, b)) * b, 1n);
   const bits = (n) => BigInt(n.toString(2).length);
-  function root(n) { // the integer square root, begun above it, near its double
+  function root(n) { // the integer square root, by Newton's method from just above its double
     if (n < 2n) return n;
     const shift = 2n * BigInt(Math.max(0, 2 * n.toString(16).length - 48));
     let x = BigInt(Math.ceil(Math.sqrt(Number((n >> shift) + 1n)) * (1 + 2 ** -50))) << (shift / 2n);
@@ -24,13 +24,13 @@
 
   const whole64 = (text) => numbers(bytes(text), "<i8").map(Number);
   const doubles = (text) => numbers(bytes(text), "<f8");
-  function table(name, keys) { // of the problem, with no other keys
+  function table(name, keys) { // a table in the problem, which must not contain other keys
     const unknown = Object.keys(tables[name]).filter((key) => !keys.split(" ").includes(key));
     readable(!unknown.length, `[${name}]: ${unknown}: unknown here`);
     return tables[name];
   }
 
-  // ---- functions, each step rounded to one side
+  // ---- functions in which each step is rounded towards the same side
   function exponential(x, above) {
     const k = bits(x) > ROOM - 16n ? bits(x) - ROOM + 16n : 0n, more = above ? 1n : 0n, room = ROOM + 64n;
     const t = ((x << 64n) >> k) + more;
@@ -65,7 +65,7 @@
 
   // ---- places, distances, losses
   function places(name) {
-    // outputs have the unit of the records
+    // outputs are in the records' unit
     const keys = `grid points vectors ids count columns${name === "records" ? " unit" : ""}`;
     const given = table(name, keys), found = { kind: "plain", at: [] };
     if (given.grid) {
@@ -78,7 +78,7 @@
         corner ? [south + r * step, west + div(c * step * ONE, cosine(south))] : [[c * n, d], [r * n, d]]);
     } else if (given.points) {
       const cells = csv(given.points), names = { id: "id", lat: "lat", lon: "lon", x: "x", y: "y", ...given.columns };
-      // headers are published in NFC; the problem file keeps its author's form
+      // headers are published in NFC, but the problem file may use another Unicode form
       const column = (title) => cells[title.normalize("NFC")], parts = [].concat(names.id).map(column);
       found.ids = parts[0].map((_, at) => parts.map((part) => part[at]).join("/"));
       const pick = (one, other) => column(one).map((text, at) => [decimal(text), decimal(column(other)[at])]);
@@ -98,7 +98,7 @@
     readable(!found.at.length || found.at.length === found.ids.length, `[${name}]: not one id for each place`);
     return found;
   }
-  function shortest(start, after) { // a heap of [length, node]
+  function shortest(start, after) { // Dijkstra's algorithm, with a heap of [length, node]
     const found = new Map(), heap = [[0n, start]];
     while (heap.length) {
       const [length, here] = heap[0], last = heap.pop();
@@ -120,12 +120,12 @@
     }
     return found;
   }
-  function roads(name) { // from, to, and length of each
+  function roads(name) { // the two ends and the length of each road
     const cells = csv(name), km = cells.km.map(decimal);
     readable(km.every(([n]) => n >= 0n), `${name}: a length below 0`);
     return km.map((length, at) => [cells.from[at], cells.to[at], length]);
   }
-  function ways(given, oneWay) { // the shortest to an end from each start
+  function ways(given, oneWay) { // returns a function for the lengths of the shortest paths from each start to an end
     const shared = lcm([...new Set(given.map(([, , [, d]]) => d))]), before = new Map();
     for (const node of given.flatMap(([a, b]) => [a, b])) before.set(node, []);
     for (const [tail, head, [n, d]] of given) {
@@ -152,7 +152,7 @@
       const shared = lcm([10n ** 6n << 64n, ...new Set([...here, ...there].flat().map(([, d]) => d))]);
       made.ready = (at) => at.map(([n, d]) => (n * shared) / d);
       way = (a, b) => root((squares(a, b) << (2n * ROOM)) / (shared * shared));
-    } else if (kind === "haversine") { // by the chord between unit vectors
+    } else if (kind === "haversine") { // from the chord between unit vectors
       const flat = (lat, lon) => (cosine(lat) * cosine(lon)) >> ROOM, quarter = PI / 2n;
       made.ready = ([lat, lon]) => [flat(lat, lon), flat(lat, lon - quarter), cosine(lat - quarter)];
       way = (a, b) => {
@@ -188,7 +188,7 @@
     readable(column !== "p" || Math.abs(sum - 1) <= 1e-6, `${name}: probabilities that sum to ${sum}`);
     return [cells.id, whole, whole.reduce((a, b) => a + b, 0n)];
   }
-  function losses(of) { // by output: each at most the true one
+  function losses(of) { // returns a function that gives an output's losses, each at most the true one
     const given = table("utility", "kind prior cost edges directed targets remap");
     readable(typeof (given.remap ?? false) === "boolean", "utility.remap: neither true nor false");
     const records = of.records.ids, outputs = of.outputs.ids;
@@ -219,7 +219,7 @@
   let epsilon, within, limit;
   const same = (ids, found) => ids.length === found.length && ids.every((id, at) => id === found[at]);
   const near = (x, y, by) => Number.isFinite(x) && Math.abs(x - y) <= by * Math.max(Math.abs(x), Math.abs(y));
-  function alike(stated, wanted, where, by = 1e-9) { // nothing else is stated; numbers are near one another
+  function alike(stated, wanted, where, by = 1e-9) { // checks that the keys are the same, and the values equal up to rounding
     const odd = [...Object.keys(stated), ...Object.keys(wanted)].filter((key) => !(Object.hasOwn(stated, key) && Object.hasOwn(wanted, key)));
     need(!odd.length, `${where}: missing or unexpected keys: ${odd}`);
     for (const [key, value] of Object.entries(wanted)) {
@@ -236,16 +236,16 @@
     epsilon = decimal(given.epsilon);
     within = given.neighbours_within === undefined ? null : Number(given.neighbours_within);
     readable(within === null || within > 0, "neighbours_within is not above 0");
-    limit = within && low(exactly(above(within))) - 1n; // distances, rounded down to doubles, pass no limit's double
+    limit = within && low(exactly(above(within))) - 1n; // compares as if distances were rounded down to doubles
     readable(epsilon[0] > 0n, "epsilon is not above 0");
   }
-  function step([n, d], unit) { // an odd multiple of half a unit that a rational is rounded down to
+  function step([n, d], unit) { // rounds a rational down to an odd multiple of half a unit
     const [top, bottom] = exactly(unit);
     return [(2n * div(2n * n * bottom + d * top, 2n * d * top) - 1n) * top, 2n * bottom];
   }
-  const part = (name) => numbers(bytes(data.proof[name][1]), data.proof[name][0]); // of proof.npz
+  const part = (name) => numbers(bytes(data.proof[name][1]), data.proof[name][0]); // an array of proof.npz
   const graph = [];
-  function factor(i, j) { // exp(epsilon d) of a row, rounded up; 0 where it is more than any ratio of weights
+  function factor(i, j) { // exp(epsilon d) for a row, rounded up; 0 if it exceeds every possible ratio of weights
     need(i !== j && state.required[i] && j in state.required, "a row that is not between two records");
     let d = state.required[i][j];
     if (d === null) {
@@ -256,7 +256,7 @@
     const x = up(epsilon[0] * (d + state.of.room), epsilon[1]);
     return x <= FLAT ? exponential(x, true) : 0n;
   }
-  function spreading() { // multipliers row by row: what they make of an output's costs
+  function spreading() { // returns a function that turns an output's costs into reduced costs, with multipliers for rows
     const pairs = part("pairs").map(Number), starts = part("starts").map(Number), which = part("rows"), values = part("values");
     need(starts.length === data.outputs.length + 1 && starts[0] === 0 && starts[starts.length - 1] === which.length, "starts: not the offsets of the rows");
     const rows = Array.from({ length: pairs.length / 2 }, (_, p) => [...pairs.slice(2 * p, 2 * p + 2), factor(pairs[2 * p], pairs[2 * p + 1])]);
@@ -270,7 +270,7 @@
       return g;
     };
   }
-  function climbing() { // of trees: what each record, leaves first, does not carry on to the one that it hangs on
+  function climbing() { // the same with trees: from the leaves up, each record passes on what its cost differs from its price by
     const prices = part("prices").map((price) => low(exactly(price))), codes = part("trees"), n = prices.length, known = new Map();
     need(n === state.rows.length && codes.length === n * data.outputs.length, "trees of the wrong size");
     const growth = (i, p) => {
@@ -284,7 +284,7 @@
       const hangs = own.map((code, i) => ((code >> 1) + i) % n);
       hangs.forEach((p, i) => { waiting[p] += p !== i; });
       const free = own.map((_, i) => i).filter((i) => !waiting[i]);
-      for (const i of free) { // which grows
+      for (const i of free) { // grows in the loop
         const p = hangs[i], g = left[i], plus = g > 0n ? g : 0n;
         if (p === i) continue;
         left[p] += own[i] % 2 ? ((g - plus) * growth(i, p)) >> ROOM : (plus << ROOM) / growth(i, p);
@@ -295,7 +295,7 @@
       return left.map((x, i) => x + prices[i]);
     };
   }
-  function guesses() { // whoever sees an output expects to lose no less by others: by 1e-8 of the most to lose
+  function guesses() { // checks that no other guess loses less than the output itself, by more than 1e-8 of the largest loss
     const columns = [...state.exact, state.exact[0].map((_, i) => state.exact.map((costs) => abs(costs[i])).reduce((a, b) => (a > b ? a : b)))];
     data.outputs.forEach((output, k) => {
       const losses = columns.map((costs) => costs.reduce((sum, c, i) => sum + c * state.rows[i][k], 0n)), most = losses.pop();
@@ -335,7 +335,7 @@
             const excess = Number(one[k] - other[k]) / Number(other[k] || TOTAL);
             state.worst = Math.max(state.worst, Math.log1p(Math.max(excess, 0)) / (d || 1));
           }
-          const length = one.every((w, k) => w === other[k]) ? 0n : up(top << ROOM, bottom); // equal rows keep any distance
+          const length = one.every((w, k) => w === other[k]) ? 0n : up(top << ROOM, bottom); // equal rows satisfy every inequality
           after[a].push([b, length]);
           direct.set(`${a} ${b}`, length);
         }
@@ -373,7 +373,7 @@
       const { value: stated } = result.objective, { value_unit: unit } = result.details;
       readable(!(stated > 0 && stated < 2 ** -128), "a loss too small to be checked here");
       let value = Number(total >> 200n) / Number(1n << 119n);
-      if ((state.rounded = unit !== undefined)) { // rounded up to an odd multiple of half the unit, then to a double
+      if ((state.rounded = unit !== undefined)) { // the loss is rounded up to an odd multiple of half the unit, then to a double
         need(2 ** -48 * Math.abs(stated) <= unit && unit <= 2 ** -30 * Math.max(1, Math.abs(stated)), `value_unit: ${unit} is too fine or too coarse for the loss`);
         const [n, d] = step([-total, ONE * TOTAL], unit), [p, q] = exactly(-stated), [r, s] = exactly(above(-stated));
         need(p * d <= n * q && n * s < r * d, `${stated} is stated, ${value} found`);
@@ -391,7 +391,7 @@
       state.costs.forEach((costs, k) => left(costs.slice(), k).forEach((x, i) => {
         if (least[i] === null || x < least[i]) least[i] = x;
       }));
-      // rounded down to an odd multiple of half the unit, then to a double; no loss is below 0 where no cost is
+      // the bound is rounded down to an odd multiple of half the unit, then to a double; without negative costs it is at least 0
       const proved = least.reduce((a, b) => a + b, 0n), [unit] = part("unit"), [top, bottom] = exactly(unit);
       readable(top > 0n, "the proof's unit is not above 0");
       need(abs(proved) * bottom <= (top * ONE) << 48n, "the proof's unit is finer than 2^-48 of the bound");
@@ -401,7 +401,7 @@
       need(n * twice <= odd * d && odd * e < m * twice, `${stated} is stated, ${shown} proved`);
       return `no such mechanism loses less than ${stated} ${state.of.lossUnit}`;
     },
-    statements() { // result.json says so of objective, promise, certificate and status, and nothing else; sentences apart
+    statements() { // checks what result.json states as objective, guarantee, certificate and status, except for sentences
       const { objective, guarantee, certificate } = result, bound = objective.lower_bound, of = state.of;
       const [n, d] = decimal(guarantee.epsilon_text), text = (words) => (typeof words === "string" ? words : "a text");
       need(n * epsilon[1] === epsilon[0] * d, "epsilon_text is not the problem's epsilon");
@@ -431,9 +431,9 @@
     for (const [name, claim] of Object.entries(claims)) {
       const line = list.appendChild(document.createElement("li"));
       line.textContent = `${name}: ...`;
-      await new Promise((then) => setTimeout(then, 20)); // so that it is drawn
+      await new Promise((then) => setTimeout(then, 20)); // lets the browser draw the line
       try { line.textContent = `✓ ${name}: ${claim()}`; }
-      catch (error) { // bytes that nobody meant so may raise anything
+      catch (error) { // malformed bytes may raise any error
         const false_ = error instanceof Refused;
         verdict = false_ ? "does not hold" : "cannot be read here";
         line.textContent = `${false_ ? "✗" : "?"} ${name}: ${false_ ? "" : "cannot be read here: "}${error.message}`;

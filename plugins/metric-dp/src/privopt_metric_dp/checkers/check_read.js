@@ -1,19 +1,20 @@
-// Numbers and files as a page carries them. What it cannot read it says, and throws an Error: no claim is false for that.
+// Reads the numbers and files that a page contains. If it cannot read something, it throws an Error that says so, which does
+// not mean that a claim is false.
 "use strict";
 const reading = (() => {
-  let data; // what the page carries
+  let data; // the page's content
 
   const readable = (holds, why) => { if (!holds) throw new Error(why); };
 
-  // ---- numbers as they are written
-  function decimal(value) { // a rational: [numerator, denominator]
+  // ---- numbers as they are stored
+  function decimal(value) { // converts a decimal to a rational: [numerator, denominator]
     const parts = typeof value !== "object" && /^([+-]?)(\d*)\.?(\d*)(?:[eE]([+-]?\d{1,3}))?$/.exec(value);
     readable(parts && parts[2] + parts[3] !== "", `${String(value).slice(0, 40)} is not a number`);
     const power = parts[3].length - Number(parts[4] || 0), whole = BigInt(parts[2] + parts[3]);
     const signed = parts[1] === "-" ? -whole : whole;
     return power >= 0 ? [signed, 10n ** BigInt(power)] : [signed * 10n ** BigInt(-power), 1n];
   }
-  function exactly(x) { // the rational that a double, or a whole number, is
+  function exactly(x) { // converts a double or an integer to the equal rational
     if (typeof x === "bigint") return [x, 1n];
     readable(Number.isFinite(x), `${x} is not a number`);
     const view = new DataView(new ArrayBuffer(8));
@@ -23,19 +24,19 @@ const reading = (() => {
     const signed = word >> 63n ? -part : part;
     return shift >= 0n ? [signed << shift, 1n] : [signed, 1n << -shift];
   }
-  function above(x) { // the next double
+  function above(x) { // the next larger double
     const view = new DataView(new ArrayBuffer(8));
     view.setFloat64(0, x || 0);
     view.setBigUint64(0, view.getBigUint64(0) + (x < 0 ? -1n : 1n));
     return view.getFloat64(0);
   }
   const bytes = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
-  function half(word) { // the double that a float of two bytes is
+  function half(word) { // converts a 16-bit float, given as an integer, to a double
     const sign = word >> 15 ? -1 : 1, power = (word >> 10) & 31, part = word & 1023;
     if (power === 31) return part ? NaN : sign * Infinity;
     return sign * (power ? (part + 1024) * 2 ** (power - 25) : part * 2 ** -24);
   }
-  function numbers(raw, type) { // of bytes, by the type's name in NumPy
+  function numbers(raw, type) { // decodes bytes as numbers of a NumPy type, given by name
     const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength), found = [], little = type[0] !== ">";
     const read = {
       f8: (at) => view.getFloat64(at, little), f4: (at) => view.getFloat32(at, little), f2: (at) => half(view.getUint16(at, little)),
@@ -47,13 +48,13 @@ const reading = (() => {
     for (let at = 0; at < raw.length; at += Number(type[2])) found.push(read(at));
     return found;
   }
-  function contents(name) { // the bytes of a file that the problem names
+  function contents(name) { // the bytes in a file that the problem names
     readable(Object.hasOwn(data.files, name), `${name}: no such file`);
     return bytes(data.files[name]);
   }
-  const words = (name) => // its text, less one byte order mark
+  const words = (name) => // a file's text, without a byte order mark
     new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(contents(name)).replace(/^\ufeff/, "");
-  function npy(name, rows, columns) { // an array of a file: its rows
+  function npy(name, rows, columns) { // the rows of the array in a .npy file
     const raw = contents(name), old = raw[6] === 1, view = new DataView(raw.buffer), long = raw.length >= 12;
     readable(long && String.fromCharCode(...raw.slice(1, 6)) === "NUMPY" && raw[6] <= 3, `${name}: not a .npy file`);
     const end = old ? 10 + view.getUint16(8, true) : 12 + view.getUint32(8, true);
@@ -67,9 +68,9 @@ const reading = (() => {
     const at = turned[1] === "True" ? (i, k) => k * high + i : (i, k) => i * wide + k;
     return Array.from({ length: high }, (_, i) => Array.from({ length: wide }, (_, k) => flat[at(i, k)]));
   }
-  // JavaScript's trim takes other signs for spaces than the program that read these cells
+  // JavaScript's trim() removes other characters than the program that read these cells
   const bare = (cell) => cell.replace(/^\p{White_Space}+|\p{White_Space}+$/gu, "");
-  function csv(name) { // columns by name
+  function csv(name) { // the columns of a CSV file, by name
     const text = words(name), rows = [[""]];
     let quoted = false;
     for (let at = 0; at < text.length; at++) {
@@ -83,11 +84,11 @@ const reading = (() => {
     }
     const [head, ...lines] = rows.filter((row) => row.length > 1 || row[0] !== "").map((row) => row.map(bare));
     readable(lines.length && lines.every((row) => row.length === head.length), `${name}: rows of different lengths`);
-    const once = (title) => head.indexOf(title) === head.lastIndexOf(title); // which of two is meant nobody knows
+    const once = (title) => head.indexOf(title) === head.lastIndexOf(title); // a repeated column is ambiguous, so it is omitted
     return Object.fromEntries(head.map((title, at) => [title, lines.map((row) => row[at])]).filter(([title]) => once(title)));
   }
   const LINE = /\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]/, LAST = new RegExp(`(?:${LINE.source})$`);
-  const BLANK = /^[\p{White_Space}\x1c-\x1f]+|[\p{White_Space}\x1c-\x1f]+$/gu; // Python's lines and spaces
+  const BLANK = /^[\p{White_Space}\x1c-\x1f]+|[\p{White_Space}\x1c-\x1f]+$/gu; // lines and spaces as Python defines them
   const lines = (name) => words(name).replace(LAST, "").split(LINE).map((line) => line.replace(BLANK, ""));
 
   const open = (text) => (data = JSON.parse(text));

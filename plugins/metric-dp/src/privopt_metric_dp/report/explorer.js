@@ -20,7 +20,7 @@
   const columns = data.columnOrder || data.rowOrder;
   for (let n = 0; n < count; n++) {
     for (let m = 0; m < width; m++) {
-      last[m] += differences[n * width + m];  // modulo 256, as they were taken
+      last[m] += differences[n * width + m];  // modulo 256, as the differences were computed
       shares[data.rowOrder[n] * width + columns[m]] = last[m];
     }
   }
@@ -28,7 +28,7 @@
   const probability = (row, k) => share(row, k) ** 2 * data.greatest[row];
   const percent = (p) => `${Number((100 * p).toPrecision(p < 0.001 ? 1 : 2))}\u00a0%`;
 
-  // --- the view: a point of the ground in the middle, and how many times the whole map is enlarged
+  // --- the view: the point on the map that is in the middle, and how many times the whole map is enlarged
 
   const points = outputPlaces.concat(places);
   const half = (axis) => data.cell ? data.cell[axis] / 2 : 0;
@@ -36,10 +36,10 @@
   const most = [0, 1].map((axis) => points.reduce((a, p) => Math.max(a, p[axis]), -Infinity) + half(axis));
   const span = [most[0] - least[0] || 1, most[1] - least[1] || 1];
   const middle = [(least[0] + most[0]) / 2, (least[1] + most[1]) / 2];
-  const nearest = 64;  // times enlarged
+  const nearest = 64;  // the largest zoom
   let size, edge, whole, zoom = 1, centre = middle;
   const scale = () => whole * zoom;
-  const foot = data.scale ? 34 : 0;  // below the whole map, so that the bar of lengths covers no place
+  const foot = data.scale ? 34 : 0;  // space below the whole map, so that the scale bar covers no place
   const halfOf = (axis) => (size[axis] - axis * foot) / 2;
   const at = (p) => [halfOf(0) + (p[0] - centre[0]) * scale(), halfOf(1) - (p[1] - centre[1]) * scale()];
 
@@ -62,19 +62,19 @@
       const play = Math.max(0, span[axis] / 2 - (halfOf(axis) - edge) / scale());
       return Math.min(middle[axis] + play, Math.max(middle[axis] - play, value));
     });
-    canvas.style.touchAction = zoom > 1 ? "none" : "pan-x pan-y";  // one finger scrolls the page past the whole map
+    canvas.style.touchAction = zoom > 1 ? "none" : "pan-x pan-y";  // while the whole map is visible, one finger scrolls the page
     draw();
   }
 
   const move = (x, y) => look(zoom, [centre[0] - x / scale(), centre[1] + y / scale()]);
 
-  function enlarge(times, x = halfOf(0), y = halfOf(1)) {  // what is drawn at x, y stays there
+  function enlarge(times, x = halfOf(0), y = halfOf(1)) {  // the point drawn at x, y stays there
     const away = [(x - halfOf(0)) / scale(), (halfOf(1) - y) / scale()];
     const done = Math.min(nearest, Math.max(1, zoom * times)) / zoom;
     look(zoom * done, centre.map((value, axis) => value + away[axis] * (1 - 1 / done)));
   }
 
-  // --- what is shown of the chosen record: a value from 0 to 1 at each output, or at each record
+  // --- what is shown about the chosen record: a value from 0 to 1 at each output, or at each record
 
   let shade, chosen = data.first;
 
@@ -88,10 +88,10 @@
     return { at: outputPlaces, values: Float64Array.from(outputPlaces, (_, k) => share(row, k)), marked };
   }
 
-  // In what share of a record's reports, at least, is each other record within the odds? Probabilities are known to half
-  // a step: each is taken at the end at which the two are easier to tell apart.
+  // Returns, for each other record, a lower bound on the share of a record's reports that leave the odds between the two
+  // within a factor. Probabilities are known to half a step, so each is taken where the two are easier to tell apart.
   function mistaken(row, factor) {
-    const sure = 1e-5;  // the other numbers are rounded to six figures
+    const sure = 1e-5;  // covers the other numbers' rounding to six figures
     const root = (other) => Math.sqrt(data.prior[other] * data.greatest[other]);
     const own = root(row) * (1 + sure), unit = data.greatest[row] / data.steps ** 2;
     const mine = shares.subarray(row * width, (row + 1) * width);
@@ -170,7 +170,7 @@
     const low = part(wide(colour("pale"))), high = part(wide(colour("mark")));
     const radius = Math.max(2.5, Math.min(22, edge - 4, 0.92 * apart * scale()));
     pen.clearRect(0, 0, ...size);
-    pen.strokeStyle = colour("soft");  // faint outputs would vanish, in the dark above all
+    pen.strokeStyle = colour("soft");  // otherwise faint outputs would vanish, above all in dark mode
     pen.lineWidth = 1;
     pen.beginPath();
     for (const [a, b] of streets) { pen.moveTo(...at(streetPlaces[a])); pen.lineTo(...at(streetPlaces[b])); }
@@ -237,7 +237,7 @@
 
   function choose(row) {
     list.value = String(row);
-    if (list.value !== String(row)) {  // it is none of those that were found
+    if (list.value !== String(row)) {  // the row is not among those that the search found
       find("find").value = find("found").textContent = "";
       offer(rows);
       list.value = String(row);
@@ -283,7 +283,7 @@
     keys[event.key]();
   });
   canvas.addEventListener("wheel", (event) => {
-    if (!event.ctrlKey && document.activeElement !== canvas) return;  // the page scrolls; ctrl is what a touchpad's pinch sends
+    if (!event.ctrlKey && document.activeElement !== canvas) return;  // the page scrolls; a touchpad's pinch sets ctrlKey
     event.preventDefault();
     enlarge(2 ** (-event.deltaY * (event.deltaMode ? 20 : 1) / 200), event.offsetX, event.offsetY);
   }, { passive: false });
