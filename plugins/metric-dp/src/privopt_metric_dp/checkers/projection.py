@@ -10,7 +10,7 @@ from privopt.checker.exact import RADIUS_KM, need, radians
 __all__ = ["Point", "Projection", "in_millimetres"]
 
 Point = tuple[int, int]
-"""Millimetres to the east and north."""
+"""A point in the plane: millimetres to the east and to the north of the origin."""
 
 UNITS = 10**7
 """Units per degree: positions are integers in units of 1e-7 degrees."""

@@ -372,7 +372,7 @@ def _draw_barycentric(chance: Random) -> tuple[Fraction, ...]:
 
 
 def _takes_regions(subject: Subject) -> str | None:
-    """Return None if a mechanism's problems can have regions, otherwise why the check does not apply."""
+    """Return None if a mechanism's problems can have regions, otherwise the reason why the check does not apply."""
     if issubclass(subject.mechanism_class.problem_class, MetricProblem):
         return None
     return Elsewhere("its problems have no `privacy.everywhere`")

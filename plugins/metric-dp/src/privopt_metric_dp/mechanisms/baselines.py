@@ -36,7 +36,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
     """The method whose matrix is released if a time limit ends the requested method; None if there is none."""
 
     def verify(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> list[str]:
-        """Run the checks of the base class, then compare the weights with those recomputed from the formula.
+        """Run the base class's checks, then compare the weights with those recomputed from the formula.
 
         Returns:
             A sentence about each fault; empty if there is none.
@@ -87,7 +87,7 @@ def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
 
 
 class Exponential(_ClosedForm):
-    """Mechanism with probabilities proportional to exp(-s epsilon d): s is 1/2, or the largest share that certifies."""
+    """Mechanism with probabilities proportional to exp(-s epsilon d): s is 1/2, or the largest s that is private."""
 
     kit = "privopt_metric_dp.kit.profiles:EXPONENTIAL"
     spare = "exponential"
@@ -136,7 +136,7 @@ class PlanarLaplace(_ClosedForm):
         return super().takes(role, name) and (role != "distance" or name in (Euclidean.kind, Haversine.kind))
 
     def check_problem(self, problem: MetricInstance[MetricProblem], method: str) -> None:
-        """Run the checks of the base class, then check that planar noise around the records is defined.
+        """Run the base class's checks, then check that planar noise around the records is defined.
 
         Epsilon must be in the range in which the noise can be integrated.
 

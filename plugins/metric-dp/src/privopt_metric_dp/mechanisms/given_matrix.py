@@ -224,7 +224,7 @@ class Given(MetricMechanism[GivenProblem]):
     kit = "privopt_metric_dp.kit.profiles:GIVEN"
 
     def check_problem(self, problem: MetricInstance[GivenProblem], method: str) -> None:
-        """Run the checks of the base class, then read and check the matrix.
+        """Run the base class's checks, then read and check the matrix.
 
         Raises:
             InputError: The matrix has the wrong shape, invalid entries or wrong row sums.

@@ -221,7 +221,7 @@ def _is_zero(text: str) -> bool:
 
 
 def _last_digit(text: str) -> float:
-    """Return the place value of the last non-zero digit of a decimal: 0.1 for 1.50, 100 for 1200, 0 for a fraction.
+    """Return the place value of a decimal's last non-zero digit: 0.1 for 1.50, 100 for 1200, 0 for a fraction.
 
     For a decimal equal to 0, it is the place value of the last digit.
     """

@@ -24,7 +24,7 @@ _EXPECTATION = "a Polygon, a MultiPolygon, or Features of them"
 
 
 LONGEST_RIM: Final = 10 * MOST_VERTICES
-"""Largest total length of all boundaries (rims), in sides of triangles."""
+"""Largest total length of all boundaries (rims), in units of a triangle's side."""
 BYTES_PER_VERTEX: Final = 600.0
 """Memory in bytes that selecting triangles takes for each of the lattice's vertices and its two triangles."""
 

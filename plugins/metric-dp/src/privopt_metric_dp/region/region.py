@@ -99,8 +99,8 @@ class Region(ABC):
         """
 
     def lengths(self, epsilon: Fraction) -> Floats:
-        """Return lengths (E,) in km, ln(1 + a) / epsilon rounded down, with which metric DP over the edges suffices."""
-        # ln(1 + a) / epsilon is rounded down, because a shorter length gives the stricter condition.
+        """Return the edges' lengths in km (E,), ln(1 + a) / epsilon rounded down. Metric DP over them suffices."""
+        # The lengths are rounded down, because a shorter length gives the stricter condition.
         lower_bounds = [log_bounds(1 + a, epsilon)[0] for a in self.growth(epsilon)]
         return read_only(np.array(lower_bounds, dtype=np.float64))
 

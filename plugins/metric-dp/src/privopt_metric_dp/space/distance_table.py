@@ -91,7 +91,7 @@ class MatrixMetric(Metric):
         return self._to_outputs if i is None else self._to_outputs[np.asarray(i, dtype=np.int64)]
 
     def towards(self, rows: Ints) -> MatrixMetric:
-        """Return this metric with the records ``rows`` (K,) as outputs."""
+        """Return this metric with the records at indices ``rows`` (K,) as outputs."""
         # A shallow copy shares the (N, N) table. Only the distances to outputs are replaced.
         metric = copy(self)
         metric._to_outputs, metric.output_size, metric.own_outputs = read_only(self._table[:, rows]), len(rows), False

@@ -133,7 +133,7 @@ def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:
     Args:
         heap: Node indices in heap order. Only the first ``size`` entries are in use.
         slots: (n,) position of each node in the heap, or -1.
-        key: (n,) doubles by which the heap is ordered.
+        key: (n,) the nodes' keys, which order the heap, as doubles.
         size: Number of nodes in the heap.
         node: Index of the node.
 
@@ -164,7 +164,7 @@ def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: 
     Args:
         heap: Node indices in heap order. Only the first ``size`` entries are in use.
         slots: (n,) position of each node in the heap, or -1.
-        key: (n,) doubles by which the heap is ordered.
+        key: (n,) the nodes' keys, which order the heap, as doubles.
         size: Number of nodes in the heap before the removal, at least 1.
     """
     nearest: int = heap[0]
@@ -228,7 +228,7 @@ def short_enough(
     Args:
         start, node, weight, exact: The neighbours of each of n nodes in CSR form: the offsets ``start`` (n + 1,), and
             the neighbours ``node`` (E,), sorted by ascending weight at each node. The edges' weights are given as
-            doubles (E,) and as limbs (E, L).
+            doubles (E,) and exactly, as limbs (E, L) from :func:`limbs`.
         ask, goal, bound, exact_bound: The questions in CSR form. The questions from source i begin at ask[i] and end
             before ask[i+1]. Goals have shape (Q,); bounds are given as doubles (Q,) and as limbs (Q, L).
         units: (L,) the limbs' units.

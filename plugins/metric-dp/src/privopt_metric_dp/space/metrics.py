@@ -38,7 +38,7 @@ from privopt_metric_dp.space.places import Space, check_resolution, rests_of
 __all__ = ["EuclideanMetric", "HaversineMetric", "Metric"]
 
 MAX_SHORTENING: Final = 2.0**-33
-"""Largest share of a planar distance that is subtracted so that distances along a line imply one another."""
+"""At most this share of a planar distance is subtracted in order that distances along a line imply one another."""
 _CHUNK = 1 << 14  # number of distances that are computed at once, few enough to stay in the processor's cache
 _BLOCK = 1 << 21  # distances in memory at once while a table is processed in blocks
 _TREE_WIDTH = 12  # in more dimensions a k-d tree visits nearly every point, and blocks are faster
@@ -82,7 +82,7 @@ class Metric(ABC):
         """Return the distances (B, K) from the records i (all by default) to every output."""
 
     def towards(self, rows: Ints) -> Metric:
-        """Return this metric with the records ``rows`` (K,) as outputs, for mechanisms that choose outputs.
+        """Return this metric with the records at indices ``rows`` (K,) as outputs, for mechanisms that choose outputs.
 
         Raises:
             UsageError: This metric's outputs cannot be chosen.
@@ -230,7 +230,7 @@ class _PointMetric(Metric):
             raise InputError(faults)
 
     def towards(self, rows: Ints) -> Metric:
-        """Return this metric with the records ``rows`` (K,) as outputs."""
+        """Return this metric with the records at indices ``rows`` (K,) as outputs."""
         return type(self)(self.records, self.records.select(rows))
 
     @property

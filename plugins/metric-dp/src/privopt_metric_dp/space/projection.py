@@ -114,7 +114,7 @@ class Projection:
         )
 
     def to_plane(self, units: Ints) -> Ints:
-        """Map (latitude, longitude) in 1e-7 degrees to (N, 2) x and y in millimetres, rounded to nearest."""
+        """Convert latitudes and longitudes (N, 2) in 1e-7 degrees to x and y (N, 2) in mm, rounded to the nearest."""
         north = units[:, 0] - self.origin[0]
         east = (units[:, 1] - self.origin[1] + _TURN // 2) % _TURN - _TURN // 2
         # Half a millimetre is added, so that the shift rounds to the nearest millimetre.
@@ -122,7 +122,7 @@ class Projection:
         return np.column_stack([(east * self.east + half) >> _UNIT_BITS, (north * self.north + half) >> _UNIT_BITS])
 
     def to_earth(self, vertices: Ints) -> Floats:
-        """Map points (N, 2) in millimetres to (N, 2) latitudes and longitudes in degrees, in double precision."""
+        """Convert points (N, 2) in millimetres to latitudes and longitudes (N, 2) in degrees, in double precision."""
         scale = 2.0**_UNIT_BITS / UNITS_PER_DEGREE
         north = vertices[:, 1] * (scale / self.north) + self.origin[0] / UNITS_PER_DEGREE
         east = vertices[:, 0] * (scale / self.east) + self.origin[1] / UNITS_PER_DEGREE

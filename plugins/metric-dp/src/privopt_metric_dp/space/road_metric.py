@@ -177,7 +177,7 @@ class RoadMetric(Metric):
         )
 
     def towards(self, rows: Ints) -> RoadMetric:
-        """Return this metric with the records ``rows`` (K,) as outputs."""
+        """Return this metric with the records at indices ``rows`` (K,) as outputs."""
         # A shallow copy, so that both metrics share the roads and the pairs that were found in them.
         metric = copy(self)
         metric._outputs, metric.output_size, metric.own_outputs = self._places[rows], len(rows), False

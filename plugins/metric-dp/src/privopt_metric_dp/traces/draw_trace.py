@@ -217,7 +217,7 @@ class Walker:
             state.paid[due[allowed]], state.spent[due[~allowed]] = True, True
 
     def nodes(self, count: int) -> tuple[Floats, Ints]:
-        """Return values in steps that approximate a threshold's noise, and their probabilities, for attacks.
+        """Return the probabilities and the values, in steps, of an approximation to a threshold's noise, for attacks.
 
         Args:
             count: R, the number of values.

@@ -122,8 +122,8 @@ class Prediction:
         Tests at other points use :class:`privopt_metric_dp.traces.interpolate.Ways`.
 
         Args:
-            data: The data of a problem with a region.
-            terms: The epsilons.
+            data: The problem's data, with a region.
+            terms: The epsilons that prediction uses.
         """
         steps, level = Ways.of(data).of_vertices, int(terms.good_within / STEP_KM)
         # A step's length is fixed here, so epsilon per step is epsilon per km times that length.
@@ -148,7 +148,7 @@ class Prediction:
         output_distances = data.to_outputs
         is_finite = np.isfinite(output_distances)
         max_distance = float(output_distances[is_finite].max(initial=0.0))
-        # Steps must be finite, so an output that cannot be reached gets the distance of the farthest one that can.
+        # Steps must be finite, so an output that cannot be reached gets the largest distance to one that can.
         bounded_distances = np.where(is_finite, output_distances, max_distance)
         with np.errstate(over="ignore"):  # an infinite number of steps becomes the largest one
             steps = np.rint(np.minimum(bounded_distances / grid, FARTHEST)).astype(np.int64)
@@ -238,7 +238,7 @@ class Prediction:
         return [name for name, is_equal in is_equal_by_name.items() if not is_equal]
 
     def write(self, folder: Path) -> None:
-        """Write prediction.npz: the steps, the level and the rates."""
+        """Write the steps, the level and the rates to prediction.npz in a release folder."""
         rates = [[rate.numerator, rate.denominator] for rate in (self.threshold, self.test)]
         np.savez(
             folder / ARTEFACT, steps=self.steps, level=np.array([self.level]), rates=np.array(rates, dtype=np.int64)
