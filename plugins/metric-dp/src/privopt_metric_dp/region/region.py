@@ -140,7 +140,7 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge, the rational a for its shortest street, with the strictest z_b <= (1 + a) z_a.
+        """Return, for each edge, the rational a in z_b <= (1 + a) z_a for its shortest street, which is the strictest.
 
         For a length of l km, a is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``.
 
