@@ -41,7 +41,7 @@ def test_shares_of_epsilon_are_fractions(tmp_path):
     solve("hierarchical-dp", path, tmp_path / "out", Options())
     sections = CountsReport(HierarchicalDP()).report(*_open_release(tmp_path / "out"))
     assert {"Groups by size", "Groups by size: every region"} <= {section.title for section in sections}
-    page = "".join(section.html for section in sections)
+    page = "".join(section.html for section in sections).replace("\u00a0%", " %")
     rows = re.findall(r"<tr>(.*?)</tr>", page[page.index("share of epsilon") :], re.DOTALL)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in rows]
     levels = [row for row in cells if len(row) > 6 and row[5].endswith(" %")]

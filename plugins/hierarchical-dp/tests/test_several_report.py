@@ -39,7 +39,7 @@ def test_report_has_every_cell_and_its_methods(tmp_path):
     assert len(rows) == 4 * 3
     assert "Not measured, but" in page
     # Level 1 has no share, so its numbers are sums; noise of size 0 would say that they are exact.
-    noise = re.findall(r"<td[^>]*>0</td><td[^>]*>0 %</td><td[^>]*>([^<]*)</td>", page)
+    noise = re.findall(r"<td[^>]*>0</td><td[^>]*>0\u00a0%</td><td[^>]*>([^<]*)</td>", page)
     assert noise == ["none: a sum"] * 2
     assert "epsilon = 2" in page
     assert "joins or leaves" in page.replace("\n", " ")
