@@ -37,7 +37,7 @@ class Choices:
 
     @property
     def rate(self) -> Fraction:
-        """The rate of the noise or coins per unit of a score: epsilon for monotone scores, otherwise epsilon / 2.
+        """The rate of the noise or coins per unit of score: epsilon for monotone scores, otherwise epsilon / 2.
 
         If scores are not monotone, one person may raise one score by 1 and lower another by 1, so that their difference
         changes by 2.
@@ -48,7 +48,7 @@ class Choices:
         """Read the score of each choice, and return the scores in the order of the public list.
 
         Raises:
-            InputError: The file is malformed, or does not have each choice exactly once.
+            InputError: The file is malformed, or does not contain each choice exactly once.
         """
         score_column = Column(name="score", whole=True, least=-_MAX_SCORE, most=_MAX_SCORE)
         table = read_table(self.scores, [Column(name="choice", kind="id"), score_column])
@@ -61,26 +61,26 @@ class Choices:
 
 @frozen(kw_only=True)
 class Winner(Release):
-    """The published choice, and the rate at which it was drawn.
+    """The published choice, together with the rate at which it was drawn.
 
     Attributes:
         choice: One of the public choices.
-        rate: The rate of the noise or coins per unit of a score. A larger one favours high scores more.
+        rate: The rate of the noise or coins per unit of score. A larger rate favours high scores more.
     """
 
     choice: str
     rate: Fraction
 
     def write(self, folder: Path) -> None:
-        """Write the rate and the choice, which are public."""
+        """Write the rate and the choice, which are both public, to the release folder."""
         (folder / _FILE).write_text(f"{self.rate}\n{self.choice}\n", "utf-8")
 
     @classmethod
     def read(cls, folder: Path, problem: Choices) -> Self:
-        """Read the rate and the choice from a release folder, one line each.
+        """Read the rate and the choice from a release folder, in which each has a line of its own.
 
         Raises:
-            InputError: The rate is not a positive rational number, or the choice is not one of the problem.
+            InputError: The rate is not a positive rational number, or the choice is not among the problem's choices.
         """
         rate, _, choice = (folder / _FILE).read_text("utf-8").removesuffix("\n").partition("\n")
         if choice not in problem.choices:
@@ -93,13 +93,14 @@ class Winner(Release):
 
 @frozen(kw_only=True)
 class ChoiceNotion(PureDP[Winner]):
-    """Pure DP of a choice that was drawn at some rate: its epsilon is ``shift`` times the rate.
+    """Pure DP for a choice drawn at a given rate: its epsilon is ``shift`` times the rate.
 
     The docstring of each mechanism's module proves this.
 
     Attributes:
         epsilon: The exact budget per person.
-        shift: The largest change of the difference of two scores between neighbours: 2, or 1 for monotone scores.
+        shift: The most by which the difference between two scores can change between neighbouring inputs: 2, or 1 for
+            monotone scores.
     """
 
     epsilon: Fraction
@@ -107,13 +108,13 @@ class ChoiceNotion(PureDP[Winner]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: pure DP per person."""
+        """The guarantee stated for the release: pure DP per person."""
         words = "A person, who changes each score by at most 1, makes no choice more than exp(epsilon) times as likely."
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement=words)
 
     def measure(self, release: Winner) -> Certificate:
-        """Compare ``shift`` times the rate that the release states with epsilon, as rationals."""
-        # The choice counts as one draw of noise of scale 1 / rate on a number that changes by ``shift``.
+        """Compare epsilon with ``shift`` times the rate that the release states, in rational arithmetic."""
+        # The choice counts as one draw of noise with scale 1 / rate, added to a number that changes by at most `shift`.
         calls = [NoiseCall(scale=1 / release.rate, sensitivity=self.shift)]
         return certify_noise(self.guarantee, calls, rests_on="that the choice was drawn at that rate")
 
@@ -122,7 +123,8 @@ class ChoiceNotion(PureDP[Winner]):
 class ChoiceCount(UtilityLoss[Winner]):
     """The number of published choices, which is always 1.
 
-    The difference to the highest score would be a more useful loss, but it is secret.
+    The difference between the highest score and that of the published choice would be a more useful loss, but it is
+    secret.
     """
 
     unit: str = "choices"
@@ -133,7 +135,7 @@ class ChoiceCount(UtilityLoss[Winner]):
 
 
 class ChoiceMechanism(Mechanism[Choices, Winner]):
-    """A mechanism that publishes one choice, which probably has a high score."""
+    """A mechanism that publishes one choice, with high scores being the most likely."""
 
     problem_class = Choices
     release_class = Winner
@@ -141,15 +143,15 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
     @classmethod
     @abstractmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability of each choice in closed form, for tests and the conformance kit."""
+        """Return the exact probability of each choice, which tests and the conformance kit compare with draws."""
 
     @abstractmethod
     def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:
-        """Draw a choice, and return its index and the rate at which it was drawn.
+        """Draw a choice, and return its index together with the rate at which it was drawn.
 
         Args:
             scores: The secret score of each choice.
-            rate: The rate of the noise or coins, per unit of a score.
+            rate: The rate of the noise or coins, per unit of score.
             seed: Seed for a reproducible draw, which is not private; None to draw from the operating system's entropy.
         """
 
@@ -158,14 +160,14 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
         return ChoiceNotion(epsilon=problem.privacy.epsilon, shift=1 if problem.monotone else 2)
 
     def utility(self, problem: Choices, method: str) -> ChoiceCount:
-        """Return the number of published choices, as the loss."""
+        """Return the loss, which is the number of published choices."""
         return ChoiceCount()
 
     def solve(self, problem: Choices, context: SolveContext) -> Outcome[Winner]:
-        """Read the scores, and draw a choice."""
+        """Read the scores and draw a choice."""
         scores = problem.read_scores()
         index, rate = self.choose(scores, problem.rate, context.seed)
-        # `truth` has the scores, and by how much the choice's score is below the highest one. It is not published.
+        # `truth` holds the scores, and how far the choice's score lies below the highest one. It is not published.
         return Outcome(
             release=Winner(choice=problem.choices[index], rate=rate),
             seeded=context.seed is not None,

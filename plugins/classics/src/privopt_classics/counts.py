@@ -1,4 +1,4 @@
-"""Noise on a number from 0 to n, clamped to this range: the common part of the geometric and staircase mechanisms."""
+"""Noise added to a number from 0 to n and clamped to this range, as the geometric and staircase mechanisms use it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from privopt_classics.laws import ReportLaw
 __all__ = ["CountLaw", "check_largest"]
 
 FLOOR: Final = 1e-300
-"""Smallest probability that a channel states."""
+"""The smallest probability in a channel; smaller ones are raised to it."""
 
 
 def check_largest(value: int) -> str | None:
-    """Return None if n can be the largest number of a problem, and otherwise a description of valid numbers."""
+    """Return None if ``value`` can be the largest number n in a problem, else a description of valid values."""
     return None if 1 <= value <= 100_000 else "a whole number from 1 to 100000"
 
 
 @frozen(kw_only=True)
 class CountLaw(ReportLaw):
-    """Symmetric integer noise on numbers 0, ..., n, whose results are clamped to this range.
+    """A law that adds symmetric integer noise to a number from 0 to n and clamps the result to this range.
 
     Clamping does not use the secret, so it costs no privacy.
     """
 
     @property
     def records(self) -> Sequence[str]:
-        """The numbers 0, ..., n as texts, which are the possible secrets."""
+        """The possible secrets: the numbers 0, ..., n as texts."""
         return tuple(map(str, range(self.problem.largest + 1)))
 
     def count_outputs(self) -> int:
@@ -40,26 +40,26 @@ class CountLaw(ReportLaw):
         return int(self.problem.largest) + 1
 
     def outputs(self) -> Sequence[str]:
-        """Return the numbers 0, ..., n as texts."""
+        """Return the possible reports, which are the numbers 0, ..., n as texts."""
         return self.records
 
     @abstractmethod
     def mass(self, distances: Ints) -> Floats:
-        """Return the probability P(noise = d) for each distance d >= 0, in the shape of ``distances``."""
+        """Return the probability P(noise = d) for each distance d >= 0, in an array shaped like ``distances``."""
 
     @abstractmethod
     def tail(self, distances: Ints) -> Floats:
-        """Return the probability P(noise >= d) for each distance d >= 0, in the shape of ``distances``."""
+        """Return the probability P(noise >= d) for each distance d >= 0, in an array shaped like ``distances``."""
 
     @abstractmethod
     def draw_noise(self, count: int) -> list[int]:
-        """Draw ``count`` independent values of the noise, with exactly the law's probabilities."""
+        """Draw ``count`` independent noise values with exactly the law's probabilities."""
 
     def probabilities(self) -> Floats:
-        """Return the probability of each report (column) for each number (row), shape (n + 1, n + 1).
+        """Return the (n + 1, n + 1) probabilities of each report (column) for each number (row).
 
-        The report 0 has the probability that the noise is at most minus the number, and n that of all noise from n
-        minus the number, because results beyond them are clamped.
+        Results below 0 are clamped to the report 0 and results above n to the report n, so the first and last columns
+        contain the tail probabilities of the noise.
         """
         numbers = np.arange(self.count_outputs())
         table = self.mass(np.abs(np.subtract.outer(numbers, numbers)))

@@ -1,4 +1,4 @@
-"""Exact numbers and draws for the classics: a rational below exp(epsilon), and events with exact probabilities."""
+"""Exact numbers and draws for the classics: a rational just below exp(epsilon), and events with exact probabilities."""
 
 from __future__ import annotations
 
@@ -18,37 +18,47 @@ MAX_EPSILON: Final = Fraction(40)
 """Largest epsilon. With a larger one, reports hide almost nothing."""
 
 _BITS: Final = 64
-"""Number of fractional bits of the rational below exp(epsilon)."""
+"""The number of fractional bits in the rational just below exp(epsilon)."""
 
 
 def check_epsilon(value: Fraction) -> str | None:
-    """Return None if epsilon is from :data:`MIN_EPSILON` to :data:`MAX_EPSILON`, else a description of that range."""
+    """Return None if epsilon lies in the range that the classics accept, else a description of that range.
+
+    The range extends from :data:`MIN_EPSILON` to :data:`MAX_EPSILON`.
+    """
     if MIN_EPSILON <= value <= MAX_EPSILON:
         return None
     return f"a number between {float(MIN_EPSILON):g} and {float(MAX_EPSILON):g}"
 
 
 def odds_below(epsilon: Fraction) -> Fraction:
-    """Return a rational r with exp(epsilon) - 2**-62 < r <= exp(epsilon), for exact probabilities of a local mechanism.
+    """Return a rational r with exp(epsilon) - 2**-62 < r <= exp(epsilon).
+
+    Local mechanisms use it as their largest ratio of probabilities, so that all their probabilities are rational.
 
     >>> 2.718281828459045 <= float(odds_below(Fraction(1))) < 2.718281828459046
     True
     """
     lower_bound, _ = exp_fixed(epsilon, _BITS)
-    # exp(epsilon) is at least 1, but a lower bound of it may be a little less.
+    # exp(epsilon) is at least 1, but the lower bound on it may be slightly below 1.
     return Fraction(max(lower_bound, 1 << _BITS), 1 << _BITS)
 
 
 def draw_event(probability: Fraction, source: Source = os.urandom) -> bool:
-    """Return True with exactly the given rational probability. ``source`` returns a given number of random bytes."""
+    """Return True with exactly the given rational probability.
+
+    Args:
+        probability: A rational from 0 to 1.
+        source: Function that returns a given number of random bytes.
+    """
     return draw_below(probability.denominator, source) < probability.numerator
 
 
 def draw_exp_event(exponent: Fraction, source: Source = os.urandom) -> bool:
-    """Return True with probability exp(-exponent), exactly.
+    """Return True with probability exactly exp(-exponent).
 
     Args:
-        exponent: A rational of at least 0.
+        exponent: A non-negative rational.
         source: Function that returns a given number of random bytes.
     """
     # exp(-x) is a product of factors exp(-1) and one factor exp(-rest). An independent event is drawn for each factor,

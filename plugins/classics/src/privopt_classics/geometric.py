@@ -1,6 +1,6 @@
 """The truncated geometric mechanism (Ghosh, Roughgarden and Sundararajan 2012, section 2).
 
-Law: the report of a count i is min(max(i + Z, 0), n) with P(Z = z) = (1 - a) / (1 + a) a**|z| and a = exp(-epsilon).
+Law: the report for a count i is min(max(i + Z, 0), n) with P(Z = z) = (1 - a) / (1 + a) a**|z| and a = exp(-epsilon).
 
 Proof: for a fixed result i + z, |z| changes by at most 1 between neighbouring counts i, i + 1, so a**|z| changes by a
 factor of at most 1 / a = exp(epsilon). Clamping does not use the secret. For any prior and any symmetric monotone loss,
@@ -32,14 +32,14 @@ class Count:
 
 @frozen(kw_only=True)
 class GeometricLaw(CountLaw):
-    """A law of two-sided geometric noise with rate epsilon; a is exp(-epsilon)."""
+    """A law that adds two-sided geometric noise with rate epsilon. In its formulas, a is exp(-epsilon)."""
 
     problem: Count
 
     def mass(self, distances: Ints) -> Floats:
         """Return P(noise = d) = (1 - a) / (1 + a) a**d for each distance d >= 0."""
         ratio = exp(-self.parameter)
-        # expm1() computes 1 - a without losing the digits of a small epsilon.
+        # expm1() computes 1 - a without losing digits when epsilon is small.
         return np.asarray(-expm1(-self.parameter) / (1 + ratio) * ratio**distances, dtype=np.float64)
 
     def tail(self, distances: Ints) -> Floats:
@@ -48,12 +48,12 @@ class GeometricLaw(CountLaw):
         return np.asarray(ratio**distances / (1 + ratio), dtype=np.float64)
 
     def draw_noise(self, count: int) -> list[int]:
-        """Draw discrete Laplace noise of scale 1 / epsilon, which has exactly this law."""
+        """Draw ``count`` values of discrete Laplace noise with scale 1 / epsilon, which follow exactly this law."""
         noise, _ = discrete_laplace(np.zeros(count, dtype=np.int64), self.parameter)
         return [int(value) for value in noise]
 
     def expected_loss(self) -> float:
-        """Return the expected absolute noise before clamping, 2 a / (1 - a**2) = 1 / sinh(epsilon)."""
+        """Return the expected absolute noise before clamping: 2 a / (1 - a**2) = 1 / sinh(epsilon)."""
         return 1 / sinh(self.parameter)
 
 

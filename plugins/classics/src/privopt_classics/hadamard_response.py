@@ -1,10 +1,10 @@
 """Hadamard response (Acharya, Sun and Zhang 2019, the scheme for all epsilon).
 
-Law: the k answers are split into B blocks of b - 1, and a report y for an answer x has the probability P(y | x) = (r if
-y is in C_x else 1) / (s r + B b - s), with s = b / 2. A report y = (block, column) is in C_x if its block is that of x
-and H[1 + x mod (b - 1), column] = 1. H is Sylvester's Hadamard matrix of order b, and b is the smallest power of two
-that is at least k / B + 1; r <= exp(epsilon). B is the power of two up to min(r, 2 k) with the smallest variance. The
-paper takes the largest one, whose variance is larger by at most a constant factor.
+Law: the k answers are split into B blocks of b - 1 answers each, and a report y for an answer x has the probability
+P(y | x) = (r if y is in C_x else 1) / (s r + B b - s), with s = b / 2 and r <= exp(epsilon). A report y = (block,
+column) is in C_x if its block is that of x and H[1 + x mod (b - 1), column] = 1. H is Sylvester's Hadamard matrix of
+order b, and b is the smallest power of two that is at least k / B + 1. B is the power of two up to min(r, 2 k) with the
+smallest variance. The paper takes the largest such power, whose variance is larger by at most a constant factor.
 
 Proof: all rows of H except row 0 have b / 2 ones, so the denominator is the same for all x; numerators are r or 1.
 """
@@ -25,31 +25,31 @@ from privopt_classics.questions import AnswerLaw, Question
 
 
 def find_sign(index: int, report: int, order: int) -> int:
-    """Return 1 for a report in the set C_x of a secret x, -1 for another report in the block of x, and 0 elsewhere.
+    """Return 1 if a report is in the set C_x, -1 if it is elsewhere in the block of x, and 0 if it is in another block.
 
     Args:
-        index: The number x of the secret answer.
-        report: The number of the report: its block times ``order`` plus its column.
+        index: The index x of the secret answer.
+        report: The index of the report: its block times ``order`` plus its column.
         order: The order b of the Hadamard matrix.
     """
     block, row = divmod(index, order - 1)
     report_block, column = divmod(report, order)
     if block != report_block:
         return 0
-    # Sylvester's Hadamard matrix has 1 where row and column share evenly many bits.
+    # Sylvester's Hadamard matrix has a 1 where the row and column indices share an even number of one bits.
     return -1 if ((row + 1) & column).bit_count() % 2 else 1
 
 
 def compute_order(size: int, blocks: int) -> int:
-    """Return the smallest power of two b of at least k / B + 1, so that b - 1 answers fit into each of B blocks."""
+    """Return the smallest power of two b for which ``blocks`` blocks of b - 1 answers hold all ``size`` answers."""
     answers_per_block = -(-size // blocks)
     return 1 << answers_per_block.bit_length()
 
 
 def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
-    """Return n times the variance of the share of a rare answer, as estimated from n reports.
+    """Return n times the variance of a rare answer's share when the share is estimated from n reports.
 
-    The variance depends on the answers of the senders, and is averaged over all answers but the rare one.
+    The variance depends on the senders' answers, so it is averaged over all answers except the rare one.
 
     A report contributes its sign for the answer (:func:`find_sign`) times Z / (s (r - 1)), with the denominator Z of
     the law. The mean of the squared sign is the probability that the report lies in the answer's block: s (r + 1) / Z
@@ -58,7 +58,7 @@ def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
     Args:
         size: The number k of answers.
         blocks: The number B of blocks.
-        odds: The ratio r of probabilities.
+        odds: The law's largest ratio r of probabilities.
     """
     order = compute_order(size, blocks)
     likely = order // 2
@@ -70,7 +70,7 @@ def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
 
 @frozen(kw_only=True)
 class HadamardLaw(AnswerLaw):
-    """A law whose reports are column numbers, counted block by block."""
+    """A law whose reports are columns of Hadamard matrices, numbered from 0 through all blocks."""
 
     @property
     def blocks(self) -> int:
@@ -96,13 +96,13 @@ class HadamardLaw(AnswerLaw):
         return self.blocks * self.order
 
     def outputs(self) -> Sequence[str]:
-        """Return the column numbers as texts."""
+        """Return the possible reports: the columns' numbers as texts."""
         return [str(column) for column in range(self.count_outputs())]
 
     def probabilities(self) -> Floats:
-        """Return the probability of each report for each answer, shape (k, B b).
+        """Return the (k, B b) probabilities of each report for each answer.
 
-        It is r (if the report is in C_x) or 1, over the common denominator.
+        An entry is r if the report is in C_x and 1 otherwise, divided by the common denominator.
         """
         reports, order = range(self.count_outputs()), self.order
         is_likely = np.array(
@@ -113,8 +113,9 @@ class HadamardLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        An event first decides whether the report is in the set C_x of the answer. Then uniform reports, for C_x from
-        the answer's block alone, are drawn until one agrees with this.
+        A random event first decides whether the report is in the answer's set C_x. Uniform reports are then drawn until
+        one agrees with this decision: from the answer's block alone if it must be in C_x, and otherwise from all
+        reports.
         """
         order, output_count = self.order, self.count_outputs()
         set_probability, block = order // 2 * self.parameter / self.denominator, index // (order - 1)
@@ -129,12 +130,12 @@ class HadamardLaw(AnswerLaw):
         return reports
 
     def expected_loss(self) -> float:
-        """Return n times the variance of the share of a rare answer, as estimated from n reports."""
+        """Return n times the variance of a rare answer's share when the share is estimated from n reports."""
         return float(compute_loss(self.size, self.blocks, self.parameter))
 
 
 class HadamardResponse(LocalMechanism[Question]):
-    """A mechanism that reports a column of a Hadamard matrix. The report takes about log2 k bits for k answers."""
+    """A mechanism that reports a column of a Hadamard matrix, which takes about log2 k bits for k answers."""
 
     problem_class = Question
     release_class = HadamardLaw

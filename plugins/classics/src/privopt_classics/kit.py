@@ -18,12 +18,12 @@ EPSILONS = st.sampled_from([1.0, 0.5, 3.0, 0.01, 12.0])
 
 
 def _halve_epsilon(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the problem with half its epsilon."""
+    """Return the problem with its epsilon halved."""
     return problem.with_key("privacy.epsilon", problem.get("privacy.epsilon") / 2)
 
 
 def _make_question(count: int, epsilon: float) -> GeneratedProblem:
-    """Return a problem of one question with ``count`` answers."""
+    """Return a problem with one question that has ``count`` answers."""
     answers = [f"answer {number}" for number in range(count)]
     return GeneratedProblem(toml=to_toml({"answers": answers, "privacy": {"epsilon": epsilon}}))
 
@@ -42,7 +42,7 @@ QUESTIONS = Profile(
 
 
 def _make_numbers(sizes: dict[str, int], epsilon: float) -> GeneratedProblem:
-    """Return a problem of a number. ``sizes`` has keys of the problem file with their values, such as "largest"."""
+    """Return a problem about a secret number. ``sizes`` maps keys of the problem file, such as "largest", to values."""
     return GeneratedProblem(toml=to_toml({**sizes, "privacy": {"epsilon": epsilon}}))
 
 
@@ -85,7 +85,7 @@ NUMBERS = Profile(
 
 
 def _make_choices(scores: Sequence[int], epsilon: float, monotone: bool) -> GeneratedProblem:
-    """Return a problem of choices with the given scores."""
+    """Return a problem with one choice for each of the given scores."""
     names = [f"choice {number}" for number in range(len(scores))]
     return _with_rows(names, list(zip(names, scores, strict=True)), epsilon, monotone)
 
@@ -93,11 +93,11 @@ def _make_choices(scores: Sequence[int], epsilon: float, monotone: bool) -> Gene
 def _with_rows(
     names: Sequence[str], rows: Sequence[tuple[str, int]], epsilon: float, monotone: bool
 ) -> GeneratedProblem:
-    """Return a problem of choices.
+    """Return a problem with the given choices and scores.
 
     Args:
         names: The choices, in the public order.
-        rows: The rows (choice, score) of the file of scores.
+        rows: The (choice, score) rows of the score file.
         epsilon: The budget per person.
         monotone: Whether one person moves all scores in the same direction.
     """
@@ -105,16 +105,16 @@ def _with_rows(
     return GeneratedProblem(
         toml=to_toml(keys),
         files={"scores.csv": csv_bytes(["choice", "score"], rows)},
-        # Texts that must not occur in published files. Shorter numbers could occur there by chance.
+        # Texts that must not occur in published files. Shorter numbers are omitted, as they could occur by chance.
         secrets=[str(score).encode() for _, score in rows if score > 10**6],
         facts={"names": names, "rows": rows, "monotone": monotone},
     )
 
 
 def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield the problems that one person can make of this one, who changes each score by at most 1.
+    """Yield the problems into which one person, who changes each score by at most 1, can turn this one.
 
-    If scores are monotone, all changes have one direction.
+    If scores are monotone, all changes have the same direction.
     """
     names, rows, monotone = (problem.facts[name] for name in ("names", "rows", "monotone"))
     for changes in product((0, 1, -1), repeat=len(rows)):
@@ -124,7 +124,7 @@ def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem
 
 
 def _reorder_rows(problem: GeneratedProblem, chance: Random) -> Variant:
-    """Return the problem with the rows of its file of scores in another order."""
+    """Return the problem with the rows of its score file in another order."""
     names, rows, monotone = (problem.facts[name] for name in ("names", "rows", "monotone"))
     shuffled_rows = chance.sample(rows, len(rows))
     reordered = _with_rows(names, shuffled_rows, problem.get("privacy.epsilon"), monotone)
@@ -132,15 +132,15 @@ def _reorder_rows(problem: GeneratedProblem, chance: Random) -> Variant:
 
 
 def make_choice_profile(mechanism: type[ChoiceMechanism], **skip: str) -> Profile:
-    """Return the kit's profile of a mechanism that publishes a choice.
+    """Return the kit's profile for a mechanism that publishes a choice.
 
     Args:
         mechanism: The mechanism, whose ``chances`` gives the exact distribution to compare draws with.
-        skip: Reasons for skipping further checks, by the names of the checks with underscores for hyphens.
+        skip: The reason for skipping each further check, keyed by the check's name with underscores for hyphens.
     """
 
     def probabilities(problem: Choices, method: str) -> list[float]:
-        """Return the exact probability of each choice of a problem."""
+        """Return the exact probability of each choice in a problem."""
         return mechanism.chances(problem.read_scores(), problem.rate)
 
     return Profile(
@@ -152,7 +152,7 @@ def make_choice_profile(mechanism: type[ChoiceMechanism], **skip: str) -> Profil
         ),
         neighbours=_neighbouring_scores,
         probabilities=probabilities,
-        observed=lambda release: int(release.choice.split()[1]),  # the number of the choice, named "choice 0" and so on
+        observed=lambda release: int(release.choice.split()[1]),  # choices are named "choice 0", "choice 1", ...
         variants={"reordering": _reorder_rows},
         skip={
             "verify-catches": "any choice may be what was drawn",

@@ -1,4 +1,4 @@
-"""Privacy notions, loss and base classes of mechanisms that publish a law: the distribution of reports by secret."""
+"""Privacy notions, loss and base classes for mechanisms that publish a law, the distribution of reports by secret."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from privopt_classics.laws import ReportLaw
 
 
 def _certify(kind: str, is_allowed: bool, worst: float, epsilon: Fraction, arithmetic: str) -> Certificate:
-    """Return the certificate of a law.
+    """Return the certificate for a law.
 
     Args:
         kind: The kind of guarantee.
         is_allowed: Whether an exact comparison has shown that the law satisfies the claimed epsilon.
-        worst: Upper bound on the epsilon that the law has, for readers.
+        worst: Upper bound on the law's actual epsilon. It is only for readers and does not decide the verdict.
         epsilon: The claimed epsilon.
-        arithmetic: Text that says how the comparison was made.
+        arithmetic: Text that says in which arithmetic the comparison was made.
     """
     allowed = float(epsilon)
     return Certificate(
@@ -47,7 +47,7 @@ def _certify(kind: str, is_allowed: bool, worst: float, epsilon: Fraction, arith
 
 @frozen(kw_only=True)
 class OddsBound(LocalDP[ReportLaw]):
-    """Local DP of a law whose parameter r is its largest ratio of probabilities.
+    """Local DP for a law whose parameter r is its largest ratio of probabilities.
 
     The docstring of each law's module proves that r is this ratio.
 
@@ -59,7 +59,7 @@ class OddsBound(LocalDP[ReportLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: a report is at most exp(epsilon) times as likely under one answer as under another."""
+        """The guarantee that a report is at most exp(epsilon) times as likely under one answer as under another."""
         words = "Whatever is reported is at most exp(epsilon) times as likely under one answer as under another."
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one answer", statement=words)
 
@@ -75,7 +75,7 @@ class OddsBound(LocalDP[ReportLaw]):
 
 @frozen(kw_only=True)
 class RateBound(PureDP[ReportLaw]):
-    """Pure DP of noise on a number, at a rate of at most epsilon.
+    """Pure DP for a law that adds noise to a number, at a rate of at most epsilon.
 
     Attributes:
         epsilon: The claimed epsilon, exact.
@@ -85,12 +85,12 @@ class RateBound(PureDP[ReportLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: pure DP per person."""
+        """The guarantee stated for the release: pure DP per person."""
         words = "What one person can change makes no report more than exp(epsilon) times as likely."
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement=words)
 
     def measure(self, release: ReportLaw) -> Certificate:
-        """Compare the law's rate with epsilon, as rationals."""
+        """Compare the law's rate with epsilon in rational arithmetic."""
         rate = release.parameter
         return _certify(self.kind, rate <= self.epsilon, float_up(rate), self.epsilon, "rationals")
 
@@ -114,7 +114,7 @@ P = TypeVar("P")
 
 
 class _LawMechanism(Mechanism[P, ReportLaw]):
-    """A mechanism that publishes a law of reports, and reads no secret.
+    """A mechanism that publishes a law of reports and reads no secret.
 
     Attributes:
         release_class: The class of the law.
@@ -133,12 +133,12 @@ class _LawMechanism(Mechanism[P, ReportLaw]):
         return odds_below(problem.privacy.epsilon)
 
     def solve(self, problem: P, context: SolveContext) -> Outcome[ReportLaw]:
-        """Return the law of the problem, which needs no search."""
+        """Return the law that the problem determines; no search is needed."""
         return Outcome(release=self.release_class(problem=problem, parameter=self.parameter(problem)))
 
 
 class LocalMechanism(_LawMechanism[P]):
-    """A local mechanism, with which each person draws their own report."""
+    """A mechanism in the local model, in which each person draws their own report."""
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint[ReportLaw]:
         """Return local DP at the problem's epsilon."""
@@ -146,7 +146,7 @@ class LocalMechanism(_LawMechanism[P]):
 
 
 class CountMechanism(_LawMechanism[P]):
-    """A mechanism with which the curator of the data adds noise to a number."""
+    """A mechanism in the central model, in which the data curator adds noise to a number."""
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint[ReportLaw]:
         """Return pure DP at the problem's epsilon."""

@@ -1,4 +1,4 @@
-"""The release of mechanisms that publish a law: the probability distribution of reports for each secret.
+"""The release class of mechanisms that publish a law: the probability distribution of reports for each secret.
 
 The problems of these mechanisms contain no secrets. A release states one rational number, which determines the law, and
 each holder of a secret draws reports from the law.
@@ -22,15 +22,15 @@ from privopt.numbers.noise import stated_scale
 from privopt_classics.exact import check_epsilon
 
 MAX_ENTRIES: Final = 1 << 22
-"""Largest number of probabilities in a channel. A law with more has no channel."""
+"""The largest number of probabilities in a channel. A law with more probabilities has no channel."""
 
 _FILE: Final = "law.txt"
 
 
 def check_names(names: tuple[str, ...]) -> str | None:
-    """Return None if texts can be the names of answers or choices, and otherwise a description of valid names."""
-    # Names are written to files, one a line. splitlines() also splits at "\r" and other characters that some programs
-    # take for the end of a line.
+    """Return None if the texts can be names of answers or choices, and otherwise a description of valid names."""
+    # Names are written to files, one per line. splitlines() also splits at "\r" and other characters that some programs
+    # treat as the end of a line.
     is_plain = all(name.splitlines() == [name] == [name.strip()] for name in names)
     is_valid = is_plain and len(set(names)) == len(names) >= 2
     return None if is_valid else "two or more different names, each on one line, without spaces around them"
@@ -38,7 +38,7 @@ def check_names(names: tuple[str, ...]) -> str | None:
 
 @frozen(kw_only=True)
 class Privacy:
-    """The table [privacy] of a problem file."""
+    """The ``[privacy]`` table of a problem file."""
 
     epsilon: Fraction = key(help="privacy budget", unit="per person", check=check_epsilon)
 
@@ -71,18 +71,22 @@ class ReportLaw(Release):
 
     @abstractmethod
     def probabilities(self) -> Floats:
-        """Return the probability of each report for each secret as doubles, shape (N, K)."""
+        """Return the (N, K) probabilities of each report for each secret, as doubles."""
 
     @abstractmethod
     def draw_reports(self, index: int, count: int) -> list[str]:
-        """Draw independent reports for the secret at ``index``, with exactly the law's probabilities."""
+        """Draw ``count`` independent reports for the secret at ``index``, with exactly the law's probabilities."""
 
     @abstractmethod
     def expected_loss(self) -> float:
         """Return the expected loss in the mechanism's unit."""
 
     def sample(self, input_id: str, count: int) -> list[str]:
-        """Draw ``count`` independent reports for the secret with the id ``input_id``, from the system's entropy.
+        """Draw ``count`` independent reports for a secret, using the operating system's entropy.
+
+        Args:
+            input_id: The id of the secret.
+            count: The number of reports.
 
         Raises:
             UnknownNameError: No secret has this id. The message does not quote it, because it may be a secret.
@@ -92,7 +96,7 @@ class ReportLaw(Release):
         return self.draw_reports(self.records.index(input_id), count)
 
     def channel(self) -> Channel | None:
-        """Return the law as a table of probabilities, for estimates; None if the table would be too large."""
+        """Return the law as a channel for estimates, or None if it has more than :data:`MAX_ENTRIES` probabilities."""
         if len(self.records) * self.count_outputs() > MAX_ENTRIES:
             return None
         return Channel(inputs=self.records, outputs=self.outputs(), probabilities=self.probabilities())
@@ -103,7 +107,7 @@ class ReportLaw(Release):
 
     @classmethod
     def read(cls, folder: Path, problem: Any) -> Self:
-        """Read the law of a public problem from a release folder.
+        """Read the law for a public problem from a release folder.
 
         Raises:
             InputError: The file does not consist of one positive rational number.

@@ -1,13 +1,13 @@
 """Report noisy max (Dwork and Roth 2014, section 3.3, claim 3.9), with discrete Laplace noise.
 
 Law: the result is the choice i with the highest q_i + Z_i, where q_i is its score and P(Z = z) is proportional to
-exp(-rate |z|). Ties go to the first of them in the public order. P(i) is the sum over z of P(Z_i = z) times the product
-over j != i of the probabilities that q_j + Z_j loses against q_i + z. The rate is epsilon / 2, or epsilon if one person
-moves all scores in the same direction.
+exp(-rate |z|). A tie goes to the choice that comes first in the public order. P(i) is the sum over z of P(Z_i = z)
+times the product over j != i of the probabilities that q_j + Z_j loses against q_i + z. The rate is epsilon / 2, or
+epsilon if one person moves all scores in the same direction.
 
 Proof: fix the noise of the other choices. Then i wins if Z_i reaches an integer threshold, which moves by at most 2
-between neighbours, or by 1 if scores are monotone, and P(Z_i >= s + c) >= exp(-rate c) P(Z_i >= s). The order of ties
-is fixed, so ties do not change this.
+between neighbours, or by 1 if scores are monotone, and P(Z_i >= s + c) >= exp(-rate c) P(Z_i >= s). Ties do not change
+this, because the order that breaks them is fixed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from privopt_classics.choices import ChoiceMechanism
 
 
 def _at_most(value: Ints, ratio: float) -> Floats:
-    """Return P(Z <= value) for each value, where P(Z = z) is proportional to ratio**|z|."""
-    # Negative values have a formula of their own, because a difference from 1 would lose the digits of small numbers.
+    """Return P(Z <= value) for each entry of ``value``, where P(Z = z) is proportional to ratio**|z|."""
+    # Negative values have a formula of their own, because subtracting from 1 would lose the digits of a small result.
     lower_tail = ratio ** np.maximum(-value, 0) / (1 + ratio)
     probabilities: Floats = np.where(value < 0, lower_tail, 1 - ratio ** np.maximum(value + 1, 0) / (1 + ratio))
     return probabilities
@@ -38,31 +38,41 @@ class NoisyMax(ChoiceMechanism):
 
     @classmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability of each choice, by the sum in the module docstring, up to terms of about exp(-50).
+        """Return the probability of each choice by the sum in the module docstring, omitting terms below about exp(-50).
 
-        Scores that are far below the highest one are raised, so that the sum has fewer terms. A choice with such a
-        score has a probability below about exp(-350) either way.
+        Scores far below the highest one are raised so that the sum has fewer terms. Raised or not, a choice with such a
+        score has a probability below about exp(-350).
 
         Args:
             scores: The secret score of each choice.
-            rate: The rate of the noise, per unit of a score.
+            rate: The rate of the noise, per unit of score.
         """
         # Noise of more than `max_noise` has a probability of about exp(-50).
         ratio, max_noise, max_gap = exp(-rate), ceil(50 / rate), ceil(350 / rate)
         gaps = [max(score - max(scores), -max_gap) for score in scores]
         chances = []
         for index, gap in enumerate(gaps):
-            # Wide enough for a choice with the lowest score to win against the highest.
+            # The range is wide enough for a choice with the lowest score to win against the highest.
             noise = np.arange(min(gaps) - max_noise, max_noise - min(gaps) + 1)
             chance = (1 - ratio) / (1 + ratio) * ratio ** np.abs(noise)
             for rival, rival_gap in enumerate(gaps):
                 if rival != index:
-                    # The rival must stay below, or may tie if it comes later in the public order.
+                    # The rival must stay below the noisy score, or can tie with it if it comes later in the public
+                    # order.
                     chance = chance * _at_most(noise + gap - rival_gap - (rival < index), ratio)
             chances.append(float(chance.sum()))
         return chances
 
     def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:
-        """Add noise to all scores, and return the first of the choices with the highest noisy score."""
+        """Add noise to all scores, and return the first choice with the highest noisy score.
+
+        Args:
+            scores: The secret score of each choice.
+            rate: The rate of the noise, per unit of score.
+            seed: Seed for a reproducible draw, which is not private; None to draw from the operating system's entropy.
+
+        Returns:
+            The index of the choice, and the rate at which the noise was actually drawn.
+        """
         noisy, record = discrete_laplace(np.array(scores, dtype=np.int64), rate, seed=seed)
         return int(noisy.argmax()), 1 / record.scale

@@ -1,8 +1,9 @@
 """Permute-and-flip (McKenna and Sheldon 2020, algorithm 1).
 
-Law: the result is the first choice i, in a random order, whose coin shows heads. With the score q_i, this has
-probability p_i = exp(-rate (q_max - q_i)), so P(i) is p_i times the integral of the product of 1 - t p_j over j != i,
-for t from 0 to 1. The rate is epsilon / 2, or epsilon if one person moves all scores in the same direction.
+Law: the result is the first choice i, in a random order, whose coin shows heads. The coin of a choice with score q_i
+shows heads with probability p_i = exp(-rate (q_max - q_i)), so P(i) is p_i times the integral, for t from 0 to 1, of
+the product of 1 - t p_j over j != i. The rate is epsilon / 2, or epsilon if one person moves all scores in the same
+direction.
 
 Proof: the result has the distribution of the argmax of q_i + E_i with exponential noise E_i of the same rate (Ding et
 al. 2021). Fix the noise of the other choices: i wins if E_i exceeds a threshold, which moves by at most 2 between
@@ -32,19 +33,19 @@ class PermuteAndFlip(ChoiceMechanism):
 
     @classmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability of each choice, by the integral in the module docstring.
+        """Return the probability of each choice by the integral in the module docstring.
 
         The variable t of the integral is the position of i in the random order, as a fraction from 0 to 1: each other
         choice comes before i with probability t.
 
         Args:
             scores: The secret score of each choice.
-            rate: The rate of the coins, per unit of a score.
+            rate: The rate of the coins, per unit of score.
         """
         heads_probabilities = np.array([exp(-rate * (max(scores) - score)) for score in scores])
-        # Gauss-Legendre quadrature with m nodes is exact for polynomials of degree 2 m - 1, and adds positive numbers
-        # only. Integrating the product's coefficients instead would cancel all digits with 100 equal scores. The nodes
-        # are for -1 to 1, so they are moved to 0 to 1, and the sum is halved.
+        # Gauss-Legendre quadrature with m nodes is exact for polynomials of degree 2 m - 1, and adds only positive
+        # numbers. Integrating the expanded product instead would lose all digits to cancellation with 100 equal scores.
+        # The nodes are for the interval [-1, 1], so they are moved to [0, 1] and the sum is halved.
         nodes, weights = leggauss((len(scores) + 1) // 2)
         tails = 1 - np.outer((nodes + 1) / 2, heads_probabilities)
         chances = []
@@ -54,14 +55,17 @@ class PermuteAndFlip(ChoiceMechanism):
         return chances
 
     def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:
-        """Flip the choices' coins in a random order, and return the first choice that shows heads, and the rate.
+        """Flip the choices' coins in a random order until one shows heads.
 
-        The loop ends, because the highest score always shows heads.
+        The loop ends because the coin of the highest score always shows heads.
 
         Args:
             scores: The secret score of each choice.
-            rate: The rate of the coins, per unit of a score.
+            rate: The rate of the coins, per unit of score.
             seed: Seed for a reproducible draw, which is not private; None to draw from the operating system's entropy.
+
+        Returns:
+            The index of the first choice whose coin shows heads, and the given rate.
         """
         source = os.urandom if seed is None else make_source(seed)
         remaining = list(range(len(scores)))

@@ -1,8 +1,8 @@
 """The piecewise mechanism for numbers in [-1, 1] (Wang et al. 2019, section III-B, algorithm 2), on a grid.
 
 Law: the secret is t = -1 + 2 i / n with i in 0, ..., n. P(j | i) = (r if i <= j < i + w else 1) / (r w + n) for j in 0,
-..., n + w - 1, with r <= exp(epsilon) and w the integer nearest to n exp(-epsilon / 2); j is reported as 2 (j - (n + w
-- 1) / 2) / (A n), A = (r - 1) w / (r w + n).
+..., n + w - 1, where r <= exp(epsilon) and w is the integer nearest to n exp(-epsilon / 2), at least 1. A draw j is
+reported as the number 2 (j - (n + w - 1) / 2) / (A n), where A = (r - 1) w / (r w + n).
 
 Proof: every row has w numerators r and n numerators 1, so no ratio exceeds r. E(j | i) = A i + B, since the mean of the
 w likely j is i + (w - 1) / 2; by symmetry the reported number has mean t. The paper's mechanism is the limit for large
@@ -37,13 +37,13 @@ class BoundedNumber:
 
 @frozen(kw_only=True)
 class PiecewiseLaw(ReportLaw):
-    """A law whose reports are numbers around the true one. A report is an unbiased estimate of the true number."""
+    """A law whose reports are unbiased estimates of the true number."""
 
     problem: BoundedNumber
 
     @property
     def window(self) -> int:
-        """The number w of likely reports for each secret."""
+        """The number w of reports that have the higher probability, which is the same for each secret."""
         return max(1, round(self.problem.steps / sqrt(self.parameter)))
 
     @property
@@ -54,7 +54,7 @@ class PiecewiseLaw(ReportLaw):
 
     @property
     def records(self) -> Sequence[str]:
-        """The numbers of the grid as texts, which are the possible secrets."""
+        """The possible secrets: the numbers on the grid as texts."""
         n = self.problem.steps
         return tuple(f"{(2 * i - n) / n:g}" for i in range(n + 1))
 
@@ -63,7 +63,7 @@ class PiecewiseLaw(ReportLaw):
         return self.problem.steps + self.window
 
     def values(self) -> Floats:
-        """Return the number that is reported for each j, shape (n + w,)."""
+        """Return (n + w,) the number that is reported for each j."""
         j = np.arange(self.count_outputs())
         centred: Floats = j.astype(np.float64) - (self.count_outputs() - 1) / 2
         return 2 * centred / float(self.slope * self.problem.steps)
@@ -73,7 +73,7 @@ class PiecewiseLaw(ReportLaw):
         return [f"{value:.12g}" for value in self.values()]
 
     def probabilities(self) -> Floats:
-        """Return the probability of each j for each i, shape (n + 1, n + w): r or 1 over the common denominator."""
+        """Return the (n + 1, n + w) probabilities of each j for each i: r or 1 divided by the common denominator."""
         n, w, r = self.problem.steps, self.window, self.parameter
         offsets = np.subtract.outer(np.arange(n + w), np.arange(n + 1)).T
         is_likely = (offsets >= 0) & (offsets < w)
@@ -82,8 +82,8 @@ class PiecewiseLaw(ReportLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the secret i = ``index``.
 
-        An event first decides whether j is one of the w likely numbers i, ..., i + w - 1. Then j is uniform on the
-        likely numbers, or on the n others.
+        A random event first decides whether j is one of the w likely values i, ..., i + w - 1. Then j is drawn
+        uniformly from the likely values, or from the n other values.
         """
         n, w = self.problem.steps, self.window
         window_probability, outputs = self.parameter * w / (self.parameter * w + n), self.outputs()
@@ -92,15 +92,16 @@ class PiecewiseLaw(ReportLaw):
             if draw_event(window_probability):
                 reports.append(outputs[index + draw_below(w)])
             else:
-                other = draw_below(n)  # the number of j among those that are not likely
+                other = draw_below(n)  # the index of j among the values that are not likely
                 reports.append(outputs[other + w if other >= index else other])
         return reports
 
     def variance(self, index: int) -> float:
         """Return the variance of the reported number for the secret at ``index``.
 
-        It is computed in rationals, because a difference of doubles would lose all digits for a large epsilon. The
-        squared distances of m consecutive integers from their middle add up to m (m**2 - 1) / 12.
+        It is computed in rational arithmetic, because a difference between doubles would lose all digits for a large
+        epsilon. The computation uses that the squared distances of m consecutive integers from their mean add up to
+        m (m**2 - 1) / 12.
         """
         n, w, r, count = self.problem.steps, self.window, self.parameter, self.count_outputs()
         distance = Fraction(2 * index - n, 2)  # from the middle of all j to the middle of the likely ones
@@ -110,7 +111,7 @@ class PiecewiseLaw(ReportLaw):
         return float(mean_square - Fraction(2 * index - n, n) ** 2)
 
     def expected_loss(self) -> float:
-        """Return the largest variance of a report, which belongs to the numbers -1 and 1."""
+        """Return the largest variance of a report, which is attained when the secret is -1 or 1."""
         return self.variance(0)
 
 

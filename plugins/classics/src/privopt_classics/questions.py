@@ -1,6 +1,6 @@
-"""The problem of mechanisms that randomise the answer to one question, and the base class of their laws.
+"""The problem for mechanisms that randomise the answer to one question, and the base class of their laws.
 
-The possible answers are public. A law is the distribution of reports for each answer.
+The possible answers are public. A law gives the distribution of reports for each answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["AnswerLaw", "Question", "share_variance"]
 
 @frozen(kw_only=True)
 class Question:
-    """A problem of one question with a fixed set of answers. Each person's answer is secret."""
+    """A problem with one question and a fixed set of answers. Each person's answer is secret."""
 
     answers: tuple[str, ...] = key(help="the answers, public", check=check_names)
     privacy: Privacy = key(help="how much may leak")
@@ -26,13 +26,13 @@ class Question:
 
 @frozen(kw_only=True)
 class AnswerLaw(ReportLaw):
-    """A law of reports about a person's answer to a question."""
+    """A law for reports about a person's answer to a question."""
 
     problem: Question
 
     @property
     def records(self) -> Sequence[str]:
-        """The answers, which are the possible secrets."""
+        """The possible secrets, which are the answers."""
         return self.problem.answers
 
     @property
@@ -42,12 +42,12 @@ class AnswerLaw(ReportLaw):
 
 
 def share_variance(support: Fraction, background: Fraction) -> float:
-    """Return n times the variance of the estimated share of a rare answer, if it is estimated from n reports.
+    """Return n times the variance of a rare answer's share when the share is estimated from n reports.
 
     It is q (1 - q) / (p - q)**2 (Wang, Blocki, Li and Jha 2017, section 3, for an answer that nobody gives).
 
     Args:
-        support: The probability p that a report supports the true answer of its sender.
-        background: The probability q that a report supports a given other answer.
+        support: The probability p that a report supports its sender's true answer.
+        background: The probability q that a report supports any one of the other answers.
     """
     return float(background * (1 - background) / (support - background) ** 2)

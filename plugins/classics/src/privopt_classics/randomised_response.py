@@ -1,7 +1,7 @@
 """k-ary randomised response (Kairouz, Oh and Viswanath 2014, "randomized response mechanism"; Warner 1965 for k = 2).
 
-Law: a report y of k possible answers has, for the true answer x, the probability P(y | x) = (r if y = x else 1) / (r +
-k - 1) with r <= exp(epsilon), rational.
+Law: the report y is one of k possible answers. Given the true answer x, its probability is P(y | x) = (r if y = x else
+1) / (r + k - 1), where r <= exp(epsilon) is rational.
 
 Proof: all rows have the same denominator, and numerators are r or 1, so no ratio of probabilities exceeds r.
 """
@@ -27,26 +27,29 @@ class ResponseLaw(AnswerLaw):
 
     @property
     def truth_probability(self) -> Fraction:
-        """The probability of the true answer, r / (r + k - 1)."""
+        """The probability that the true answer is reported, r / (r + k - 1)."""
         return self.parameter / (self.parameter + self.size - 1)
 
     def count_outputs(self) -> int:
-        """Return the number k of answers."""
+        """Return the number of possible reports, which is the number k of answers."""
         return self.size
 
     def outputs(self) -> Sequence[str]:
-        """Return the answers."""
+        """Return the possible reports, which are the answers."""
         return self.records
 
     def probabilities(self) -> Floats:
-        """Return the probability of each report for each answer, shape (k, k), with true answers on the diagonal."""
+        """Return the (k, k) probabilities of each report for each answer, with the true answers on the diagonal."""
         truth = self.truth_probability
         matrix = np.full((self.size, self.size), float((1 - truth) / (self.size - 1)))
         np.fill_diagonal(matrix, float(truth))
         return matrix
 
     def draw_reports(self, index: int, count: int) -> list[str]:
-        """Draw ``count`` reports: the answer at ``index`` with ``truth_probability``, else a uniform other answer."""
+        """Draw ``count`` reports for the answer at ``index``.
+
+        Each is the true answer with probability ``truth_probability``, and otherwise a uniform draw from the others.
+        """
         truth_probability, others = self.truth_probability, [*self.records[:index], *self.records[index + 1 :]]
         return [
             self.records[index] if draw_event(truth_probability) else others[draw_below(len(others))]
@@ -54,7 +57,7 @@ class ResponseLaw(AnswerLaw):
         ]
 
     def expected_loss(self) -> float:
-        """Return n times the variance of the share of a rare answer, as estimated from n reports."""
+        """Return n times the variance of a rare answer's share when the share is estimated from n reports."""
         truth = self.truth_probability
         return share_variance(truth, (1 - truth) / (self.size - 1))
 

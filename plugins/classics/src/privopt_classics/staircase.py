@@ -1,11 +1,11 @@
 """The staircase mechanism (Geng, Kairouz, Oh and Viswanath 2015), for integers (Geng and Viswanath 2016).
 
-Law: the report of a sum i is min(max(i + Z, 0), n). P(Z = z) = c b**floor(|z| / D), times b if |z| mod D >= s, with b =
-exp(-epsilon) and the sensitivity D. So each step of the staircase has D values of |z|, of which the first s, its upper
-part, are more likely than the others. c = (1 - b) / (2 s + 2 b (D - s) - (1 - b)) makes the sum 1.
+Law: the report for a sum i is min(max(i + Z, 0), n). P(Z = z) = c b**floor(|z| / D), times b if |z| mod D >= s, where b
+is exp(-epsilon) and D the sensitivity. So each step of the staircase has D values of |z|, of which the first s, its
+upper part, are more likely than the others. The probabilities sum to 1 if c = (1 - b) / (2 s + 2 b (D - s) - (1 - b)).
 
 Proof: P does not increase with |z|, and P(|z| + D) = b P(|z|). Neighbouring numbers differ by at most D, so |z| grows
-by at most D, and P falls at most by the factor b. The width s with the smallest expected |Z| is used, which is near
+by at most D, and P falls at most by the factor b. The width s is the one with the smallest expected |Z|, which is near
 D / (1 + exp(epsilon / 2)).
 """
 
@@ -28,7 +28,7 @@ from privopt_classics.laws import Privacy
 
 @frozen(kw_only=True)
 class BoundedSum:
-    """A problem with a secret sum, which one person changes by at most a public amount."""
+    """A problem with a secret sum that one person can change by at most a public amount."""
 
     largest: int = key(help="the largest possible sum n, public", check=check_largest)
     sensitivity: int = key(help="the most by which one person changes the sum", check=check_largest)
@@ -37,15 +37,15 @@ class BoundedSum:
 
 @frozen(kw_only=True)
 class StaircaseLaw(CountLaw):
-    """A law of noise whose probabilities form a staircase."""
+    """A law that adds noise whose probabilities form a staircase."""
 
     problem: BoundedSum
 
     def absolute_noise(self, step_width: Ints) -> Floats:
-        """Return the expected absolute noise before clamping, for each of the given widths s of the upper part."""
+        """Return the expected absolute noise before clamping, for each given width s of a step's upper part."""
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, step_width
-        # |z| = k D + position: the sums over all steps k of the parts k D and of the positions on the steps.
+        # |z| = k D + position on step k. The k D and the positions are summed separately over all steps k.
         upper_sum, all_sum = s * (s - 1) / 2, period * (period - 1) / 2
         whole_periods = period * b / fall**2 * (s + b * (period - s))
         within_period = (upper_sum + b * (all_sum - upper_sum)) / fall
@@ -58,23 +58,23 @@ class StaircaseLaw(CountLaw):
         return int(self.absolute_noise(np.arange(1, self.problem.sensitivity + 1)).argmin()) + 1
 
     def _height(self, s: Ints | int) -> Floats:
-        """Return the probability c of the values nearest to 0, for each width s of the upper part of a step."""
+        """Return the probability c of the values closest to 0, for each width s of a step's upper part."""
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         return np.asarray(fall / (2 * s + 2 * b * (self.problem.sensitivity - s) - fall), dtype=np.float64)
 
     def mass(self, distances: Ints) -> Floats:
         """Return P(noise = d) for each distance d >= 0.
 
-        It is c b**k on the upper part of step k (the first s values), and c b**(k + 1) on the other values of the step.
+        It is c b**k for the upper part of step k (the first s values), and c b**(k + 1) for the step's other values.
         """
         step, within = np.divmod(distances, self.problem.sensitivity)
         masses: Floats = self._height(self.step_width) * exp(-self.parameter) ** (step + (within >= self.step_width))
         return masses
 
     def tail(self, distances: Ints) -> Floats:
-        """Return P(noise >= d) for each distance d >= 0: the mass of the rest of its step and of all later steps.
+        """Return P(noise >= d) for each distance d >= 0: the mass on the rest of its step and on all later steps.
 
-        The values of a whole step have the mass c b**k (s + b (D - s)), and all later steps add up geometrically.
+        The mass on the whole of step k is c b**k (s + b (D - s)), so the masses on later steps form a geometric series.
         """
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, self.step_width
@@ -84,15 +84,15 @@ class StaircaseLaw(CountLaw):
         return tails
 
     def draw_noise(self, count: int) -> list[int]:
-        """Draw noise by rejection: a step, a position on the step, and a sign.
+        """Draw ``count`` noise values by rejection sampling of a step, a position on the step, and a sign.
 
-        Positions on the lower part of the step are accepted with probability b. Minus zero is rejected, because it is
-        the same value as plus zero and would double the probability.
+        Positions on the lower part of the step are accepted with probability b. Minus zero is rejected because it is
+        the same value as plus zero, whose probability it would double.
         """
         period, s = self.problem.sensitivity, self.step_width
         noise: list[int] = []
         while len(noise) < count:
-            # Discrete Laplace noise, given that it is at least 0, is geometric: P(k) is proportional to b**k.
+            # Discrete Laplace noise that is non-negative follows a geometric law: P(k) is proportional to b**k.
             steps, _ = discrete_laplace(np.zeros(count, dtype=np.int64), self.parameter)
             for step in steps[steps >= 0].tolist():
                 within = draw_below(period)

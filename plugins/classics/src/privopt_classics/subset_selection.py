@@ -1,9 +1,9 @@
 """Subset selection (Ye and Barg 2018, section III).
 
-Law: P(S | x) = (r if x in S else 1) / (r C(k - 1, w - 1) + C(k - 1, w)) for sets S of w of the k answers, with binomial
-coefficients C and r <= exp(epsilon).
+Law: P(S | x) = (r if x in S else 1) / (r C(k - 1, w - 1) + C(k - 1, w)) for each set S with w of the k answers, where C
+is the binomial coefficient and r <= exp(epsilon).
 
-Proof: the denominator depends on k and w alone, which are public, and numerators are r or 1.
+Proof: the denominator depends only on k, w and r, which are public, and numerators are r or 1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SubsetLaw(AnswerLaw):
 
     @property
     def subset_size(self) -> int:
-        """The number w of answers in a report: the integer nearest to k / (r + 1), at least 1."""
+        """The number w of answers in a report: the integer nearest to k / (r + 1), but at least 1."""
         return max(1, round(self.size / (self.parameter + 1)))
 
     @property
@@ -39,21 +39,21 @@ class SubsetLaw(AnswerLaw):
         return likely / (likely + self.size - self.subset_size)
 
     def count_outputs(self) -> int:
-        """Return the number of sets of w answers."""
+        """Return the number of possible reports: the sets with w answers."""
         return comb(self.size, self.subset_size)
 
     def outputs(self) -> Sequence[str]:
-        """Return all sets of w answers, in lexicographic order of their members."""
+        """Return all sets with w answers, in lexicographic order of their members."""
         return [self._format(members) for members in combinations(range(self.size), self.subset_size)]
 
     def _format(self, members: Sequence[int]) -> str:
-        """Return a set of answer numbers as a text with one bit for each answer."""
+        """Return a set of answers, given by their indices, as a text with one bit for each answer."""
         return "".join("1" if position in members else "0" for position in range(self.size))
 
     def probabilities(self) -> Floats:
-        """Return the probability of each set for each answer, shape (k, number of sets).
+        """Return the (k, number of sets) probabilities of each set for each answer.
 
-        It is r (if the set contains the answer) or 1, over the common denominator.
+        An entry is r if the set contains the answer and 1 otherwise, divided by the common denominator.
         """
         is_member = np.array([[bit == "1" for bit in report] for report in self.outputs()]).T
         k, w, r = self.size, self.subset_size, self.parameter
@@ -63,8 +63,8 @@ class SubsetLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        An event first decides whether the set contains the true answer. Then the set is filled with other answers,
-        drawn uniformly.
+        A random event first decides whether the set contains the true answer. The set is then filled with other
+        answers, which are drawn uniformly.
         """
         truth_probability = self.truth_probability
         reports = []
@@ -77,9 +77,9 @@ class SubsetLaw(AnswerLaw):
         return reports
 
     def expected_loss(self) -> float:
-        """Return n times the variance of the share of a rare answer, as estimated from n reports."""
+        """Return n times the variance of a rare answer's share when the share is estimated from n reports."""
         truth, k, w = self.truth_probability, self.size, self.subset_size
-        # A set has w - truth other answers on average, out of k - 1, so a given one is in it with this probability.
+        # A set contains on average w - truth of the k - 1 other answers, so each of them with this probability.
         return share_variance(truth, (w - truth) / (k - 1))
 
 

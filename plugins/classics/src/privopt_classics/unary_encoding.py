@@ -1,7 +1,7 @@
 """Optimised unary encoding (OUE; Wang, Blocki, Li and Jha 2017, section 4.3).
 
-Law: for the answer x, bit j of the report is 1 with probability 1 / 2 if j = x, else 1 / (r + 1), independently of the
-other bits. r <= exp(epsilon).
+Law: for the answer x, bit j of the report is 1 with probability 1 / 2 if j = x and 1 / (r + 1) otherwise, independently
+of the other bits, where r <= exp(epsilon).
 
 Proof: only the bits x and x' have different distributions under the answers x and x'. The ratio of their joint
 probabilities is largest if bit x is 1 and bit x' is 0: (1 / 2) (r / (r + 1)) / ((1 / (r + 1)) (1 / 2)) = r.
@@ -33,7 +33,7 @@ class UnaryLaw(AnswerLaw):
         return 1 / (self.parameter + 1)
 
     def count_outputs(self) -> int:
-        """Return the number of bit strings, 2**k."""
+        """Return the number of possible reports: the 2**k bit strings."""
         return 1 << self.size
 
     def outputs(self) -> Sequence[str]:
@@ -41,9 +41,10 @@ class UnaryLaw(AnswerLaw):
         return ["".join(bits) for bits in product("01", repeat=self.size)]
 
     def probabilities(self) -> Floats:
-        """Return the probability of each bit string for each answer, shape (k, 2**k).
+        """Return the (k, 2**k) probabilities of each bit string for each answer.
 
-        It is 1 / 2 for the answer's own bit, either way, times q or 1 - q for each other bit.
+        An entry is 1 / 2 for the answer's own bit, whatever its value, times q for each other bit that is 1 and 1 - q
+        for each other bit that is 0.
         """
         bits = np.array(list(product((0, 1), repeat=self.size)))
         one_counts = bits.sum(axis=1)[None, :]
@@ -62,7 +63,10 @@ class UnaryLaw(AnswerLaw):
         ]
 
     def expected_loss(self) -> float:
-        """Return n times the variance of the share of a rare answer, as estimated from n reports: 4 r / (r - 1)**2."""
+        """Return n times the variance of a rare answer's share when the share is estimated from n reports.
+
+        It is 4 r / (r - 1)**2.
+        """
         return share_variance(Fraction(1, 2), self.background)
 
 
