@@ -38,7 +38,7 @@ class NoisyMax(ChoiceMechanism):
 
     @classmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability of each choice by the sum in the module docstring, omitting terms below about exp(-50).
+        """Return the probability of each choice by the sum in the module docstring, without terms below about exp(-50).
 
         Scores far below the highest one are raised so that the sum has fewer terms. Raised or not, a choice with such a
         score has a probability below about exp(-350).
