@@ -1,4 +1,4 @@
-"""The conformance kit's profile of bd-mdp: metric problems with a partition."""
+"""The conformance kit's profile for bd-mdp: metric problems with a partition."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["PROFILE"]
 
 
 def _make_tables(case: MetricCase) -> dict[str, dict[str, Any]]:
-    """Return the table ``[bd-mdp]`` of a generated problem file, with a partitioner that the case's size determines.
+    """Return the ``[bd-mdp]`` table for a generated problem file, with a partitioner that follows from the case.
 
     If the number of records is odd, Benders' rounds start without an earlier result ("cold"), so they must find the
     optimum on their own.
     """
-    # The case chooses the partitioner, so that a failing case fails again, while many cases cover all partitioners.
+    # The case determines the partitioner, so a failing case can be repeated, while many cases cover all partitioners.
     kind = PARTITIONS[(case.records + len(case.epsilon)) % len(PARTITIONS)]
     table: dict[str, Any] = {"partition": kind, "subsets": min(2, case.records)}
     if case.records % 2:

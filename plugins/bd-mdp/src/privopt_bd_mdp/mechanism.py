@@ -1,4 +1,4 @@
-"""The mechanism BD-mDP: the method "benders", the methods of optimal-lp, and every registered decomposer."""
+"""The BD-mDP mechanism with its methods: "benders", those of optimal-lp, and every registered decomposer."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class BDmDP(Optimal[BDmDPProblem]):
     reporting = "privopt_bd_mdp.report:BDmDPReporting"
 
     def search(self, problem: MetricInstance[BDmDPProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Search for a matrix by the method ``context.method``, and offer every result to ``incumbent``.
+        """Search for a matrix by the ``context.method`` method, and offer every result to ``incumbent``.
 
-        Methods of optimal-lp run as in that mechanism. ``benders`` and the names of registered decomposers run the
-        solvers of :class:`privopt_bd_mdp.solver.Parts` on each connected component of the required pairs.
+        The methods of optimal-lp run as in that mechanism. ``benders`` and the registered decomposers run the solvers
+        that :class:`privopt_bd_mdp.solver.Parts` chooses for each connected component of the required pairs.
 
         Args:
             problem: The loaded problem.
             incumbent: Receives matrices and multipliers, certifies the best matrix and proves the best bound.
             context: The method, solver, gap and limits of the run.
         """
-        # Imported here, because solvers take long to import and many commands only read the registration.
+        # Imported here because solvers are slow to import and many commands only read the registration.
         from privopt_bd_mdp.solver import Parts
         from privopt_metric_dp.solvers.auto import METHODS, search
         from privopt_metric_dp.solvers.instance import Instance
@@ -53,8 +53,8 @@ class BDmDP(Optimal[BDmDPProblem]):
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the solver's summary and its details for result.json.
 
-        After a decomposition, the details are those of the answer and its trajectory (the values and bounds over time).
-        The report reads the figures of each part from them (:func:`privopt_bd_mdp.report.sections`).
+        After a decomposition, the details are those of the answer, to which its trajectory is added (the values and
+        bounds over time). The report reads each part's figures from them (:func:`privopt_bd_mdp.report.sections`).
         """
         solver, details = super().describe_solver(answer)
         if "parts" in answer.details:

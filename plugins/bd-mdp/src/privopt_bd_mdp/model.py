@@ -1,9 +1,9 @@
 """The perturbation matrix optimisation (paper, Equations (4) to (7)) as a compiled model, and its path cuts.
 
 :class:`PMO` translates between the instance and the rows and columns of its linear program. Benders decomposition
-splits the program: the master problem has the entries of the boundary records, and each block those of some other
-records. No constraint joins two blocks. :class:`PathRows` adds constraints between boundary records that follow from
-paths (Property 3.2) when a solution of the master violates them.
+splits the program: the master problem contains the matrix entries of the boundary records, and each block those of some
+other records. No constraint joins two blocks. :class:`PathRows` adds constraints between boundary records, which follow
+from paths (Property 3.2), when a master solution violates them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["PMO", "PathRows"]
 
 @frozen(kw_only=True, eq=False)
 class PMO:
-    """The compiled linear program (perturbation matrix optimisation) of an instance.
+    """The compiled linear program (perturbation matrix optimisation) for an instance.
 
     Attributes:
         instance: The records, outputs and pairs.
@@ -42,19 +42,19 @@ class PMO:
 
     @classmethod
     def of(cls, instance: Instance) -> PMO:
-        """Build the linear program of an instance in the modelling language, and compile it.
+        """Build the linear program for an instance in the modelling language, and compile it.
 
-        Its variables are the entries z_ik of the (N, K) matrix. The rows ``mass`` make each record's probabilities add
-        up to 1. The rows ``geo-ind`` are ``z_ik <= exp(d_ij) z_jk`` for each pair in both directions.
+        Its variables are the entries z_ik of the (N, K) matrix. The ``mass`` rows make each record's probabilities add
+        up to 1. The ``geo-ind`` rows are ``z_ik <= exp(d_ij) z_jk`` for each pair in both directions.
         """
         n, count = instance.records, instance.outputs
         lengths = instance.lengths  # (P,) the log-ratio d_ij that each pair allows
-        # Pairs are sorted by a single key, so that the length of any pair is found by binary search.
+        # Pairs are sorted by a single key so that any pair's length can be found by binary search.
         order = np.lexsort((instance.pairs[:, 1], instance.pairs[:, 0]))
         keys = (instance.pairs[:, 0] * n + instance.pairs[:, 1])[order]
 
         def length(a: Ints, b: Ints) -> Floats:
-            """Return the log-ratios allowed between records ``a[p]`` and ``b[p]`` for each required pair p."""
+            """Return the log-ratio allowed between records ``a[p]`` and ``b[p]``, for each required pair p."""
             # A pair is stored once, with the smaller record first.
             low, high = np.minimum(a, b), np.maximum(a, b)
             pair_lengths: Floats = lengths[order[np.searchsorted(keys, low * n + high)]]
@@ -74,12 +74,12 @@ class PMO:
         return cls(instance=instance, form=model.compile())
 
     def columns_of(self, records: Ints) -> Ints:
-        """Return the column numbers of the entries z_ik of ``records`` and all outputs k, record by record."""
+        """Return the column indices of the entries z_ik for all ``records`` and all outputs k, record by record."""
         k = self.instance.outputs
         return (records[:, None] * k + np.arange(k)).ravel() + self.form.variable("z").start
 
     def matrix(self, x: Floats) -> Floats:
-        """Return the (N, K) obfuscation matrix of a point ``x``, which has a value for each column of the program.
+        """Return the (N, K) obfuscation matrix at a point ``x``, which has a value for each column of the program.
 
         Solvers meet constraints only up to a tolerance, so negative entries become 0 and rows are scaled to sum to 1.
         """
@@ -88,7 +88,7 @@ class PMO:
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def to_duals(self, multipliers: Multipliers) -> Floats:
-        """Return a value for each row of the program, its dual, from ``multipliers`` of the privacy rows.
+        """Return the dual of each row of the program, given the ``multipliers`` of the privacy rows.
 
         The duals of the ``mass`` rows are chosen as large as dual feasibility allows, which gives the best bound.
         """
@@ -96,7 +96,7 @@ class PMO:
         if len(self.instance.pairs):
             forward, backward = multipliers.arrays(len(self.instance.pairs), self.instance.outputs)
             rows = self.form.family("geo-ind")
-            # The rows are z_ik - exp(d) z_jk <= 0, whose duals are at most 0 when a cost is minimised.
+            # The rows are z_ik - exp(d) z_jk <= 0, so their duals are at most 0 in a minimisation.
             duals[rows.start : rows.stop] = -np.concatenate([forward, backward]).ravel()
         # The largest feasible dual of a record's ``mass`` row is the least reduced cost among its entries z_ik.
         reduced = self.form.c - self.form.A.T @ duals
@@ -105,7 +105,7 @@ class PMO:
         return duals
 
     def multipliers(self, duals: Floats) -> Multipliers:
-        """Return the multipliers of the privacy rows from ``duals``, the dual values of all rows of the program.
+        """Return the multipliers of the privacy rows, given ``duals``, the dual values of all rows of the program.
 
         This is the inverse of :meth:`to_duals`; the duals of the ``mass`` rows follow from the others.
         """
@@ -122,32 +122,32 @@ class PathRows:
     """Path cuts ``z_ik <= exp(D_ij) z_jk`` (Property 3.2), which are added when the master's solution violates them.
 
     ``i`` and ``j`` are boundary records, and ``D_ij`` is the length of a shortest path between them. Each cut is a
-    combination of the program's rows along the path. This combination is its proof.
+    combination of the program's rows along the path, and this combination proves the cut.
 
     Attributes:
         pmo: The compiled program.
-        boundary: (B,) numbers of the boundary records, ascending.
-        _before: (B, N) for each boundary record, the record before each other one on a shortest path from the former.
-        _number: (N, N) number of each directed pair in :meth:`PMO.of`; -1 if the program has no rows for it.
-        _from, _to: (P,) first and last record of each path that may give a cut, as positions in ``boundary``.
-        _length: (P,) lengths D_ij of these paths.
+        boundary: (B,) The indices of the boundary records, ascending.
+        _before: (B, N) The predecessor of each record on a shortest path that starts at a boundary record.
+        _number: (N, N) The index of each directed pair in :meth:`PMO.of`; -1 if the program has no rows for it.
+        _from, _to: (P,) The first and last record on each path that can give a cut, as positions in ``boundary``.
+        _length: (P,) The lengths D_ij of these paths.
     """
 
     MOST_ROWS = 4000
-    """The largest number of cuts added at a time. The most violated cuts come first."""
+    """The largest number of cuts added at a time. If more are violated, the most violated ones are added."""
 
     DEEPEST = 25.0
-    """Longer paths (as log-ratios) are omitted, because their cuts are beyond the precision of doubles."""
+    """The log-ratio from which on paths are omitted, because their cuts are beyond the precision of doubles."""
 
     MISSED = 1e-7
-    """A cut is added if the point violates it by more than this, about the feasibility tolerance of solvers."""
+    """The violation above which a cut is added, about the feasibility tolerance of solvers."""
 
     def __init__(self, pmo: PMO, partition: Partition) -> None:
         """Compute the shortest paths between all boundary records.
 
         Args:
             pmo: The compiled program of an instance.
-            partition: The partition of its records, with the boundary.
+            partition: The partition of the instance's records, which includes the boundary.
         """
         self.pmo = pmo
         instance, n = pmo.instance, pmo.instance.records
@@ -159,7 +159,7 @@ class PathRows:
         self._number = np.full((n, n), -1, dtype=np.int64)
         self._number[pairs[:, 0], pairs[:, 1]] = np.arange(len(pairs))
         self._number[pairs[:, 1], pairs[:, 0]] = len(pairs) + np.arange(len(pairs))
-        # Paths of one pair are rows of the program already; longer paths can be violated by the master alone.
+        # A path that consists of one pair is already a row of the program. Only other paths can be violated.
         has_no_pair = self._number[np.ix_(self.boundary, self.boundary)] < 0
         a, b = np.nonzero(has_no_pair & (between < self.DEEPEST) & ~np.eye(len(self.boundary), dtype=np.bool_))
         self._from, self._to, self._length = a, b, between[a, b]
@@ -168,7 +168,7 @@ class PathRows:
         """Return the path cuts that a solution of the master problem violates most, or None if it violates none.
 
         Args:
-            z: (B K,) The entries z_ik of the B boundary records, as the master orders them: record by record.
+            z: (B K,) The entries z_ik of the B boundary records in the master's order, record by record.
 
         Returns:
             The cuts as rows ``matrix @ z <= 0``, with their proofs.
@@ -179,7 +179,7 @@ class PathRows:
         path, k = np.nonzero(excess > self.MISSED)
         if not len(path):
             return None
-        # Stable, so that ties are broken by the numbers of path and output and a run can be repeated.
+        # The sort is stable: ties are broken by the indices of path and output, which makes runs repeatable.
         worst = np.argsort(-excess[path, k], kind="stable")[: self.MOST_ROWS]
         path, k = path[worst], k[worst]
         # Rows are scaled by exp(-D / 2), so that both coefficients are equally far from 1.
@@ -195,22 +195,23 @@ class PathRows:
         return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._prove_rows(path, k, half))
 
     def _prove_rows(self, path: Ints, k: Ints, half: Floats) -> Any:
-        """Return the proof of each cut: the multipliers of the program's rows whose combination is the cut.
+        """Return the proof of each cut: the multipliers with which the program's rows add up to the cut.
 
         Each ``geo-ind`` row along the path is multiplied by exp(length of the path before the row). The entries of all
         records between the two ends then cancel.
 
         Args:
-            path: (C,) The number of each cut's path in ``self._from`` and ``self._to``.
+            path: (C,) The index of each cut's path in ``self._from`` and ``self._to``.
             k: (C,) The output of each cut.
             half: (C,) The factor by which the cut was scaled.
 
         Returns:
-            (C, rows of the program) sparse matrix; entries are negative, like the duals of rows that are ``<= 0``.
+            A sparse matrix with C rows and a column for each row of the program. Its entries are negative, like the
+            duals of ``<= 0`` rows.
         """
         form, instance = self.pmo.form, self.pmo.instance
         start = form.family("geo-ind").start
-        # A path is traced once, although it may have a cut for every output.
+        # Each path is traced only once, although it can have a cut for every output.
         steps: dict[int, tuple[list[int], list[float]]] = {}
         columns: list[int] = []
         values: list[float] = []
@@ -225,7 +226,7 @@ class PathRows:
         return sparse.csr_matrix((values, columns, row_ends), shape=(len(path), form.shape[0]))
 
     def _trace_steps(self, p: int) -> tuple[list[int], list[float]]:
-        """Return the numbers of the directed pairs along path ``p``, and exp(length of the path before each pair)."""
+        """Return the indices of the directed pairs along path ``p``, and exp(length of the path before each pair)."""
         # Dijkstra stores the predecessor of each record, so a path is read from its end to its start.
         first, node = int(self.boundary[self._from[p]]), int(self.boundary[self._to[p]])
         nodes = [node]
@@ -234,7 +235,7 @@ class PathRows:
             nodes.append(node)
         nodes.reverse()
         numbers = self._number[nodes[:-1], nodes[1:]]
-        # Backward pairs are numbered after all forward ones; the remainder is the number of the pair itself.
+        # Backward pairs are numbered after all forward ones, so the remainder is the index of the undirected pair.
         lengths = self.pmo.instance.lengths[numbers % len(self.pmo.instance.pairs)]
         # z_0 <= exp(d_1) z_1 <= exp(d_1 + d_2) z_2 ...: each row is multiplied by the growth up to its first record.
         reached = np.concatenate([[0.0], np.cumsum(lengths)[:-1]])

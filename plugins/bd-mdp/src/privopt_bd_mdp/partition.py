@@ -1,4 +1,4 @@
-"""Partitions of the nodes of a graph: boundary nodes, and blocks of internal nodes.
+"""Partitions of a graph's nodes into boundary nodes and blocks of internal nodes.
 
 A block is a connected set of internal nodes; the master problem keeps the boundary nodes. The boundary contains either
 both ends of every edge between two subsets (Qiu, IJCAI 2024, Definition 3.2), or at least one end of each. The latter
@@ -20,8 +20,8 @@ class Partition:
     """A partition of N nodes, with its boundary and its blocks.
 
     Attributes:
-        subset: (N,) The subset of each node, from 0.
-        boundary: (N,) Whether a node is on the boundary, so that the master problem keeps it.
+        subset: (N,) The index of each node's subset, from 0.
+        boundary: (N,) Whether a node is on the boundary, in which case the master problem keeps it.
         block: (N,) The block of each internal node, numbered from 0 in the order of first occurrence; -1 on the
             boundary.
         crossing: The number of edges between subsets.
@@ -40,15 +40,15 @@ class Partition:
         return np.bincount(self.block[self.block >= 0])
 
     def count_neighbours(self, edges: Ints) -> Ints:
-        """Return for each block the number of boundary nodes that have an edge into it.
+        """Return the number of boundary nodes that have an edge into each block.
 
-        Their variables occur in the constraints (cuts) that the block adds to the master problem, so the numbers
-        estimate the size of the cuts.
+        The variables of these nodes occur in the constraints (cuts) that the block adds to the master problem, so the
+        counts estimate the size of the cuts.
 
         Args:
             edges: (E, 2) The edges of the graph, each in one direction.
         """
-        # In both directions, so that an edge is found whichever of its ends is the internal node.
+        # Edges are taken in both directions, as either end can be the internal node.
         directed_edges = np.concatenate([edges, edges[:, ::-1]])
         outgoing = directed_edges[(self.block[directed_edges[:, 0]] >= 0) & self.boundary[directed_edges[:, 1]]]
         # A node with several edges into a block counts once.
@@ -61,10 +61,10 @@ class Partition:
 
 
 def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
-    """Return an (N,) mask of the nodes that have an edge into another subset: the paper's boundary.
+    """Return an (N,) mask of the nodes that have an edge into another subset, which is the paper's boundary.
 
     Args:
-        subset: (N,) The subset of each node.
+        subset: (N,) The index of each node's subset.
         edges: (E, 2) The edges.
     """
     crossing = edges[subset[edges[:, 0]] != subset[edges[:, 1]]]
@@ -74,7 +74,7 @@ def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
 
 
 def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
-    """Return an (N,) mask of a small set of nodes that touches every edge (a vertex cover).
+    """Return an (N,) mask of a small vertex cover: a set of nodes that contains an end of every edge.
 
     A small cover means few variables in the master problem. If the graph is bipartite, the cover is the smallest
     possible (König's theorem). Otherwise nodes are added greedily by degree, and those that turn out to be redundant
@@ -87,7 +87,7 @@ def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
     cover = np.zeros(nodes, dtype=np.bool_)
     if not len(edges):
         return cover
-    # Two subsets always give a bipartite graph of crossing edges, three or more need not.
+    # The crossing edges between two subsets always form a bipartite graph; between three or more they need not.
     koenig = _bipartite_cover(nodes, edges)
     if koenig is not None:
         return koenig
@@ -109,7 +109,8 @@ def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
 def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
     """Return an (N,) mask of a smallest vertex cover if the graph is bipartite, and None otherwise.
 
-    In a bipartite graph the smallest cover has as many nodes as a maximum matching has edges (König's theorem).
+    The cover is derived from a maximum matching, which has as many edges as the smallest cover has nodes (König's
+    theorem).
 
     Args:
         nodes: The number of nodes, N.
@@ -121,7 +122,7 @@ def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
     if not nx.is_bipartite(graph):
         return None
     cover = np.zeros(nodes, dtype=np.bool_)
-    # Components and nodes are sorted, because the order of sets must not decide between covers of equal size.
+    # Components and nodes are sorted, because the iteration order of sets must not decide between equally small covers.
     for part in sorted(nx.connected_components(graph), key=min):
         piece = graph.subgraph(sorted(part))
         first_side = sorted(nx.bipartite.sets(piece)[0])
@@ -134,10 +135,10 @@ def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partitio
     """Compute the boundary and the blocks that follow from the subsets of a graph's nodes.
 
     Args:
-        subset: (N,) The label of each node's subset, an integer.
+        subset: (N,) The integer label of each node's subset.
         edges: (E, 2) The edges.
-        cover: Whether the boundary is a vertex cover of the edges between subsets, with at least one end of each. If
-            False, both ends are on the boundary, as in the paper.
+        cover: Whether the boundary is a vertex cover of the edges between subsets, which contains at least one end of
+            each edge. If False, both ends are on the boundary, as in the paper.
     """
     # Partitioners may leave labels out; here they become 0, 1, 2, ...
     subset = np.unique(np.asarray(subset), return_inverse=True)[1].astype(np.int64)
@@ -147,9 +148,9 @@ def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partitio
     boundary = vertex_cover(nodes, crossing) if cover else has_crossing_edge
     if boundary.all() and nodes > 1:
         boundary = boundary.copy()
-        boundary[0] = False  # at least one internal node is needed, so that there is a block
+        boundary[0] = False  # there must be a block, so at least one node is internal
     inner_edges = edges[~boundary[edges].any(axis=1)]
-    # Once the boundary is fixed, connected components of the rest are independent problems (Property 3.1).
+    # Once the boundary's entries are fixed, the connected components of the rest are independent (Property 3.1).
     block = np.full(nodes, -1, dtype=np.int64)
     inner = np.flatnonzero(~boundary)
     block[inner] = rank_by_first_use(components(nodes, inner_edges)[inner])

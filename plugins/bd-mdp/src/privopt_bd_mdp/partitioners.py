@@ -1,4 +1,4 @@
-"""Partitioners: those of the paper (section 3.4 and supplement C), and one that yields few boundary records."""
+"""The paper's partitioners (section 3.4 and supplement C), and one that yields few boundary records."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PARTITION_SEED: Final = 0
 
 @frozen(kw_only=True, eq=False)
 class Records:
-    """The input of the partitioners: N records and the E edges of their graph, pairs of rows that constrain each other.
+    """The partitioners' input: N records and their graph, whose E edges join records that constrain each other.
 
     Attributes:
         edges: (E, 2) The pairs of neighbouring records.
-        lengths: (E,) The distances of these pairs, in the unit of the problem.
+        lengths: (E,) The distance between the records of each pair, in the problem's unit.
         coordinates: (N, dim) The records' coordinates; None if the records have none.
         count: The number N of records.
     """
@@ -42,12 +42,12 @@ class Records:
         return edge_matrix(self.count, self.edges, both=True)
 
     def distance_vectors(self) -> Floats:
-        """Return the (N, N) lengths of shortest paths from each record to all others (Equation (18))."""
+        """Return the (N, N) shortest-path distances from each record to all others (Equation (18))."""
         from scipy.sparse.csgraph import dijkstra
 
         table = np.asarray(dijkstra(edge_matrix(self.count, self.edges, self.lengths), directed=False))
         is_reachable = np.isfinite(table)
-        # k-means needs finite numbers, so unreachable records are at twice the greatest finite distance.
+        # k-means needs finite numbers, so unreachable records are placed at twice the greatest finite distance.
         return np.where(is_reachable, table, 2.0 * float(table[is_reachable].max(initial=1.0)))
 
 
@@ -57,7 +57,7 @@ def partition(kind: str, records: Records, subsets: int) -> Ints:
     Args:
         kind: One of :data:`privopt_bd_mdp.problem.PARTITIONS`.
         records: The records and their graph.
-        subsets: The number of subsets, M. Larger values than the number of records are reduced to it.
+        subsets: The number of subsets, M. It is reduced to the number of records if it is larger.
 
     Returns:
         (N,) labels from 0. Some labels may be missing, because a partitioner may leave a subset empty.
@@ -83,41 +83,42 @@ def partition(kind: str, records: Records, subsets: int) -> Ints:
 
 
 def _k_means(rows: Floats, count: int) -> Ints:
-    """Return (N,) labels of ``count`` k-means clusters of the rows (N, dim), the best result of four seeded starts."""
+    """Return (N,) labels for the (N, dim) rows, from the best of four seeded k-means runs with ``count`` clusters."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
-        # scikit-learn warns if there are fewer distinct rows than clusters; then some labels are simply not used.
+        # scikit-learn warns if there are fewer distinct rows than clusters. Some labels are then simply not used.
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels = KMeans(n_clusters=count, n_init=4, random_state=PARTITION_SEED).fit_predict(rows)
     return np.asarray(labels, dtype=np.int64)
 
 
 def _cluster_spectrally(records: Records, count: int) -> Ints:
-    """Return (N,) labels of ``count`` clusters of the records, by spectral clustering (paper, Equations (43) to (46)).
+    """Return (N,) labels that assign the records to ``count`` clusters by spectral clustering (Equations (43) to (46)).
 
-    The rows of the matrix of the first eigenvectors of the graph Laplacian L = D - W are clustered by k-means.
+    The first eigenvectors of the graph Laplacian L = D - W form a matrix whose rows are clustered by k-means.
     """
     from scipy.linalg import eigh
 
     adjacency = records.adjacency.toarray()
     laplacian = np.diag(adjacency.sum(axis=1)) - adjacency
     _, vectors = eigh(laplacian, subset_by_index=(0, count - 1))
-    # Eigenvectors have no sign; it is fixed by the largest entry, so that the partition is reproducible.
+    # The sign of an eigenvector is arbitrary. Making its largest entry positive makes the partition reproducible.
     largest = np.abs(vectors).argmax(axis=0)
     return _k_means(vectors * np.sign(vectors[largest, np.arange(count)]), count)
 
 
 def _partition_by_metis(records: Records, count: int) -> Ints:
-    """Return (N,) labels of ``count`` parts of the records' graph, of similar size with a small boundary, by METIS.
+    """Return (N,) labels that split the records' graph by METIS into ``count`` parts with a small boundary.
 
-    A part may exceed the mean size by a fifth. With equal sizes, METIS leaves nearly twice the boundary on a grid.
+    A part can exceed the mean size by a fifth. If sizes had to be equal, the boundary on a grid would be nearly twice
+    as large.
     """
     import pymetis
 
     if not len(records.edges):
-        # Without edges every partition has an empty boundary, so the records are distributed evenly.
+        # Without edges, every partition has an empty boundary, so the records are simply distributed evenly.
         return np.arange(records.count, dtype=np.int64) % count
     matrix = records.adjacency
     neighbours = [matrix.indices[matrix.indptr[n] : matrix.indptr[n + 1]] for n in range(records.count)]

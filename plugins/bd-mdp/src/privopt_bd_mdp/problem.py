@@ -1,4 +1,4 @@
-"""The problem file of bd-mdp: the keys of every metric mechanism, and how to partition the records."""
+"""The problem file for bd-mdp: the keys that every metric mechanism has, and how to partition the records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTITIONS: Final = ("distance-vector", "records", "adjacency", "spectral", "min
 
 @frozen(kw_only=True)
 class Decomposition:
-    """The table ``[bd-mdp]`` of a problem file: how the problem is decomposed."""
+    """The ``[bd-mdp]`` table of a problem file, which says how the problem is decomposed."""
 
     partition: Literal["distance-vector", "records", "adjacency", "spectral", "minimum-boundary"] = key(
         "distance-vector",
@@ -36,6 +36,6 @@ class Decomposition:
 
 @frozen(kw_only=True)
 class BDmDPProblem(MetricProblem):
-    """The problem file of bd-mdp: a metric problem and its decomposition."""
+    """The problem file for bd-mdp: a metric problem and its decomposition."""
 
     bd_mdp: Decomposition = key(factory=Decomposition, help="how to decompose", name="bd-mdp")

@@ -26,19 +26,19 @@ COLUMNS = {
 
 
 class BDmDPReporting(MetricReporting):
-    """The report of metric mechanisms with a section on the decomposition."""
+    """The report that every metric mechanism has, with an additional section on the decomposition."""
 
     def report(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Sequence[Section]:
-        """Return the sections of every metric mechanism's report, followed by the one on the decomposition."""
+        """Return the sections that every metric mechanism's report has, followed by the one on the decomposition."""
         return [*super().report(problem, release, result), *sections(result)]
 
 
 def sections(result: Result) -> Sequence[Section]:
-    """Return a section with a table row for each decomposed connected part, or nothing if there are none.
+    """Return a section with a table row for each decomposed connected part, or an empty tuple if there are none.
 
     A part is not decomposed if a closed form solved it, or if the method was not a decomposition.
     """
-    # ``told`` has figures from the solver that ``verify`` does not check, which the lead below states.
+    # `told` contains the solver's figures, which `verify` does not check. The lead below says so.
     solver_figures = result.details.told
     parts = solver_figures.get("parts", ())
     if not parts:

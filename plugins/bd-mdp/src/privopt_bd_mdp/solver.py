@@ -1,7 +1,7 @@
-"""The sequence of solvers for one problem: methods of optimal-lp, then Benders rounds from their best result.
+"""The sequence of solvers for one problem: the methods of optimal-lp, then Benders rounds from their best result.
 
-:class:`Parts` chooses the solvers of each connected part. :func:`decompose` runs them outside a release, in floating
-point and without certificates.
+:class:`Parts` chooses the solvers for each connected part. :func:`decompose` runs them without making a release, in
+floating point and without certificates.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from privopt_metric_dp.solvers.star import StarSolver
 __all__ = ["OWN", "Parts", "decompose", "partition_of"]
 
 Improve = Callable[[Floats | None, Floats | None], None]
-"""Called after each round with the dual values of the program's rows and the values of its columns. Either is None if
-the round found none.
+"""A function that is called after each round with the dual values of the program's rows and the values of its columns.
+Either is None if the round found none.
 """
 OWN: Final = "benders"
-"""The decomposition of this module. Every other method is the name of a registered decomposer."""
+"""The method that this module implements. Every other method is the name of a registered decomposer."""
 HALF_SHARE: Final = 0.5
-"""If a round of column generation leaves more than this share of the gap, the interior point method takes over."""
+"""The share of the gap above which, if a round of column generation leaves it, the interior point method takes over."""
 A_NUMBER: Final = 1500.0
-"""Measured bytes for each coefficient of the program while it is built, split, and stored by the solvers of master and
-blocks (tests/test_bd_memory.py).
+"""Measured bytes for each coefficient of the program while it is built and split, and while the solvers for the master
+and the blocks store it (tests/test_bd_memory.py).
 """
 A_SLOPE: Final = 120.0
-"""Bytes for each entry of a cut, in the driver and the master's solver together."""
+"""Bytes for each entry of a cut, in total for the driver and the master's solver."""
 BLOCK_CUTS: Final = 40
-"""Approximate number of cuts of a block in the master. Cuts whose multiplier is 0 for some rounds are dropped."""
+"""The approximate number of cuts that each block has in the master, as cuts whose multiplier stays 0 are dropped."""
 
 
 def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Partition:
     """Partition the records of a connected instance into at most ``subsets`` subsets by ``options.partition``.
 
-    The boundary is a vertex cover: it has at least one end of each required pair between two subsets.
+    The boundary is a vertex cover: it contains at least one record of each required pair between two subsets.
     """
     records = Records(
         edges=instance.pairs, lengths=instance.distances, count=instance.records, coordinates=instance.coordinates
@@ -67,11 +67,11 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
 
     Args:
         instance: The records, costs, required pairs and epsilon.
-        options: The table ``[bd-mdp]`` of the problem file.
+        options: The ``[bd-mdp]`` table of the problem file.
         context: The gap, the limits and the method.
 
     Returns:
-        The answer. Its details contain ``parts``, the figures of each decomposed component, and ``path``, the solvers
+        The answer. Its details contain ``parts``, the figures for each decomposed component, and ``path``, the solvers
         that ran.
 
     Raises:
@@ -92,18 +92,19 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
 class Parts:
     """A callable that chooses the sequence of solvers for each connected part of an instance.
 
-    A connected part is a set of records that required pairs join, directly or through others. Parts are independent
-    problems.
+    A connected part is a set of records that are joined by required pairs, directly or through other records. Parts are
+    independent problems.
 
     Attributes:
-        records: The number of records of the whole instance.
-        options: The table ``[bd-mdp]`` of the problem file.
+        records: The number of records in the whole instance.
+        options: The ``[bd-mdp]`` table of the problem file.
         context: The method, the optimality gap and the limits of the run, and its folder for checkpoints.
-        figures: One dictionary for each part whose turn has come, in this order. :func:`_count_figures` names its keys.
+        figures: One dictionary for each part whose turn has come, in the order of their turns. :func:`_count_figures`
+            names its keys.
     """
 
     def __init__(self, instance: Instance, options: Decomposition, context: SolveContext) -> None:
-        """Store the options of a run for ``instance``, of which only the number of records is kept."""
+        """Store the options of a run. Only the number of records of ``instance`` is kept."""
         self.records, self.options, self.context = instance.records, options, context
         self.figures: list[dict[str, Any]] = []
 
@@ -116,11 +117,11 @@ class Parts:
 
         Args:
             part: A connected part of the instance.
-            memory_left: Returns the bytes that may still be allocated; not used here.
+            memory_left: Function that returns the bytes that can still be allocated; not used here.
         """
         options, context = self.options, self.context
         folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(self.figures)}"
-        # A part gets subsets in proportion to its records.
+        # A part gets subsets in proportion to its number of records.
         subsets = max(1, round(options.subsets * part.instance.records / self.records))
         division = partition_of(part.instance, options, subsets)
         figures = _count_figures(part.instance, division)
@@ -141,8 +142,8 @@ class Parts:
 def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
     """Return the sizes of a connected part and of its partition, for result.json and the report.
 
-    "boundary" counts the records that the master problem keeps, and "boundary_both_sides" those with a pair into
-    another subset. Blocks are the groups of other records, each of which is a subproblem.
+    "boundary" counts the records that the master problem keeps, and "boundary_both_sides" those that form a pair with a
+    record of another subset. The other records form the blocks, each of which is a subproblem.
 
     ``_Rounds.solve`` later updates ``rounds`` and adds the decomposer's own figures.
 
@@ -167,13 +168,13 @@ def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
 
 @define(eq=False)
 class _Rounds:
-    """The solver of one part by decomposition: Benders' rounds from the best known point, or a registered decomposer.
+    """The solver that decomposes one part: Benders' rounds from the best known point, or a registered decomposer.
 
     Attributes:
         partition: The partition of the part's records.
-        options: The table ``[bd-mdp]`` of the problem file.
+        options: The ``[bd-mdp]`` table of the problem file.
         context: The limits of the run, with the part's own folder for checkpoints.
-        figures: The figures of the part, which :meth:`solve` updates.
+        figures: The part's figures, which :meth:`solve` updates.
         name: The method: :data:`OWN`, or the name of a registered decomposer.
     """
 
@@ -189,14 +190,15 @@ class _Rounds:
     def peak_bytes(self, part: Part) -> float:
         """Return the estimated additional bytes that Benders' rounds need for the program, its parts and cuts.
 
-        A cut of a block has an entry for each boundary record with an edge into the block. The memory of any other
-        decomposer is unknown; 0 is returned for it.
+        For each output, a block's cut has an entry for each boundary record with an edge into the block. The memory
+        that any other decomposer needs is unknown, so 0 is returned for it.
         """
         if self.name != OWN:
             return 0.0
         instance = part.instance
         records, outputs = instance.cost.shape
-        # For every output a pair has two rows of two coefficients, and a record has a cost and a term of its mass row.
+        # For every output, a pair has two rows with two coefficients each, and a record has a cost and a term in its
+        # mass row.
         numbers = outputs * (4.0 * len(instance.pairs) + 2.0 * records)
         cut_entries = outputs * float(self.partition.count_neighbours(instance.pairs).sum())
         # The last term covers the tables of PathRows, which have an entry for each pair of records: about 40 bytes.
@@ -212,16 +214,16 @@ class _Rounds:
         Raises:
             RegistryError: A decomposer returned something other than ``Decomposed``.
         """
-        # Blocks are sets of columns; all other columns belong to boundary records and form the master problem.
+        # A block is a set of columns. All other columns belong to boundary records and form the master problem.
         pmo = PMO.of(part.instance)
         blocks = [pmo.columns_of(members) for members in self.partition.members()]
 
         def offer(duals: Floats | None, x: Floats | None) -> None:
-            """Offer the result of a round for the part; either argument is None if the round has none.
+            """Offer the result of a round for the part; an argument is None if the round found no such result.
 
             Args:
                 duals: The dual values of all rows of the program.
-                x: The point: a value for each column of the program.
+                x: The point, which has a value for each column of the program.
             """
             z = None if x is None else pmo.matrix(x)
             multipliers = None if duals is None else pmo.multipliers(duals)
@@ -253,7 +255,7 @@ class _Rounds:
             improve: Called with the duals and the point of each round.
 
         Raises:
-            SolverError: The solver of the master or of a block failed.
+            SolverError: The solver failed on the master or on a block.
         """
         best = offers.best
         start = Start(x=None if best.candidate is None else evaluate(best.candidate).ravel())
