@@ -9,7 +9,7 @@ from privopt.specs import MechanismSpec, MethodSpec, hookimpl
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the specification of LR-Geo and its methods, which privopt registers."""
+    """Return the specification for LR-Geo and its methods, which privopt registers."""
     return [
         MechanismSpec(
             name="lr-geo",

@@ -1,7 +1,7 @@
 """CLR-Geo on the users' side: uploads, certification of the answers, and the fallback if no answer comes.
 
-CLR-Geo is one linear program over the matrices of all users, which a server solves. Each user only has rows for the
-records near it, its LR (locally relevant) set.
+CLR-Geo is a single linear program over the matrices of all users, which a server solves. A user's matrix only has rows
+for the records near the user, its LR (locally relevant) set.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from privopt_metric_dp.solvers.exponential import exponential
 __all__ = ["CentralSearch", "clients_of", "terms_of"]
 
 EPSILON_SLACK: Final = 1e-7
-"""The program is solved at epsilon (1 - this), so that the repair need not change entries that users share."""
+"""The share of epsilon that the program leaves unused, so that repairs need not change entries that users share."""
 COEFFICIENT_BYTES: Final = 64.0
-"""Bytes for each entry of a row before the program is built: distances and costs of both users and server."""
+"""Bytes for each matrix entry before the program is built: the distances and costs that users and server store."""
 SHARE_OF_TIME: Final = 0.15
-"""Share of the remaining time for one mechanism for all records, before the users' program is solved."""
+"""The share of the remaining time that is spent on a single mechanism for all records before the users' program."""
 LARGEST_MATRIX: Final = 4_000_000
-"""Records times outputs up to which such a mechanism is computed. Larger ones would take longer than this share."""
+"""The largest number of entries, records times outputs, for which such a mechanism is computed in that time."""
 
 
 def clients_of(
@@ -56,9 +56,9 @@ def clients_of(
 
     Args:
         problem: The problem as the users see it.
-        seed: Seed of each user's random order of rows and of the random centre that it uses in place of its own
-            position. If None, a seed is drawn.
-        costs: The table from which users estimate costs. By default the problem's own table.
+        seed: Seed for the random order in which each user sends its rows, and for the random centre that it uses in
+            place of its own position. If None, a seed is drawn.
+        costs: The table from which users estimate costs. By default, the problem's own table.
         sets: The users' LR sets, if they have been computed already.
 
     Raises:
@@ -85,7 +85,7 @@ def clients_of(
 
 
 def terms_of(problem: LRGeoInstance) -> Terms:
-    """Return the terms that the server announces. Their epsilon is slightly smaller than the promised one."""
+    """Return the terms that the server announces, with an epsilon slightly smaller than the promised one."""
     data, options = problem.data, problem.declared.lr_geo
     return Terms(
         epsilon=float(data.epsilon * (1 - Fraction(EPSILON_SLACK))),
@@ -96,15 +96,15 @@ def terms_of(problem: LRGeoInstance) -> Terms:
 
 
 class CentralSearch:
-    """Methods ``benders`` and ``full``: solve the users' program, with other mechanisms in case it takes too long.
+    """The search by the ``benders`` and ``full`` methods, with other mechanisms in case the users' program takes long.
 
     Attributes:
         problem: The problem with its users.
-        context: Method, gap and limits of the run.
-        sets: The LR set of each user: the records near it, for which it needs rows.
-        records: (U,) the records in any user's LR set, ascending.
+        context: The method, gap and limits for the run.
+        sets: Each user's LR set: the records near the user, for which its matrix needs rows.
+        records: (U,) The records that are in at least one user's LR set, ascending.
         incumbent: Receives mechanisms, certifies the best of them and keeps the one with the least loss.
-        solved: The server's solution; None before it has come, or if none came.
+        solved: The server's solution; None before it arrives, or if none does.
         stop_reason: Why the server found no solution; None if it found one.
     """
 
@@ -113,13 +113,13 @@ class CentralSearch:
 
         Args:
             problem: The problem with its users.
-            context: Method, gap and limits.
+            context: The method, gap and limits for the run.
         """
         self.problem, self.context = problem, context
         with context.time_phase("build"), within(context.search_time):
-            problem.data.required  # noqa: B018  (loaded here, so that building is timed as such)
+            problem.data.required  # noqa: B018  (loaded here so that its time counts as building)
             self.sets = lr_sets(problem)
-        # All records that any user's matrix has a row for.
+        # The records for which at least one user's matrix has a row.
         self.records = np.unique(np.concatenate([around.records for around in self.sets]))
         self.incumbent: Incumbent[Any, None, LRGeoRelease] = Incumbent(self, context.gap)
         self.solved: ProgramSolution | None = None
@@ -127,7 +127,7 @@ class CentralSearch:
 
     @cached_property
     def costs(self) -> TableCosts | None:
-        """The table from which users estimate costs. None if users know the costs exactly."""
+        """The table from which users estimate costs, or None if users know the costs exactly."""
         return costs_of(self.problem)
 
     @cached_property
@@ -144,7 +144,7 @@ class CentralSearch:
     # --- the search -----------------------------------------------------------------------------------
 
     def run(self) -> Outcome[LRGeoRelease]:
-        """Ask the server for a solution. If it takes too long, return the certified mechanism with the least loss.
+        """Ask the server for a solution, or return the best certified mechanism if that takes too long.
 
         Raises:
             StoppedError: Nothing feasible was found in time, and the users cannot compute a mechanism by themselves.
@@ -157,8 +157,8 @@ class CentralSearch:
             self.offer_exponential()
             incumbent.certify()
         with limit(search_seconds(incumbent, context)) as soft:
-            # The users' program may not be solved in time, so a small part of it goes into a mechanism of all records
-            # first.
+            # The users' program may not be solved in time, so a small share of the time is first spent on a mechanism
+            # for all records.
             if limited:
                 with soft.limit_to_share(SHARE_OF_TIME):
                     self.offer_optimal()
@@ -168,12 +168,12 @@ class CentralSearch:
                 raise  # ends the scope `soft`, or one around it
             except StoppedError as stop:
                 self.stop_reason = stop
-            # Without a time limit, no other search follows one that was interrupted. One follows a program that was too
-            # large to begin with.
+            # Without a time limit, the error is either an interrupt, after which no other search may start, or
+            # NotBegunError: the program was too large to begin with.
             if isinstance(self.stop_reason, NotBegunError) or (self.stop_reason is not None and limited):
                 self.offer_optimal()
-        # A program that was solved to its end is what the user asked for, so it is returned even if a fallback has less
-        # loss.
+        # The user asked for the solution of this program, so if it was solved completely, the solution is returned even
+        # if a fallback has less loss.
         if self.solved is not None and not self.solved.stopped:
             certified = incumbent.run_step("certify", partial(self.certify, self.solved.answers))
             if certified is not None:
@@ -203,8 +203,8 @@ class CentralSearch:
     def offer_exponential(self) -> None:
         """Offer the exponential mechanism, which users can compute without the server.
 
-        The rows depend only on records and outputs, so different users have equal rows for the same place, and nobody
-        uploads anything. Nothing is offered if some record has no output at a finite distance.
+        Its rows depend only on records and outputs. So different users have equal rows for the same place, and nobody
+        needs to upload anything. Nothing is offered if some record has no output at a finite distance.
         """
         data = self.problem.data
         with suppress(InputError):
@@ -222,7 +222,7 @@ class CentralSearch:
         from privopt_metric_dp.solvers import Instance, solve
 
         data, context = self.problem.data, self.context
-        # A larger program would not end in its share of the time.
+        # A larger program would not finish within its share of the time.
         if data.cost.size > LARGEST_MATRIX:
             return
         check()  # raises OutOfTime before any work if there is no time left
@@ -244,27 +244,27 @@ class CentralSearch:
         """Return the mean loss of the users' own rows before certification.
 
         Args:
-            candidate: The server's answers, one for each user; or one matrix (U, K) with a row for each record in an LR
-                set.
+            candidate: The server's answers, one for each user; or a common (U, K) matrix with a row for each record in
+                an LR set.
         """
         users = self.problem.users
         if isinstance(candidate, np.ndarray):
-            # The records of the common matrix are ascending, so a search finds each user's row.
+            # The records of the common matrix are ascending, so a binary search finds each user's row.
             rows = candidate[np.searchsorted(self.records, users)]
         else:
             pairs = zip(self.clients, candidate, strict=True)
-            # Answers come in the order in which rows were sent.
+            # The rows of an answer have the order in which the user sent them.
             rows = np.concatenate([answer.z[client.order == client.around.user_row] for client, answer in pairs])
         return float(np.einsum("ik,ik->", rows, self.problem.data.cost[users])) / len(users)
 
     # --- certification by the users -------------------------------------------------------------------
 
     def certify(self, candidate: Sequence[Answer] | Floats) -> tuple[float, LRGeoRelease]:
-        """Certify a candidate. Under a time limit, also run the measurements that will follow, so that they are timed.
+        """Certify a candidate. Under a time limit, also run the later measurements, so that their time is known.
 
         Args:
-            candidate: The server's answers, one for each user; or one matrix (U, K) with a row for each record in an LR
-                set.
+            candidate: The server's answers, one for each user; or a common (U, K) matrix with a row for each record in
+                an LR set.
 
         Returns:
             The mean loss of the users' own rows, and the release.
@@ -277,8 +277,8 @@ class CentralSearch:
         release = (
             self.certify_common(candidate) if isinstance(candidate, np.ndarray) else self.certify_answers(candidate)
         )
-        # The incumbent times this call, to know how much time the end of the run needs. The two measurements are
-        # repeated there, so they count. Their results are not used here.
+        # The incumbent times this call to learn how much time the end of the run needs. The two measurements are
+        # repeated there, so they are run here for their time alone, and their results are dropped.
         if self.context.remaining is not None:
             radius = self.problem.declared.lr_geo.radius
             OwnMatrices.within_radius(data, radius).measure(release)
@@ -286,21 +286,21 @@ class CentralSearch:
         return MeanOfUsers(cost=data.cost[self.problem.users]).evaluate(release), release
 
     def prove(self, proof: None, value: float) -> tuple[float, None]:
-        """Return no bound, because bounds of the users' program do not bound the loss of their own rows."""
+        """Return no bound, because a bound on the users' program does not bound the loss of their own rows."""
         return -np.inf, None
 
     def certify_common(self, z: Floats) -> LRGeoRelease:
-        """Repair and certify one matrix of all records in LR sets, from which each user takes the rows of its LR set.
+        """Repair and certify a common matrix, from which each user takes the rows for its LR set.
 
         Args:
-            z: (U, K) probabilities of K outputs for each of the U records in LR sets. They satisfy the guarantee up to
-                rounding errors.
+            z: (U, K) The probabilities of the K outputs for each of the U records in LR sets. They satisfy the
+                guarantee up to rounding errors.
 
         Raises:
             CertificationError: No repair satisfies the guarantee.
         """
         data, records, users = self.problem.data, self.records, self.problem.users
-        # `standing` are pairs that imply all required ones. They are known in advance only for all records.
+        # `standing` contains pairs that imply all required ones. It only exists for the set of all records.
         pairs, lengths = data.standing if len(records) == len(data.records) else pairs_inside(data, records)
         loss = data.weighted[records]
         with self.context.time_phase("repair"):
@@ -313,7 +313,7 @@ class CentralSearch:
         """Let each user repair and certify its matrix, and return the release with the users' own rows.
 
         Args:
-            answers: The server's answers, in the order of the clients.
+            answers: The server's answers, one for each client and in the same order.
         """
         data, matrices, rows = self.problem.data, {}, []
         for client, answer in zip(self.clients, answers, strict=True):
@@ -339,7 +339,7 @@ class CentralSearch:
             incumbent.offer(method, candidate=self.solved.answers, value=self.evaluate_loss(self.solved.answers))
         if incumbent.best_certified.release is None:
             self.offer_exponential()
-        # Each call certifies the best offer that was not yet tried, until none is left that could be better.
+        # Each call certifies the best offer that has not been tried yet, until no remaining offer could be better.
         while incumbent.certify():
             pass
         answer = incumbent.answer(stopped=stopped)
@@ -348,7 +348,7 @@ class CentralSearch:
             return self.outcome(answer.release, self.solved)
         matrices = zip(self.sets, (answer.release.matrices or {}).values(), strict=True)
         weighted = self.problem.data.weighted
-        # The value of the server's objective, so that it can be compared with that of the users' program.
+        # The server's objective is evaluated at this release so that it can be compared with the users' program.
         value = sum(float((weighted[around.records] * matrix.probabilities).sum()) for around, matrix in matrices)
         return Outcome(
             release=answer.release,
@@ -362,7 +362,7 @@ class CentralSearch:
         )
 
     def outcome(self, release: LRGeoRelease, solved: ProgramSolution) -> Outcome[LRGeoRelease]:
-        """Return the outcome for the server's solution after the users certified it.
+        """Return the outcome for the server's solution, which the users have certified.
 
         Args:
             release: The certified release.

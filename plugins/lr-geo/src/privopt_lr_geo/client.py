@@ -17,7 +17,7 @@ from privopt_metric_dp.matrix.repair import RepairedWeights, repair
 __all__ = ["Client"]
 
 MAX_ENTRY: Final = 2.0
-"""Largest absolute value of an entry of an answer. Entries are probabilities up to the solver's errors."""
+"""The largest absolute value that an entry of an answer can have. Entries are probabilities up to solver errors."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -25,9 +25,9 @@ class Client:
     """A user who uploads a package and certifies the answer.
 
     Attributes:
-        around: The user's LR set: the n records near it, for which it needs rows.
-        order: (n,) random order in which rows are sent.
-        package: The user's upload, with rows in this order. Entries of outputs near a record are free variables, and
+        around: The user's LR set: the n records near the user, for which its matrix needs rows.
+        order: (n,) The random order in which rows are sent.
+        package: The user's upload, with rows in this order. Entries for outputs near a record are free variables, and
             other entries fall exponentially with the distance (section 4.3).
     """
 
@@ -37,11 +37,11 @@ class Client:
 
     @property
     def costs(self) -> Floats:
-        """(n, K) costs of the user's records times the prior, as the user estimates them, never below the true ones."""
+        """(n, K) The user's estimated costs for its records, times the prior. They are never below the true costs."""
         return self._restore_order(self.package.costs)
 
     def _restore_order(self, rows: Floats) -> Floats:
-        """Return rows (n, K) in the order of the user's records, given in the order in which they were sent."""
+        """Return (n, K) rows in the order of the user's records, given them in the order in which they were sent."""
         restored = np.empty_like(rows)
         restored[self.order] = rows
         return restored
@@ -59,9 +59,9 @@ class Client:
         """
         around, costs = self.around, self.costs
         if answer.z.shape != costs.shape:
-            # The sizes are not quoted, because the number of records around a user reveals something about its place.
+            # Sizes are not quoted, because the number of records around a user reveals something about its place.
             raise InputError([Fault("answer", "z", "another shape", "the shape of the package")])
-        # The user trusts no answer: whatever the server sent, only what it certifies itself is used.
+        # The user does not trust the server: it only uses what it has certified itself.
         if not (np.abs(answer.z) <= MAX_ENTRY).all():
             raise InputError([Fault("answer", "z", "other numbers", "probabilities, up to small errors")])
         return repair(self._restore_order(answer.z), around.pairs, around.lengths, epsilon, loss=costs)

@@ -1,11 +1,11 @@
 """The user's side of the cost reference table: the circle to request, and the cost bounds from the answer.
 
-The server's table has expected costs between cells of a public grid (:mod:`privopt_lr_geo.reference`). A user does not
-know the targets of travel, so it derives bounds on its costs from the part of the table inside a circle.
+The server's table contains the expected costs between cells of a public grid (:mod:`privopt_lr_geo.reference`). A user
+does not know the targets of travel, so it derives bounds on its costs from the part of the table inside a circle.
 
-Equation (27) bounds costs from above, and Equation (33) from below. Public knowledge tightens both bounds: costs are at
-least 0 and at most the travel between the two places, and staying in place costs nothing. An output outside the circle
-costs at most as much as one inside, plus the travel between the two outputs.
+Costs are bounded from above by Equation (27) and from below by Equation (33). Public knowledge tightens both bounds:
+costs are non-negative and at most the travel between the two places, and staying in place costs nothing. An output
+outside the circle costs at most as much as one inside, plus the travel between the two outputs.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from privopt_lr_geo.reference import Cells, Places, ReferenceTable
 __all__ = ["Estimates", "TableCosts", "circle_around", "costs_of", "estimate_costs"]
 
 ROUNDING_SHARE: Final = 1e-12
-"""Relative bound on the error of sums of doubles. The rounding to single precision is bounded separately."""
+"""A relative bound on the rounding errors in sums of doubles. Rounding to single precision is bounded separately."""
 
 
 @frozen(kw_only=True, eq=False)
 class Estimates:
-    """Bounds on the costs of a user's records. The costs are not weighted by the prior.
+    """Bounds on the costs of a user's records, which are not weighted by the prior.
 
     Attributes:
-        upper: (n, K) upper bounds.
-        lower: (n, K) lower bounds.
-        covered_share: Share of the pairs of a record and an output for which the circle has both cells.
-        sent_bytes: Size in bytes of the part of the table that the server sent.
+        upper: (n, K) The upper bounds.
+        lower: (n, K) The lower bounds.
+        covered_share: The share of (record, output) pairs for which the circle contains the cells of both.
+        sent_bytes: The size in bytes of the part of the table that the server sent.
     """
 
     upper: Floats
@@ -47,10 +47,10 @@ class Estimates:
 def circle_around(options: LRGeoOptions, centre: int) -> Request:
     """Return the circle to request, centred at the record ``centre`` of the LR set (the records near the user).
 
-    By Proposition 4.3 the circle covers all entries that matter: any two records of the set are within 2 Gamma of each
+    By Proposition 4.3, the circle covers all entries that matter: any two records of the set are within 2 Gamma of each
     other (``options.radius`` is Gamma), and the relevant outputs of each row are within r_obf of its record.
     """
-    # The factor 1 + 1e-9 keeps places at exactly this distance inside, whatever the rounding of doubles.
+    # The factor 1 + 1e-9 keeps places at exactly this distance inside in spite of rounding errors.
     return Request(centre=centre, radius=(2.0 * options.radius + options.obfuscation_radius) * (1.0 + 1e-9))
 
 
@@ -60,11 +60,11 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
     Args:
         places: The public map.
         cells: The public grid.
-        records: (n,) the records of a user's LR set.
-        extract: The table over the cells inside the circle.
+        records: (n,) The records in a user's LR set.
+        extract: The part of the table for the cells inside the circle.
 
     Raises:
-        InputError: No road connects a record with an output that the circle does not cover.
+        InputError: The circle does not cover both a record and an output, and no road connects the two.
     """
     count = len(places.data.outputs)
     outputs = places.first_output + np.arange(count)
@@ -80,8 +80,8 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
     shift = cells.shift[records[rows], None] + cells.shift[outputs[columns]]
     # Public bounds first: a cost is at most the travel between both places, and at least 0.
     upper, lower = travel * (1.0 + ROUNDING_SHARE), np.zeros_like(travel)
-    # The table was rounded to single precision. The next number up or down is beyond the exact value. The factors below
-    # cover the rounding of sums of doubles.
+    # The table was rounded to single precision, so the exact value lies between the adjacent numbers. The factors below
+    # cover the rounding errors in sums of doubles.
     max_costs = np.nextafter(beta, np.float32(np.inf)).astype(np.float64) + shift
     min_costs = np.nextafter(beta, np.float32(-np.inf)).astype(np.float64) - shift
     upper[is_covered] = np.minimum(upper[is_covered], max_costs * (1.0 + ROUNDING_SHARE))
@@ -90,7 +90,8 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
     outer_columns = np.flatnonzero(k < 0)
     if outer_columns.size and columns.size:
         onward = places.travel(outputs[columns], outputs[outer_columns])
-        # Row by row, because an array of rows by columns by outer columns may not fit into memory.
+        # Rows are processed one by one, because an array for all rows, columns and outer columns may not fit into
+        # memory.
         for row in rows.tolist():
             detour_costs = (upper[row, columns, None] + onward).min(axis=0) * (1.0 + ROUNDING_SHARE)
             upper[row, outer_columns] = np.minimum(upper[row, outer_columns], detour_costs)
@@ -107,16 +108,16 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
 
 
 class TableCosts:
-    """The users' access to the server's cost reference table. Each request is answered by an extract of the table.
+    """The users' access to the server's cost reference table, which answers each request with an extract.
 
     Attributes:
-        data, options: The map, and the table [lr-geo] of the problem file.
+        data, options: The map, and the ``[lr-geo]`` table of the problem file.
         places, cells: The public places and the public grid.
         table: The server's table.
-        all_estimates: The bounds of every request so far.
+        all_estimates: The bounds that were derived from each request so far.
 
     Raises:
-        InputError: The problem has no travel between places, or the table is too large.
+        InputError: The problem's loss is not travel between places, or the table is too large.
     """
 
     def __init__(self, problem: LRGeoInstance, cell_km: float) -> None:
@@ -133,10 +134,10 @@ class TableCosts:
         self.all_estimates: list[Estimates] = []
 
     def of(self, records: Ints, centre: int) -> Estimates:
-        """Return bounds (n, K) on the costs of the given records, which takes one request to the server.
+        """Return (n, K) bounds on the costs of the given records, using one request to the server.
 
         Args:
-            records: (n,) the records of a user's LR set.
+            records: (n,) The records in a user's LR set.
             centre: The record of the set at the centre of the requested circle.
         """
         extract = self.table.circle(circle_around(self.options, centre))
@@ -145,7 +146,7 @@ class TableCosts:
         return bounds
 
     def details(self) -> dict[str, Any]:
-        """Return figures for result.json: the cells, the largest answer in bytes, the share covered, and the shifts.
+        """Return figures for result.json: the number of cells, the largest answer in bytes, coverage, and the shifts.
 
         A shift is the travel distance between a place and its cell.
         """
@@ -163,6 +164,6 @@ class TableCosts:
 
 
 def costs_of(problem: LRGeoInstance) -> TableCosts | None:
-    """Return the cost reference table. None if the problem declares no table and users know the costs exactly."""
+    """Return the cost reference table, or None if the problem declares none and users know the costs exactly."""
     cell_km = problem.declared.lr_geo.reference_cell_km
     return None if cell_km is None else TableCosts(problem, cell_km)

@@ -1,10 +1,10 @@
-"""Method exact: a guarantee over the whole population, without uploads.
+"""The ``exact`` method: a guarantee over the whole population, without uploads.
 
 The server publishes column weights, one number x_s for each column s, and each user computes its own row from them. The
-weights of the star mechanism solve W x = 1, where W_is = exp(-rate D_is) falls with the path distance
+weights of the star mechanism solve W x = 1, where W_is = exp(-rate D_is) falls with the path distance D_is
 (:mod:`privopt_lr_geo.star_weights`). If no solution x >= 0 exists, or if its loss misses the requested gap, the optimal
-mechanism is computed and its whole matrix is published, because a request for one row would reveal the user's place. If
-that takes too long, positive weights at a smaller rate are used.
+mechanism is computed. Its whole matrix is then published, because a request for one row would reveal the user's place.
+If that takes too long, positive weights at a smaller rate are used.
 """
 
 from __future__ import annotations
@@ -41,23 +41,25 @@ else:
 __all__ = ["ExactSearch", "certified_pairs", "population_loss", "search_seconds"]
 
 LARGEST_MATRIX: Final = 36_000_000
-"""Records times outputs beyond which no bound is computed, because it takes a tree over all records for each output."""
+"""The largest number of entries, records times outputs, for which a bound is computed. A bound takes a tree over all
+records for each output."""
 CLOSING_TIMES: Final = 1.5
-"""Time reserved for repairing, certifying, writing and reading back, as a multiple of the time for building and
-certifying the first candidate. On 1,331 records, 0.7 to 1.0 times were measured, with 10 users and with all."""
+"""The time reserved for repairing, certifying, writing and reading back, as a multiple of the time that building and
+certifying the first candidate took. Multiples of 0.7 to 1.0 were measured on 1,331 records, with 10 users and with all.
+"""
 MANY_CHECKS: Final = 20_000_000_000
-"""Pairs times outputs beyond which only pairs that imply all required ones are certified."""
+"""The number of pairs times outputs above which only pairs that imply all required ones are certified."""
 
 
 def certified_pairs(data: MetricData) -> tuple[Ints, Floats, str]:
-    """Return the pairs (P, 2) that the certificate checks, their distances (P,), and a phrase that describes them."""
+    """Return the (P, 2) pairs that the certificate checks, their (P,) distances, and a phrase that describes them."""
     if len(data.pairs) * len(data.outputs) <= MANY_CHECKS:
         return data.pairs, data.distances, "every required pair"
     return *data.needed, "the required pairs that imply all others exactly"
 
 
 def population_loss(weights: Unsigned, data: MetricData) -> float:
-    """Return the expected loss of integer weights (N, K), whose rows sum to 2**63, over all records under the prior."""
+    """Return the expected loss over all records under the prior, for (N, K) integer weights whose rows sum to 2**63."""
     rows = [
         data.prior[part] * np.einsum("ik,ik->i", weights[part].astype(np.float64), data.cost[part])
         for part in slices(len(weights), weights.shape[1], BLOCK)
@@ -66,11 +68,11 @@ def population_loss(weights: Unsigned, data: MetricData) -> float:
 
 
 def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -> float | None:
-    """Return the seconds that a search may take so that there is time to certify, write and read back its result.
+    """Return the seconds that a search can take if its result must still be certified, written and read back in time.
 
     Args:
-        incumbent: The incumbent, which has certified a first candidate and so has measured how long certifying takes.
-        context: The limits. Without a time limit the result is None.
+        incumbent: The incumbent, which has certified a first candidate and so knows how long certifying takes.
+        context: The limits. Without a time limit, None is returned.
     """
     remaining = context.remaining
     if remaining is None:
@@ -80,18 +82,18 @@ def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -
 
 
 class ExactSearch:
-    """Searches for column weights, and then for the optimal mechanism.
+    """The search by the ``exact`` method, first for column weights and then for the optimal mechanism.
 
     Attributes:
         problem, context, data: The problem, the gap and limits of the run, and the map.
         incumbent: Receives matrices and multipliers, certifies the best matrix and proves the best bound.
-        columns: The best certified column weights, the rows that they give all records, and their loss. None before any
-            are found.
+        columns: The best certified column weights, the rows that follow from them for all records, and their loss; None
+            before any are found.
         reason: Why the star's weights are not published, or why no lower bound was computed. Empty if there is nothing
             to explain.
-        trajectory: Seconds, bound and loss over the search for the optimum.
-        iterations: Iterations of that search.
-        finished: Whether the search ended by itself, and not by a limit.
+        trajectory: (seconds, bound, loss) tuples from the search for the optimum.
+        iterations: The number of iterations of that search.
+        finished: Whether the search ended by itself rather than at a limit.
     """
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
@@ -99,7 +101,7 @@ class ExactSearch:
 
         Args:
             problem: The problem. Its users only determine which rows are written.
-            context: Gap and limits.
+            context: The gap and limits for the run.
         """
         self.problem, self.context = problem, context
         self.data = problem.data
@@ -117,8 +119,8 @@ class ExactSearch:
             SolverError: No method produced a mechanism.
         """
         data, incumbent = self.data, self.incumbent
-        # Under a time limit a simple mechanism comes first, so that there is something to publish. Its certification
-        # also shows how much time to leave for that of the last mechanism.
+        # Under a time limit, a simple mechanism comes first so that there is something to publish. Certifying it also
+        # shows how much time to leave for certifying the final mechanism.
         if self.context.remaining is not None:
             self.offer_exponential()
             incumbent.certify()
@@ -136,8 +138,8 @@ class ExactSearch:
         bound = incumbent.best_proved.bound if math.isfinite(incumbent.best_proved.bound) else None
         # If column weights are good enough, repairing and certifying other candidates would be wasted.
         if not self.columns_do(bound):
-            # If nothing was found in time, the exponential mechanism is left. It exists if every record has an output
-            # at a finite distance.
+            # If nothing was found in time, only the exponential mechanism is left. It exists if every record has an
+            # output at a finite distance.
             if incumbent.best.candidate is None and self.columns is None:
                 self.offer_exponential()
             while incumbent.certify():
@@ -151,7 +153,7 @@ class ExactSearch:
             bound: Proved lower bound on the loss; None if there is none.
 
         Returns:
-            The release with its loss, its bound, and the reason if the star's weights are not published.
+            The release with its loss and bound, and the reason if the star's weights are not published.
 
         Raises:
             StoppedError, SolverError: No mechanism was found.
@@ -185,7 +187,9 @@ class ExactSearch:
         )
 
     def columns_do(self, bound: float | None) -> bool:
-        """Return whether column weights exist whose loss is within the gap of the bound or of the best other mechanism.
+        """Return whether there are column weights whose loss is close enough to the bound or the best other mechanism.
+
+        Close enough means within the requested gap.
 
         Args:
             bound: Proved lower bound on the loss; None if there is none.
@@ -196,7 +200,7 @@ class ExactSearch:
         return _meets_gap(loss, bound, gap) or _meets_gap(loss, self.incumbent.promised_value, gap)
 
     def certify(self, candidate: Floats) -> tuple[float, Unsigned]:
-        """Repair a matrix (N, K) to certified integers, and return the loss and the integers.
+        """Repair an (N, K) matrix to certified integers, and return the loss and the integers.
 
         Raises:
             CertificationError: No repair satisfies the guarantee.
@@ -206,10 +210,10 @@ class ExactSearch:
         return population_loss(all_rows, self.data), all_rows
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, None]:
-        """Return the lower bound that the multipliers prove, rounded down, and None, because no proof is stored.
+        """Return the lower bound that the multipliers prove, rounded down, and None in place of a stored proof.
 
         Args:
-            proof: Multipliers of the pairs ``data.needed``.
+            proof: Multipliers for the pairs in ``data.needed``.
             value: The certified loss, which the search does not need here.
         """
         from privopt_metric_dp.proof import Rows
@@ -230,13 +234,13 @@ class ExactSearch:
         """Search for column weights: those of the star at nearly all of epsilon, or positive weights at a smaller rate.
 
         Returns:
-            Why the star's weights are not used. Empty if they are used.
+            The reason why the star's weights are not used; empty if they are used.
 
         Raises:
             OutOfTime: The innermost time limit was reached.
         """
         data, report = self.data, self.context.report
-        # Records at distance 0 have equal rows in W, so that W x = 1 has no unique solution.
+        # Records at distance 0 have equal rows in W, so W x = 1 has no unique solution.
         if (data.distances == 0).any():
             return "no column weights: records at distance 0"
         report("path distances")
@@ -246,8 +250,8 @@ class ExactSearch:
             check()
             distances[part] = paths.rows(records[part])
         error_text = ""
-        # A slack is a share of epsilon that is left for the rounding to integers. Larger ones increase the loss a
-        # little, so they come later.
+        # A slack is a share of epsilon that is left for rounding to integers. Larger slacks increase the loss a little,
+        # so they are tried later.
         for slack in SLACKS:
             report(f"column weights, slack {slack:g}")
             try:
@@ -258,15 +262,16 @@ class ExactSearch:
         if self.columns is None:
             reason = f"no column weights at the full epsilon: {error_text}"
         else:
-            # The star can lose more than the exponential mechanism; positive weights at a smaller rate may then lose
-            # less.
+            # The star's loss can exceed that of the exponential mechanism. Positive weights at a smaller rate may then
+            # have less loss.
             columns_loss, baseline_loss = self.columns[2], exponential_loss(data)
             if baseline_loss is None or columns_loss <= baseline_loss:
                 return ""
             reason = f"column weights would lose {columns_loss:.6g}, the exponential mechanism {baseline_loss:.6g}"
         report("column weights at a smaller rate")
         weaker_weights = normalised_weights(data, distances)
-        # Weights whose rows cannot be certified are not used. The reason remains the one why the star was not used.
+        # Weights whose rows cannot be certified are not used. The returned reason is still the one that ruled out the
+        # star.
         with suppress(CertificationError):
             if weaker_weights is not None:
                 self.offer_columns(weaker_weights, distances)
@@ -277,17 +282,17 @@ class ExactSearch:
 
         Args:
             public: The column weights.
-            distances: (N, N) path distances.
+            distances: (N, N) The path distances between all records.
 
         Raises:
-            CertificationError: Some pair of rows violates the guarantee.
+            CertificationError: A pair of rows violates the guarantee.
         """
         data = self.data
         all_rows = whole_matrix(public, distances.__getitem__)
         pairs, lengths, _ = certified_pairs(data)
         with self.context.time_phase("repair"):
             measured = certify(all_rows, pairs, lengths, data.epsilon)
-        # Weights are public numbers in doubles, so nothing guarantees the integers but this check of all rows.
+        # Weights are computed in doubles, so only this check of all rows guarantees anything about the integers.
         if not measured.holds:
             raise CertificationError("pairs did not certify")
         all_rows.setflags(write=False)
@@ -307,14 +312,14 @@ class ExactSearch:
         context = self.context
         instance = Instance.of(self.data)
         try:
-            # The other half of the gap is left for the loss that the repair to integers adds.
+            # Half of the gap is left for the loss that the repair to integers adds.
             solution = solve(instance, gap=context.gap / 2, memory=context.free_memory, progress=context.report)
         except OutOfTime:
             raise  # ends the scope of the time limit; it is a StoppedError, which is handled below
         except (SolverError, StoppedError) as error:
-            # A failed solver would find nothing with more time either, while one that was stopped might have.
+            # A solver that failed would find nothing with more time either; one that was stopped might.
             self.finished = isinstance(error, SolverError)
-            # Without column weights, the failure explains in the answer's path why a fallback is published.
+            # Without column weights, the failure is noted in the answer's path to explain why a fallback is published.
             if self.columns is None:
                 self.incumbent.note(f"exact ({error})")
             self.reason = "; ".join(part for part in (self.reason, f"no bound: {error}") if part)
@@ -332,13 +337,13 @@ class ExactSearch:
 
 
 def _meets_gap(loss: float, bound: float | None, gap: float) -> bool:
-    """Return whether a loss is within a relative gap of a bound. False if there is no bound."""
-    # The floor of 1e-12 lets tiny rounding errors pass if the loss is 0.
+    """Return whether a loss is within a relative gap of a bound; False if there is no bound."""
+    # The floor of 1e-12 only avoids a tolerance of 0 when the loss is 0.
     return bound is not None and loss - bound <= gap * max(abs(loss), 1e-12)
 
 
 def _make_release(problem: LRGeoInstance, published: PublicNumbers) -> LRGeoRelease:
-    """Return the release of method exact: the users' rows, and the public numbers from which every row is computed.
+    """Return the exact method's release: the users' rows, and the public numbers from which every row is computed.
 
     Args:
         problem: The problem with its users.
@@ -346,7 +351,8 @@ def _make_release(problem: LRGeoInstance, published: PublicNumbers) -> LRGeoRele
     """
     data, users = published.data, problem.users
     everybody = len(users) == len(data.records)
-    # mechanism.npz has only the rows of users, so its pairs are those among users. The guarantee rests on public.npz.
+    # mechanism.npz contains only the users' rows, so its pairs are those between users. The guarantee rests on
+    # public.npz.
     pairs, lengths = (data.pairs, data.distances) if everybody else pairs_inside(data, users)
     # A region is certified by its pieces, not by pairs.
     if data.region is not None:

@@ -1,4 +1,4 @@
-"""The conformance kit's profile of LR-Geo: small maps on which everyone is a user."""
+"""The conformance kit's profile for LR-Geo: small maps on which everyone is a user."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["PROFILE"]
 
 
 def _make_options(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
-    """Return the table [lr-geo] for a generated problem, with radii that cover a small part or all of its map.
+    """Return the ``[lr-geo]`` table for a generated problem, with radii that cover a small part or all of its map.
 
     Args:
-        case: The generated problem. Its size determines the radii, so that a failing case can be repeated.
+        case: The generated problem. Its size determines the radii, so a failing case can be repeated.
     """
     distances = case.space.distances[: case.records, : case.records]
     lengths = distances[(distances > 0) & np.isfinite(distances)]
@@ -38,7 +38,7 @@ def _make_options(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _check_release(loaded: Any, release: Any, result: Result) -> Iterator[str]:
-    """Yield a line for each user's matrix that violates epsilon inside its LR set, or whose row was not released.
+    """Yield a line for each matrix that violates epsilon in its LR set, or whose user's row differs from the release.
 
     Args:
         loaded: The problem. The required pairs are recomputed from its distances.
@@ -60,7 +60,7 @@ def _check_release(loaded: Any, release: Any, result: Result) -> Iterator[str]:
 
 
 def _drop_prior(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the problem without its prior: LR-Geo refuses a prior of 0 on a user's record, and everyone is a user."""
+    """Return the problem without its prior, which could be 0 on a user's record; LR-Geo would refuse that."""
     case: MetricCase = problem.facts["case"]
     return evolve(case, prior=()).problem()
 

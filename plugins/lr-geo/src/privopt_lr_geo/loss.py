@@ -1,4 +1,4 @@
-"""The loss of LR-Geo: the mean cost of the users' own rows."""
+"""LR-Geo's loss: the mean expected cost of the users' own rows."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["MeanOfUsers"]
 
 @frozen(kw_only=True, eq=False)
 class MeanOfUsers(UtilityLoss[LRGeoRelease]):
-    """The mean over the users of the true expected cost of the row from which each user reports.
+    """The true expected cost of the row from which a user reports, averaged over the users.
 
     Attributes:
-        cost: (M, K) costs of the users' records, not weighted by the prior.
-        unit: Unit of the costs and of the loss.
+        cost: (M, K) The costs for the users' records, not weighted by the prior.
+        unit: The unit of the costs and of the loss.
     """
 
     cost: NDArray[np.float64]
     unit: str = ""
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Return the loss of the released weights, integers whose rows sum to 2**63, in the unit of the costs."""
+        """Return the loss in the unit of the costs, for released integer weights whose rows sum to 2**63."""
         rows = np.einsum("ik,ik->i", release.weights.astype(np.float64), self.cost)
         return math.fsum(rows.tolist()) / TOTAL / len(rows)

@@ -26,16 +26,16 @@ __all__ = ["LRSet", "PathDistances", "lr_set", "lr_sets", "pairs_inside", "reach
 class PathDistances:
     """Path distances in the Geo-Ind graph (Definition 3.1), whose edges are required pairs that imply all others.
 
-    If every pair is required and the metric obeys the triangle inequality by construction, the distance itself is the
-    path distance, and no graph is needed.
+    If every pair is required and the metric satisfies the triangle inequality by construction, the distance itself is
+    the path distance, and no graph is needed.
 
     Attributes:
         data: The map with its required pairs.
-        direct: Whether distances are path distances already.
+        direct: Whether distances are already path distances.
     """
 
     def __init__(self, data: MetricData) -> None:
-        """Decide whether distances are path distances already. If not, the graph is built at the first request.
+        """Decide whether distances are already path distances. If not, the graph is built at the first request.
 
         Args:
             data: The map with its required pairs.
@@ -43,24 +43,24 @@ class PathDistances:
         self.data = data
         # Distances between coordinates obey the triangle inequality, and so do those along roads. A table need not.
         self.direct = data.within is None and data.records.kind != "plain" and not _is_table(data)
-        # A metric with `roads` is one along roads.
+        # Only metrics that measure along roads have an attribute `roads`.
         self.direct = self.direct or (data.within is None and hasattr(data.metric, "roads"))
 
     @cached_property
     def graph(self) -> csr_array:
-        """The (N, N) graph of required pairs in both directions. An edge of length 0 is stored as an explicit 0."""
+        """The (N, N) graph of required pairs in both directions, in which an edge of length 0 is an explicit 0."""
         data = self.data
         return edge_matrix(len(data.records), *data.needed, both=True)
 
     def rows(self, records: Ints, limit: float = np.inf) -> Floats:
-        """Return path distances from the given records to all records: infinite beyond the limit or without a path.
+        """Return the path distances from the given records to all records.
 
         Args:
-            records: (B,) records.
-            limit: Distance at which the search for paths ends.
+            records: (B,) The records to start from.
+            limit: The distance at which the search for paths ends.
 
         Returns:
-            (B, N) distances.
+            (B, N) distances, which are infinite beyond the limit or where there is no path.
         """
         if self.direct:
             distances = self.data.metric.rows(records)
@@ -71,7 +71,7 @@ class PathDistances:
 
 
 def _is_table(data: MetricData) -> bool:
-    """Return whether distances come from a table, which may violate the triangle inequality."""
+    """Return whether distances come from a table, which can violate the triangle inequality."""
     from privopt_metric_dp.space.distance_table import MatrixMetric
 
     return isinstance(data.metric, MatrixMetric)
@@ -79,13 +79,14 @@ def _is_table(data: MetricData) -> bool:
 
 @frozen(kw_only=True, eq=False)
 class LRSet:
-    """A user's LR set: the n records within the path distance Gamma of it, for which its matrix has rows.
+    """A user's LR set: the n records within path distance Gamma of the user, for which its matrix has rows.
 
     Attributes:
         user: The user's record.
-        records: (n,) the records of the set, ascending.
-        user_row: Position of the user in ``records``.
-        pairs, lengths: (P, 2), (P,) required pairs inside the LR set, as positions in ``records``, and their distances.
+        records: (n,) The records in the set, ascending.
+        user_row: The user's position in ``records``.
+        pairs: (P, 2) The required pairs inside the LR set, as positions in ``records``.
+        lengths: (P,) The distances between the records of these pairs.
     """
 
     user: int
@@ -95,7 +96,7 @@ class LRSet:
     lengths: Floats
 
     def matrix(self, weights: Unsigned, data: MetricData) -> MatrixRelease:
-        """Return weights (n, K) as the user's own matrix, with the pairs that must be certified."""
+        """Return (n, K) weights as the user's own matrix, with the pairs that must be certified."""
         ids = data.records.ids
         return MatrixRelease(
             weights=weights,
@@ -107,15 +108,15 @@ class LRSet:
 
 
 def lr_set(problem: LRGeoInstance, paths: PathDistances, user: int) -> LRSet:
-    """Return the LR set of a user: all records within the path distance Gamma of the user (Definition 4.1).
+    """Return a user's LR set: all records within path distance Gamma of the user (Definition 4.1).
 
     Args:
-        problem: The problem with the radius Gamma.
+        problem: The problem, which gives the radius Gamma.
         paths: Path distances on the problem's map.
         user: The user's record.
     """
     data, options = problem.data, problem.declared.lr_geo
-    # A record at the distance Gamma must not be lost to the rounding of a sum along its path.
+    # A record at exactly the distance Gamma must not be lost to rounding errors in the sum along its path.
     limit = options.radius * (1.0 + PATH_TOLERANCE)
     distances = paths.rows(np.array([user]), limit)[0]
     records = np.flatnonzero(distances <= limit)
@@ -131,14 +132,14 @@ def lr_sets(problem: LRGeoInstance) -> list[LRSet]:
 
 
 def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
-    """Return the required pairs among the given records, and their distances.
+    """Return the required pairs among the given records, and the distances between their records.
 
     Args:
         data: The map.
-        records: (n,) records, ascending.
+        records: (n,) The records, ascending.
 
     Returns:
-        (P, 2) pairs by their positions in ``records``, and (P,) distances.
+        (P, 2) pairs of positions in ``records``, and (P,) distances.
     """
     positions = np.full(len(data.records), -1, dtype=np.int64)
     positions[records] = np.arange(len(records))
@@ -150,14 +151,14 @@ def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
 def reach_of(data: MetricData, records: Ints) -> Floats:
     """Return distances from records to outputs that satisfy the triangle inequality between records.
 
-    This means that the distances of two records to an output differ by at most the distance between the records.
-    Distances between points and along roads have this property. A table may violate it. In that case each entry is
-    replaced by the length of the shortest path over required pairs, which gives the largest table with the property
-    that is nowhere above the given one.
+    This means that the distances from two records to an output differ by at most the distance between the records.
+    Distances between points and along roads have this property, but a table can violate it. Each of its entries is
+    therefore replaced by the length of the shortest path over required pairs. This gives the largest table that has the
+    property and is nowhere above the given one.
 
     Args:
         data: The map.
-        records: (n,) records.
+        records: (n,) The records.
 
     Returns:
         (n, K) distances.

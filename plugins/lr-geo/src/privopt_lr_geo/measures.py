@@ -1,4 +1,4 @@
-"""Measures of how far rows of different users' matrices violate the inequality of metric DP."""
+"""Measures of how far rows from different users' matrices violate the metric DP inequality."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["across_users"]
 
 EXCESS_TOLERANCE: Final = 1e-9
-"""Relative excess over the allowed ratio that is not counted as a violation, because a repair may leave it."""
+"""The relative excess over the allowed ratio up to which nothing counts as a violation, as repairs can leave it."""
 MOST_COMPARISONS: Final = 2_000_000_000
-"""Pairs of rows times outputs beyond which only the users' own rows are compared."""
+"""The number of row pairs times outputs above which only the users' own rows are compared."""
 BLOCK: Final = 1 << 16
-"""Pairs of rows that are compared at once."""
+"""The number of row pairs that are compared at once."""
 
 
 def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
-    """Return the GV (Geo-Ind violation) ratio and error between rows of different users' matrices.
+    """Return the GV (Geo-Ind violation) ratio and error between rows from different users' matrices.
 
-    The ratio is the share of inequalities that are violated (Equation (34)), and the error is by how much (Equation
-    (35)). Rows of one record and of two records that are a required pair are compared. All rows of all users' matrices
-    are compared if the matrices are available and this takes not too many comparisons. Otherwise only the rows from
-    which users report are compared.
+    The ratio is the share of inequalities that are violated (Equation (34)), and the error says by how much (Equation
+    (35)). Two rows are compared if they belong to the same record or to the two records of a required pair. All rows
+    of all users' matrices are compared if the matrices are available and this does not take too many comparisons.
+    Otherwise, only the rows from which users report are compared.
 
     Args:
         data: The map with its required pairs.
         released: The users' rows, and their matrices if available.
 
     Returns:
-        The figures of :class:`privopt_metric_dp.attacks.matrix_figures.Violations`, and ``over``, which rows were
-        compared.
+        The figures in :class:`privopt_metric_dp.attacks.matrix_figures.Violations`, together with ``over``, which says
+        which rows were compared, and the ``tolerance``.
     """
     matrices = released.matrices
     # Matrices by user. Without them, the released rows count as one matrix.
@@ -57,43 +57,44 @@ def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
 
 
 def _count_comparisons(data: MetricData, record: Ints) -> int:
-    """Return the number of inequalities between rows, with both directions of an inequality counted as one.
+    """Return the number of inequalities between rows, where the two directions count as one inequality.
 
     Args:
         data: The map with its required pairs.
-        record: (M,) record of each row. Matrices of different users may have rows of the same record.
+        record: (M,) The record of each row. Matrices of different users can have rows for the same record.
     """
     count = np.bincount(record, minlength=len(data.records))
     i, j = data.pairs.reshape(-1, 2).T
-    # Pairs of rows of the same record, and for each required pair every row of one record with every row of the other.
+    # Two rows for the same record form a pair, and so do, for each required pair of records, any row for the one record
+    # and any row for the other.
     return int((count * (count - 1) // 2).sum() + (count[i] * count[j]).sum()) * len(data.outputs)
 
 
 def _list_row_pairs(data: MetricData, record: Ints) -> tuple[Ints, Floats]:
-    """Return the pairs of rows that belong to the same record or to two records that are a required pair.
+    """Return the pairs of rows that belong to the same record or to the two records of a required pair.
 
     Args:
         data: The map with its required pairs.
-        record: (M,) record of each row.
+        record: (M,) The record of each row.
 
     Returns:
         (Q, 2) pairs of rows, and (Q,) the distances between their records.
     """
-    # Rows sorted by record: those of record i begin at first_rows[i]. Pairs are listed in this order, and translated
-    # back at the end.
+    # Rows are sorted by record, so that those for record i begin at first_rows[i]. Pairs are listed in this order and
+    # translated back at the end.
     order = np.argsort(record, kind="stable")
     first_rows = np.searchsorted(record[order], np.arange(len(data.records)))
     count = np.bincount(record, minlength=len(data.records))
     has_rows = (count[data.pairs] > 0).all(axis=1)
     pairs, lengths = data.pairs[has_rows].reshape(-1, 2), data.distances[has_rows]
-    # Rows of one record in different matrices are at distance 0, where metric DP would require equal rows.
+    # Rows for one record in different matrices are at distance 0, where metric DP would require equal rows.
     repeated = np.flatnonzero(count > 1)
     same_record = [np.column_stack(np.triu_indices(int(count[i]), 1)) + first_rows[i] for i in repeated.tolist()]
     i, j = pairs.T
     pair_counts = count[i] * count[j]
     pair_numbers = np.repeat(np.arange(len(pairs)), pair_counts)
-    # Every row of one record is paired with every row of the other. Within a pair of records, `offsets` counts these
-    # pairs of rows from 0, row by row.
+    # Every row for one record is paired with every row for the other. Within a pair of records, `offsets` counts these
+    # row pairs from 0.
     offsets = np.arange(int(pair_counts.sum())) - np.repeat(np.cumsum(pair_counts) - pair_counts, pair_counts)
     row_pairs = np.column_stack(
         [

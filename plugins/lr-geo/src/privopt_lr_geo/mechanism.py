@@ -29,14 +29,14 @@ from privopt_metric_dp.space.places import places_at_most
 __all__ = ["LRGeo"]
 
 ATTACKED_USERS: Final = 50
-"""Largest number of users whose packages the audit attacks."""
+"""The largest number of users whose packages the audit attacks."""
 
 
 class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     """Locally relevant geo-obfuscation (Qiu et al., PoPETs 2025): an optimal mechanism for each user's surroundings.
 
-    Methods ``benders`` and ``full`` solve a common program over the users' uploads. Method ``exact`` publishes numbers
-    from which each user computes its row.
+    The ``benders`` and ``full`` methods solve a common program over the users' uploads. The ``exact`` method publishes
+    numbers from which each user computes its row.
     """
 
     problem_class = LRGeoProblem
@@ -57,19 +57,19 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return LRGeoInstance.of(declared, file)
 
     def reopen(self, declared: LRGeoProblem, file: str, folder: Path) -> tuple[LRGeoInstance, LRGeoRelease]:
-        """Read the problem and the release. If the release has all places, its size limits the number to load.
+        """Read the problem and the release, whose size limits the number of places to load if it contains all of them.
 
         Args:
             declared: The declared problem.
-            file: Name of the problem file, for messages.
+            file: The name of the problem file, for messages.
             folder: The release folder.
 
         Raises:
             DoesNotHoldError: The problem and the release differ in size.
         """
         shape = MatrixRelease.load(folder / ARTEFACT).weights.shape
-        # If every record has a row, or is an output, a problem with more places than the release is refused while it is
-        # loaded, however large its files are.
+        # If every record has a row or is an output, a problem with more places than the release is refused while it is
+        # being loaded. So its files are never read in full, however large they are.
         has_all_records = declared.outputs is None or declared.lr_geo.users == "all"
         with places_at_most(max(shape) if has_all_records else None):
             problem = self.load(declared, file)
@@ -83,25 +83,25 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return problem, LRGeoRelease.read(folder, problem)
 
     def channel(self, problem: LRGeoInstance, release: LRGeoRelease) -> Channel:
-        """Return the matrix as a channel for attacks. If it has rows for all records, it includes prior and places."""
+        """Return the matrix as a channel for attacks, with the prior and places if it has rows for all records."""
         return release.channel_over(problem.data)
 
     def privacy(self, problem: LRGeoInstance, method: str) -> PrivacyConstraint[LRGeoRelease]:
-        """Return metric DP over every pair of records (exact), or inside each user's own matrix."""
+        """Return metric DP between all records (``exact``), or inside each user's own matrix (other methods)."""
         if method == "exact":
             return EveryRow.over(problem.data)
         return OwnMatrices.within_radius(problem.data, problem.declared.lr_geo.radius)
 
     def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
-        """Return the loss: the mean true cost of the users' own rows, or for a region the expected cost."""
+        """Return the loss: the mean true cost of the users' own rows or, for a region, the expected cost."""
         if problem.data.region is not None:
-            # All records are users here. MeanOfUsers divides by their number, but the weights of the prior already add
-            # up to 1, so the costs are multiplied by it.
+            # All records are users here. MeanOfUsers divides by the number of users. The prior's weights already add up
+            # to 1, so the costs are multiplied by this number to compensate.
             return MeanOfUsers(cost=problem.data.weighted * len(problem.users), unit=problem.data.loss_unit)
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 
     def bytes_needed(self, problem: LRGeoInstance, method: str) -> float:
-        """Return the bytes of the users' rows."""
+        """Return the number of bytes that the users' rows take."""
         return matrix_bytes(len(problem.users), len(problem.data.outputs), 0)
 
     def check_problem(self, problem: LRGeoInstance, method: str) -> None:
@@ -128,7 +128,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def details(
         self, problem: LRGeoInstance, release: LRGeoRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return sizes, and the population's loss (exact) or how far rows of different users violate metric DP.
+        """Return sizes, and the population's loss (``exact``) or how far rows of different users violate metric DP.
 
         Args:
             problem: The problem with its users.
@@ -138,8 +138,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         """
         data = problem.data
         if method == "exact":
-            assert release.published is not None  # what its certificate was measured on
-            # The loss of the release is the mean over its users. This one is over all records under the prior.
+            assert release.published is not None  # the certificate was measured on these numbers
+            # The release's own loss is the mean over its users. This one covers all records, weighted by the prior.
             value = population_loss(release.published.all_rows, data)
             population = {"value": value, "exponential": exponential_loss(data)}
             return {"users": len(problem.users), "population": population}
@@ -160,7 +160,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             result: The stated result. Its method determines what is compared.
 
         Returns:
-            One line for each fault, about twenty at most.
+            One line for each fault, up to about twenty lines.
         """
         data, users = problem.data, problem.users
         ids = np.asarray(data.records.ids, dtype=np.str_)
@@ -179,8 +179,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             else:
                 lines += _check_pairs("mechanism.npz", release, *pairs_inside(data, users))
             if release.published is not None:
-                # Rows are computed again from public.npz: that is what a user does, and what the
-                # certificate was measured on.
+                # Rows are computed again from public.npz, as a user would do it. The certificate was measured on such
+                # rows.
                 wrong_rows = np.flatnonzero((release.published.all_rows[users] != release.weights).any(axis=1))
                 lines += [
                     f"mechanism.npz: weights: row {ids[users[r]]} is not what public.npz gives" for r in wrong_rows[:5]
@@ -211,9 +211,9 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             result: The stated result. Its method determines whether there are uploads to attack.
 
         Returns:
-            ``epsilon`` (claimed and achieved), ``bayes_error``, ``expected_loss``, ``entropy_bits`` and ``gv``
-            (violations between rows of different users) and, for methods with uploads, the success rates of the
-            ``server``.
+            The entries ``epsilon`` (claimed and achieved), ``bayes_error``, ``expected_loss``, ``entropy_bits`` and
+            ``gv`` (violations between rows of different users). For methods with uploads, ``server`` contains the
+            success rates of the server's attacks.
         """
         from privopt.run.attack_channel import bayes_error, entropy_bits
         from privopt_lr_geo.server_inference import attack_server
@@ -221,7 +221,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
 
         data, users = problem.data, problem.users
         z, prior = release.probabilities, data.prior[users] / data.prior[users].sum()
-        # Pairs of different users are included, although no guarantee covers them: an observer can compare their
+        # Pairs of different users are included although no guarantee covers them, because an observer can compare their
         # reports.
         all_pairs = attack.pair_blocks(len(users), lambda i, j: data.metric.between(users[i], users[j]))
         facts: dict[str, Any] = {
@@ -237,17 +237,17 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         gv = across_users(data, release)
         facts["gv"] = {"ratio": gv["ratio"], "error": gv["error"], "over": gv["over"]}
         if result.method != "exact":
-            # A fixed seed makes the audit repeatable. The run's own draws are not published.
+            # The run's own draws are not published, so new ones are drawn. The fixed seed 0 makes the audit repeatable.
             clients = clients_of(problem, 0)[:ATTACKED_USERS]
             facts["server"] = attack_server(data, problem.declared.lr_geo, clients)
         return facts
 
     def meaning(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return sentences on the guarantee between nearest neighbours, and on the best guess of a user's record."""
+        """Return sentences on the guarantee between nearest neighbours, an attacker's best guess, and costs."""
         return meaning(problem, release, result)
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return warnings if the guarantee protects little or not all records, or if input files look suspicious."""
+        """Return warnings if the guarantee is weak or does not cover all records, or if input files look suspicious."""
         meaning = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users))
         return [*problem.data.warnings, *meaning.warnings]
 
@@ -256,13 +256,14 @@ def _check_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) ->
     """Compare the stored pairs and distances of a matrix with the required ones, and return a line for each difference.
 
     Args:
-        where: The file and the matrix, for the line.
+        where: The file and the matrix, with which each line begins.
         matrix: The stored matrix.
-        pairs, lengths: (P, 2) required pairs and their distances (P,).
+        pairs: (P, 2) The required pairs.
+        lengths: (P,) The distances between the records of these pairs.
     """
     if not np.array_equal(matrix.pairs, pairs):
         return [f"{where}: pairs: not the required ones"]
-    # The certificate holds for the stored distances. One above the required distance would be a weaker promise; one
-    # below it by more than rounding is not from this problem.
+    # The certificate holds for the stored distances. A stored distance above the required one would weaken the promise;
+    # one that is below it by more than rounding does not come from this problem.
     is_wrong = (matrix.distances > lengths) | (lengths - matrix.distances > DISTANCE_TOLERANCE * lengths)
     return [f"{where}: distances: {int(is_wrong.sum())} are not those of the problem"] if is_wrong.any() else []

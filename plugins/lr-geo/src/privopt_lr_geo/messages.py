@@ -21,9 +21,9 @@ __all__ = ["Answer", "Extract", "Package", "Request", "Terms", "from_bytes", "to
 T = TypeVar("T", bound=AttrsInstance)
 
 FORMAT_VERSION: Final = 1
-"""Version of the serialised form. Other versions are refused."""
+"""The version of the serialised form. Other versions are refused."""
 LARGEST_BYTES: Final = 2**31
-"""Largest total size of the unpacked arrays of a message in bytes."""
+"""The largest total size, in bytes, of a message's unpacked arrays."""
 
 
 @frozen(kw_only=True)
@@ -31,10 +31,10 @@ class Terms:
     """The public terms of a round, which the server announces.
 
     Attributes:
-        epsilon: Epsilon of the program per unit of distance. It is slightly smaller than the promised one.
-        within: gamma, the largest distance of a required pair. None if all pairs are required.
+        epsilon: The program's epsilon per unit of distance, slightly smaller than the promised one.
+        within: gamma, the largest distance between the records of a required pair; None if all pairs are required.
         obfuscation_radius: r_obf, in units of distance.
-        exponent: The factor f in exp(-epsilon f d), by which tied entries fall with the distance d to the output. A
+        exponent: The factor f in exp(-epsilon f d), at which tied entries fall with the distance d to the output. A
             tied entry is a multiple of a variable that all users share.
     """
 
@@ -46,14 +46,14 @@ class Terms:
 
 @frozen(kw_only=True, eq=False)
 class Package:
-    """A user's upload: the coefficients of its program. Rows are in random order; columns are in the order of outputs.
+    """A user's upload: the coefficients of its program, with rows in random order and columns in the outputs' order.
 
     Attributes:
-        distances: (n, n) distances between the records of the user's LR set.
-        reach: (n, K) distances from these records to all outputs. Only min(reach, r_obf) matters.
-        costs: (n, K) costs times the prior, exact or estimated.
-        free: (n, K) whether an entry is a variable of its own, and not tied to a shared one. It negates the paper's
-            indicator matrix Q.
+        distances: (n, n) The distances between the records in the user's LR set.
+        reach: (n, K) The distances from these records to all outputs. Only min(reach, r_obf) matters.
+        costs: (n, K) The costs times the prior, exact or estimated.
+        free: (n, K) Whether an entry is a variable of its own rather than tied to a shared one. This is the negation of
+            the paper's indicator matrix Q.
     """
 
     distances: Floats
@@ -80,9 +80,9 @@ class Package:
                 faults.add(
                     "package", key, f"{array.dtype} of shape {array.shape}", f"kind {kind} of shape {expected_shape}"
                 )
-        # Wrong shapes or types end the check here, because the comparisons below need arrays of numbers.
+        # The check ends here if shapes or types are wrong, because the comparisons below need arrays of numbers.
         faults.check()
-        # NaN fails every comparison and is refused. An infinite distance is allowed: no path joins the two.
+        # NaN fails every comparison and so is refused. An infinite distance is allowed; it means that there is no path.
         if not (np.isfinite(self.costs).all() and (self.distances >= 0).all() and (self.reach >= 0).all()):
             faults.add("package", "", "negative distances or infinite costs", "distances of at least 0, finite costs")
             faults.check()
@@ -90,10 +90,11 @@ class Package:
 
 @frozen(kw_only=True, eq=False)
 class Answer:
-    """The server's answer to one user: a matrix whose rows have the order of the user's package.
+    """The server's answer to one user: a matrix whose rows are in the order of the user's package.
 
     Attributes:
-        z: (n, K) probabilities that satisfy the program up to rounding. The user repairs and certifies them itself.
+        z: (n, K) The probabilities, which satisfy the program up to rounding. The user repairs and certifies them
+            itself.
     """
 
     z: Floats
@@ -101,11 +102,11 @@ class Answer:
 
 @frozen(kw_only=True)
 class Request:
-    """A user's query of the cost reference table, which asks for a circle (Proposition 4.3).
+    """A user's query to the cost reference table, which asks for a circle (Proposition 4.3).
 
     Attributes:
-        centre: A random member of the user's LR set, by its number on the public map.
-        radius: Radius in units of distance.
+        centre: The index, on the public map, of a random record in the user's LR set.
+        radius: The radius in units of distance.
     """
 
     centre: int
@@ -117,8 +118,8 @@ class Extract:
     """The server's answer to a query: the part of the cost table inside the circle. The targets of travel stay secret.
 
     Attributes:
-        cells: (B,) numbers of the cells inside the circle, ascending.
-        beta: (B, B) float32 expected costs between these cells in km.
+        cells: (B,) The indices of the cells inside the circle, ascending.
+        beta: (B, B) The expected costs between these cells in km, as float32.
     """
 
     cells: Ints
@@ -126,22 +127,22 @@ class Extract:
 
 
 def to_bytes(message: AttrsInstance) -> bytes:
-    """Return a message as bytes: an npz archive of its fields and the version of the format."""
+    """Return a message as bytes: an npz archive that contains its fields and the format version."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, format=np.int64(FORMAT_VERSION), **asdict(message))
     return buffer.getvalue()
 
 
 def from_bytes(cls: type[T], raw: bytes, largest: int | None = None) -> T:
-    """Parse a message from bytes. The message's class checks the arrays.
+    """Parse a message from bytes. The message's class then checks the arrays.
 
     Args:
-        cls: Class of the message.
+        cls: The class of the message.
         raw: The message as bytes.
-        largest: Largest size of the unpacked message in bytes. 2 GB by default.
+        largest: The largest size of the unpacked message in bytes; 2 GB by default.
 
     Raises:
-        InputError: The bytes are not a message of this class, have another version, or unpack to too many bytes.
+        InputError: The bytes are not a message of this class, have another format version, or unpack to too many bytes.
     """
     name = cls.__name__.lower()
     try:
@@ -155,5 +156,5 @@ def from_bytes(cls: type[T], raw: bytes, largest: int | None = None) -> T:
     if version.shape != () or version.dtype.kind not in "iu" or version != FORMAT_VERSION:
         actual = str(version) if version.shape == () and version.dtype.kind in "iu" else "no number"
         raise InputError([Fault(name, "format", actual, f"{FORMAT_VERSION}, as this version of privopt writes it")])
-    # Numbers were stored as arrays without dimensions.
+    # Scalars were stored as arrays without dimensions, and are converted back.
     return cls(**{key: value if value.ndim else value.item() for key, value in parts.items()})

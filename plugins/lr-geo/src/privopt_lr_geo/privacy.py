@@ -1,4 +1,4 @@
-"""The two guarantees of LR-Geo and their certification: inside each user's own matrix, or over all pairs of records."""
+"""LR-Geo's two guarantees and their certification: inside each user's own matrix, or between all records."""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ _EVERY = (
 
 @frozen(kw_only=True)
 class OwnMatrices(MetricDP):
-    """Metric DP inside each user's own matrix, for methods ``benders`` and ``full``.
+    """Metric DP inside each user's own matrix, as the ``benders`` and ``full`` methods guarantee it.
 
-    A user's matrix has the rows of its LR set, the records near it. Rows of two different users may violate metric DP.
+    A user's matrix has the rows for its LR set, the records near the user. Rows of two different users can violate
+    metric DP.
     """
 
     @classmethod
     def within_radius(cls, data: MetricData, radius: float) -> OwnMatrices:
-        """Return the guarantee of methods benders and full: metric DP among the records of each user's LR set.
+        """Return the ``benders`` and ``full`` methods' guarantee: metric DP among the records in each user's LR set.
 
         Args:
             data: The problem's data.
-            radius: Gamma, the path distance up to which records are in a user's LR set.
+            radius: Gamma, the path distance up to which records belong to a user's LR set.
         """
         radius_text = f"{radius:g}" if data.unit == "unit of distance" else amount_text(f"{radius:g}", data.unit)
         statement = _OWN.format(
@@ -67,7 +68,7 @@ class OwnMatrices(MetricDP):
         return cls(epsilon=data.epsilon, unit=unit, scope="own-matrix", statement=statement, extra=extra, way=data.way)
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify each user's matrix over the pairs inside its LR set, the records within the radius of the user.
+        """Certify each user's matrix over the required pairs inside its LR set.
 
         Raises:
             InputError: The users' private matrices are missing.
@@ -78,8 +79,8 @@ class OwnMatrices(MetricDP):
         # Each matrix is certified by itself: nothing is promised between rows of different users.
         parts = [(user, super(OwnMatrices, self).measure(m)) for user, m in release.matrices.items()]
         failures = [f"matrix of {user}: {line}" for user, part in parts for line in part.failures]
-        # The result is the certificate of the worst matrix, with the counts of all. Only certificates of other notions
-        # have None as their worst privacy loss.
+        # The result is the certificate of the worst matrix, with the counts for all matrices added. The fallback for
+        # None is for the type checker: metric DP certificates always have a worst privacy loss.
         worst_certificate = max(parts, key=lambda part: -math.inf if part[1].worst is None else part[1].worst)[1]
         return evolve(
             worst_certificate,
@@ -92,11 +93,11 @@ class OwnMatrices(MetricDP):
 
 @frozen(kw_only=True)
 class EveryRow(MetricDP):
-    """Metric DP over all records of the map, whether or not they are users, for method ``exact``."""
+    """Metric DP over all records on the map, whether or not they are users, as the ``exact`` method guarantees it."""
 
     @classmethod
     def over(cls, data: MetricData) -> EveryRow:
-        """Return the guarantee of method exact: metric DP between any two records, or any two points of a region."""
+        """Return the exact method's guarantee: metric DP between any two records, or any two points of a region."""
         pair_text = "two records" if data.within is None else f"two records within {data.within:g} of each other"
         statement = _EVERY if data.region is None else _EVERYWHERE
         in_unit = distance_words(data.unit, data.way)
@@ -104,7 +105,7 @@ class EveryRow(MetricDP):
         return evolve(cls.of(data), statement=text)
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify the rows of all records, which are recomputed from the published numbers.
+        """Certify the rows for all records, which are recomputed from the published numbers.
 
         Raises:
             InputError: The published numbers are missing.
@@ -123,9 +124,10 @@ class EveryRow(MetricDP):
 
 
 def meaning(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-    """Return sentences on the guarantee between nearest neighbours, on the best guess of a user's record, on costs."""
+    """Return sentences on the guarantee between nearest neighbours, an attacker's best guess, and costs."""
     lines = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).sentences
-    # With several sentences, the first is on the guarantee, which may hold in each user's own matrix only.
+    # If there are several sentences, the first is about the guarantee. If that only holds inside each user's own
+    # matrix, the sentence must say so.
     is_own_matrix = result.guarantee.scope == "own-matrix" and len(lines) > 1
     lines = (f"In each user's own matrix: {lines[0][0].lower()}{lines[0][1:]}", *lines[1:]) if is_own_matrix else lines
     return (*lines, *costs_in_words(problem.data, result.objective))

@@ -1,4 +1,4 @@
-"""LR-Geo's problem file: a metric problem, the users, and the radius of each user's set."""
+"""LR-Geo's problem file: a metric problem, the users, and the radius of the users' LR sets."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from privopt_metric_dp.problem.loss_kinds import TravelCost
 __all__ = ["LRGeoInstance", "LRGeoOptions", "LRGeoProblem", "RandomUsers"]
 
 PATH_TOLERANCE = 1e-9
-"""Relative tolerance for the rounding of sums of distances along a path."""
+"""The relative tolerance for rounding errors in sums of distances along a path."""
 
 
 @frozen(kw_only=True)
 class RandomUsers:
-    """The key ``users`` as a number of users, who are drawn from the records without replacement by a public seed."""
+    """The ``users`` key as a number of users, who are drawn from the records without replacement by a public seed."""
 
     random: int = key(help="how many", check=at_least(1))
     seed: int = key(0, help="of the draw, which is public", check=non_negative)
 
 
 def _check_exponent(value: float) -> str | None:
-    """Return the requirement on an exponent if ``value`` violates it; None if it is valid."""
+    """Return None if ``value`` is a valid exponent, and otherwise a description of valid exponents."""
     return None if 0 < value <= 1 else "a number above 0 and at most 1"
 
 
 @frozen(kw_only=True)
 class LRGeoOptions:
-    """The table [lr-geo] of a problem file: the users, the paper's radii, and the form of far probabilities."""
+    """The ``[lr-geo]`` table of a problem file: the users, the paper's radii, and the form of far probabilities."""
 
     users: Literal["all"] | tuple[str, ...] | RandomUsers = key(
         help='cells for which rows are computed: a list of ids, "all", or { random = 10 }; public'
@@ -71,19 +71,19 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
     """A metric problem with its users.
 
     Attributes:
-        users: (M,) records for which rows are computed, ascending.
+        users: (M,) The records for which rows are computed, ascending.
     """
 
     users: Ints
 
     @classmethod
     def of_one_user(cls, declared: LRGeoProblem, user: str, file: str = "problem") -> Self:
-        """Load the problem for one user. The user's record is secret: no error message names it or a record near it.
+        """Load the problem for one user, whose record is secret: no error message names it or a record near it.
 
         Args:
             declared: The public problem file.
-            user: Id of the user's record, which replaces the declared users.
-            file: Name of the problem file, for faults.
+            user: The id of the user's record, which replaces the declared users.
+            file: The name of the problem file, for faults.
 
         Raises:
             InputError: The record is not on the map or has a prior of 0, or the problem itself has faults.
@@ -102,10 +102,10 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
 
         Args:
             declared: The problem file.
-            file: Name of the problem file, for faults.
+            file: The name of the problem file, for faults.
 
         Raises:
-            InputError: The users, radii or options have faults. All of them are listed.
+            InputError: The users, radii or options have faults, all of which are listed.
         """
         data, faults = load(declared, file), Faults()
         users = _find_users(declared.lr_geo.users, data, faults)
@@ -116,7 +116,7 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
 
 
 def _conceal_user(fault: Fault) -> Fault:
-    """Return a fault of a problem with one user, reworded so that it does not name the user's record."""
+    """Return a fault found in a problem with one user, reworded so that it does not name the user's record."""
     if fault.where == "lr-geo.users":
         return Fault("user", "", "another id", "the id of a record of the map")
     # _check_users adds this fault with the record's id.
@@ -126,10 +126,10 @@ def _conceal_user(fault: Fault) -> Fault:
 
 
 def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: MetricData, faults: Faults) -> Ints:
-    """Return the users' records (M,), ascending. Unknown and repeated users are added to ``faults``.
+    """Return the users' (M,) records, ascending, and add unknown and repeated users to ``faults``.
 
     Args:
-        declared_users: The key ``users``: "all", ids, or a number of random records.
+        declared_users: The value of the ``users`` key: "all", ids, or a number of random records.
         data: The map.
         faults: Receives the faults.
     """
@@ -137,7 +137,8 @@ def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: Metri
     if isinstance(declared_users, RandomUsers):
         if declared_users.random > count:
             faults.add(file, f"{where}.random", str(declared_users.random), f"at most the {count} records there are")
-        # The first entries of a permutation: with the same seed, a larger number includes the users of a smaller one.
+        # The users are the first entries of a permutation. So with the same seed, a larger number of users includes
+        # those of a smaller number.
         return np.sort(np.random.default_rng(declared_users.seed).permutation(count)[: declared_users.random]).astype(
             np.int64
         )
@@ -156,12 +157,12 @@ def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: Metri
 
 
 def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: Faults) -> None:
-    """Check that no user's record has a prior of 0, and that all vertices of a region have users.
+    """Check that no user's record has a prior of 0, and that all vertices of a region are users.
 
     Args:
-        options: The table [lr-geo].
+        options: The ``[lr-geo]`` table.
         data: The map.
-        users: (M,) the users' records.
+        users: (M,) The users' records.
         faults: Receives the faults.
     """
     everybody = options.users == "all"
@@ -193,11 +194,11 @@ def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
         expectation = f"at most obfuscation_radius, {options.obfuscation_radius:g}"
         faults.add(file, "lr-geo.exponential_beyond", f"{options.exponential_beyond:g}", expectation)
     min_distance = float(data.distances[data.distances > 0].min(initial=np.inf))
-    # A smaller radius leaves every user alone in its LR set, and then nothing is protected.
+    # With a smaller radius, every user would be alone in its LR set, and nothing would be protected.
     if np.isfinite(min_distance) and options.radius * (1 + PATH_TOLERANCE) < min_distance:
         expectation = f"at least {min_distance:.6g}, the least distance between two records"
         faults.add(file, "lr-geo.radius", f"{options.radius:g}", expectation)
-    # The table bounds travel by straight lines between places and cells, so it needs travel costs and coordinates.
+    # The reference table joins places and cells by straight lines, so it needs travel costs and coordinates.
     if options.reference_cell_km is not None:
         where = "lr-geo.reference_cell_km"
         if not isinstance(problem.utility, TravelCost):

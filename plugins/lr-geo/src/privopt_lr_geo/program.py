@@ -1,8 +1,8 @@
-"""The program CLR-Geo as arrays and as a model, built from the uploads of all users (Equations (20) to (22)).
+"""The CLR-Geo program as arrays and as a model, built from the uploads of all users (Equations (20) to (22)).
 
-Entry (i, k) of a user's matrix is either free, which means that it is a separate variable, or tied. A tied entry is y_k
-times a coefficient that falls exponentially with the distance between record and output, up to the distance r_obf (the
-obfuscation radius). The variables y are shared by all users.
+The equations are those of Qiu et al., PoPETs 2025. Entry (i, k) of a user's matrix is either free, which means that it
+is a variable of its own, or tied. A tied entry is y_k times a coefficient that falls exponentially with the distance
+between record and output, up to the distance r_obf (the obfuscation radius). The variables y are shared by all users.
 
 The variables y occur in the sum of every row. Beyond r_obf, a column's coefficient is the same in all rows of a user.
 Therefore each column's smallest coefficient is moved into one variable of the user, its far mass, and rows keep only
@@ -32,16 +32,16 @@ __all__ = ["Central", "Piece", "assemble", "central_model", "program_bytes"]
 
 @frozen(kw_only=True, eq=False)
 class Piece:
-    """A user's block of the program CLR-Geo: the free entries with their rows and limits, and the tied coefficients.
+    """A user's block of the CLR-Geo program: the free entries with their rows and limits, and the tied coefficients.
 
     Attributes:
-        entries: (E, 2) row and column of each free entry.
-        mass: (n, K) coefficient of y_k in a tied entry, and so in the sum of its row; 0 if the entry is free.
-        upper, lower: (E,) a free entry lies between exp(lower) y_k and exp(upper) y_k. They are infinite if no required
-            pair joins the entry to a tied one.
-        rows: (R, 2) numbers e, g of free entries with the constraint z_e <= exp(budget) z_g.
-        budgets: (R,) epsilon times the distance of the two records.
-        costs: (n, K) costs of the entries, divided by :attr:`Central.scale`.
+        entries: (E, 2) The row and column of each free entry.
+        mass: (n, K) The coefficient of y_k in a tied entry, and so in the sum of its row; 0 if the entry is free.
+        upper, lower: (E,) The exponents of a free entry's limits, which lies between exp(lower) y_k and exp(upper) y_k.
+            They are infinite if no required pair joins the entry to a tied one.
+        rows: (R, 2) The indices e and g of free entries with the constraint z_e <= exp(budget) z_g.
+        budgets: (R,) epsilon times the distance between the two records.
+        costs: (n, K) The costs of the entries, divided by :attr:`Central.scale`.
     """
 
     entries: Ints
@@ -56,10 +56,10 @@ class Piece:
         """Split the coefficients of y into a part common to all rows and the remainders.
 
         Args:
-            columns: (C,) the outputs of the variables y.
+            columns: (C,) The outputs that have a variable y.
 
         Returns:
-            (C,) the smallest positive coefficient of each column, or 0 if none is positive; and (n, C) the coefficients
+            (C,) the smallest positive coefficient in each column, or 0 if none is positive; and (n, C) the coefficients
             less this value.
         """
         mass = self.mass[:, columns]
@@ -72,12 +72,12 @@ class Piece:
 class Central:
     """The CLR-Geo program for all users, as arrays.
 
-    y is scaled such that y_k is the largest tied entry of column k over all users.
+    The variables y are scaled such that y_k is the largest tied entry in column k over all users.
 
     Attributes:
         pieces: One piece for each user.
-        columns: (C,) the outputs of the variables y.
-        shift: (K,) logarithm of the scale of y. NaN if no entry of the column is tied.
+        columns: (C,) The outputs that have a variable y.
+        shift: (K,) The logarithm of the scale of y; NaN if no entry in the column is tied.
         scale: The number by which all costs were divided.
         flat: The output that represents all outputs at distance r_obf or more from every record of every user; -1 if
             there is no such output. These outputs differ only in cost, so in some optimal solution the cheapest one
@@ -98,7 +98,7 @@ class Central:
 
 
 BYTES_A_NUMBER: Final = 1500.0
-"""Measured peak memory in bytes for each coefficient of the program (tests/test_lr_geo_memory.py)."""
+"""The measured peak memory, in bytes, for each coefficient of the program (tests/test_lr_geo_memory.py)."""
 
 
 def program_bytes(central: Central) -> float:
@@ -106,24 +106,24 @@ def program_bytes(central: Central) -> float:
     total = 0.0
     for piece in central.pieces:
         entries, limits = len(piece.entries), np.isfinite(piece.upper).sum() + np.isfinite(piece.lower).sum()
-        # Coefficients of y in the rows' sums. The common parts of columns are in the far mass instead.
+        # The coefficients of y in the rows' sums. The columns' common parts are in the far mass instead.
         own_mass_count = int((piece.split(central.columns)[1] != 0).sum())
         # Two coefficients for each constraint between two variables, and one for each variable in a row's sum.
         total += BYTES_A_NUMBER * (
             2 * len(piece.rows) + 2 * int(limits) + entries + own_mass_count + len(central.columns)
         )
-        total += 8.0 * 15 * piece.mass.size  # arrays of doubles of this size
+        total += 8.0 * 15 * piece.mass.size  # about 15 arrays of doubles have this size
     return total
 
 
 def assemble(packages: Sequence[Package], terms: Terms) -> Central:
     """Combine the users' packages into one program.
 
-    The time for a user is proportional to the number of its pairs that imply all others, times the number of outputs.
+    The time for each user is proportional to the number of pairs that imply all others, times the number of outputs.
 
     Args:
         packages: One upload for each user.
-        terms: Epsilon, radius and exponent that the server announced.
+        terms: The epsilon, radius and exponent that the server announced.
     """
     # Equation (19), with the form cut off at r_obf from each row's own place. min(d, r_obf) changes by at most the
     # distance between two records, which Theorem 4.4 needs. The paper prints a cut-off at r_obf from the user, with
@@ -144,8 +144,8 @@ def assemble(packages: Sequence[Package], terms: Terms) -> Central:
     is_used = np.isfinite(max_exponents) & ~is_flat
     if flat >= 0:
         is_used[flat] = True
-    # The costs of all users are divided by one number, so that those of the program are about 1. If all costs are 0, it
-    # is 1.
+    # The costs of all users are divided by a common number, so that the program's costs are about 1. If all costs are
+    # 0, the divisor is 1.
     scale = float(np.mean([np.abs(package.costs).mean() for package in packages])) or 1.0
     pieces = tuple(
         _make_piece(package, part - np.where(np.isfinite(max_exponents), max_exponents, 0.0), is_used, terms, scale)
@@ -159,10 +159,10 @@ def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_],
 
     Args:
         package: The user's upload.
-        exponents: (n, K) logarithms of the tied coefficients, relative to the scale of y.
-        is_used: (K,) outputs that have a variable y.
+        exponents: (n, K) The logarithms of the tied coefficients, relative to the scale of y.
+        is_used: (K,) Whether each output has a variable y.
         terms: The announced terms.
-        scale: Divisor of the costs.
+        scale: The number by which costs are divided.
     """
     free = package.free
     pairs, lengths = _implying_pairs(package, terms)
@@ -171,8 +171,8 @@ def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_],
     entries = np.argwhere(free)
     number[free] = np.arange(len(entries))
     rows, budgets = [np.zeros((0, 2), dtype=np.int64)], [np.zeros(0)]
-    # Each pair and direction gives rows between free entries, and limits of a free entry next to a tied one. Two tied
-    # entries satisfy their row by the form itself.
+    # Each pair gives, in each direction, rows between free entries, and limits on a free entry that faces a tied one.
+    # Two tied entries satisfy their inequality through their exponential form.
     for (i, j), length in zip(pairs.tolist(), lengths.tolist(), strict=True):
         budget = terms.epsilon * length
         for first, second in ((i, j), (j, i)):
@@ -200,11 +200,11 @@ def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_],
 
 
 def _implying_pairs(package: Package, terms: Terms) -> tuple[Ints, Floats]:
-    """Return the required pairs (P, 2) of a package that imply all other required pairs, and their distances (P,).
+    """Return the (P, 2) required pairs of a package that imply all other required pairs, and their (P,) distances.
 
     Args:
         package: A user's upload.
-        terms: The announced terms, with the largest distance of a required pair.
+        terms: The announced terms, which give the largest distance between the records of a required pair.
     """
     i, j = np.triu_indices(len(package.distances), 1)
     lengths = package.distances[i, j]
@@ -215,10 +215,11 @@ def _implying_pairs(package: Package, terms: Terms) -> tuple[Ints, Floats]:
 
 
 def central_model(central: Central) -> Model:
-    """Return CLR-Geo in the modelling language.
+    """Return CLR-Geo, the joint program for the LR-Geo matrices of all users, in the modelling language.
 
-    The variables y are shared by all users. Each user n has variables z<n>, its free entries, and s<n>, its far mass:
-    the amount that the common parts of the coefficients of y add to each of its rows.
+    It consists of Equations (20) to (22) in Qiu et al., PoPETs 2025. The variables y are shared by all users. Each user
+    n has variables z<n>, its free entries, and s<n>, its far mass: the amount that the common parts of the coefficients
+    of y add to each of its rows.
 
     Args:
         central: The program as arrays.
@@ -253,6 +254,8 @@ def central_model(central: Central) -> Model:
         s = m.variable(f"s{n}", lower=0, upper=1.0 + float(((own_mass < 0) * common_mass).sum(axis=1).min()))
         b, g = m.param(f"far{n}", common_mass), m.param(f"g{n}", own_mass)
         m.require(f"far mass {n}", Eq(total(b[k] * y[k], over=k), s))
+        # The rows of `where` are positions in the index sets: a user's record and an output's position in Y here, and
+        # a user's record and a free entry below.
         total_mass = s + total(g[i, k] * y[k], over=k, where=((i, k), np.argwhere(own_mass != 0)))
         if len(row):
             total_mass = total_mass + total(z[e], over=e, where=((i, e), np.column_stack([row, np.arange(len(row))])))
@@ -263,8 +266,8 @@ def central_model(central: Central) -> Model:
         for name, limits in (("above", piece.upper), ("below", -piece.lower)):
             limited = np.flatnonzero(np.isfinite(limits))
             if len(limited):
-                # The model gets exponents instead of coefficients, because their exponentials may exceed the range of
-                # a solver.
+                # The model is given exponents rather than coefficients, because their exponentials can exceed the range
+                # of a solver.
                 bound = m.param(f"{name}{n}", limits)
                 where = np.column_stack([limited, positions[column[limited]]])
                 smaller, larger = (z[e], y[k]) if name == "above" else (y[k], z[e])
@@ -274,12 +277,12 @@ def central_model(central: Central) -> Model:
 
 
 def _make_lookup(rows: Ints, budgets: Floats, width: int) -> Any:
-    """Return a function that looks up the budgets of arrays of pairs of entries, as the modelling language asks for.
+    """Return a function that looks up budgets for arrays of entries e and h, as the modelling language requires.
 
     Args:
-        rows: (R, 2) pairs of entries.
-        budgets: (R,) budget of each.
-        width: A number above every entry, used to encode a pair as one number.
+        rows: (R, 2) The pairs of entries that have a budget.
+        budgets: (R,) The budget of each pair.
+        width: An integer above every entry's index, used to encode a pair as one integer.
     """
     keys = rows[:, 0] * width + rows[:, 1]
     order = np.argsort(keys)

@@ -1,9 +1,10 @@
 """The paper's cost reference table (section 4.5), which the server stores and users query.
 
-A cost is the expected difference in travel to the targets, which only the server knows, between a place and its report.
-Places are the map's records and outputs, and cells are squares of a public grid. A straight line joins the centre of a
-cell to its nearest place, and travel from the cell begins along this line. So travel obeys the triangle inequality, and
-Lemmas B.1 and B.2 hold. Only cells that are the nearest to some place have rows, because no other cells are looked up.
+A cost is the expected difference between the travel to the targets from a place and from its report; only the server
+knows the targets. Places are the map's records and outputs, and cells are squares of a public grid. A straight line
+joins the centre of a cell to its nearest place, and travel from the cell begins along this line. So travel satisfies
+the triangle inequality, and Lemmas B.1 and B.2 hold. Only cells that are the nearest to some place have rows, because
+no other cells are looked up.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from privopt_metric_dp.space.roads import Roads
 __all__ = ["LARGEST_BYTES", "Cells", "Places", "ReferenceTable", "grid_of"]
 
 LARGEST_BYTES: Final = 4e9
-"""Largest size in bytes of a table, or of the travel from which it is computed."""
+"""The largest size in bytes of a table, or of the travel distances from which it is computed."""
 
 
 def _travel_loss(problem: LRGeoInstance) -> TravelCost:
@@ -36,12 +37,12 @@ def _travel_loss(problem: LRGeoInstance) -> TravelCost:
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """The records, followed by the outputs if these are other places. They are public, so users and server have them.
+    """The public places, known to users and server: the records, followed by the outputs if these are other places.
 
     Attributes:
         data: The map.
-        coordinates: (P, 2) latitude and longitude in degrees, or x and y in km.
-        roads: The roads along which travel is measured. None if travel is the distance itself.
+        coordinates: (P, 2) The latitudes and longitudes in degrees, or x and y in km.
+        roads: The roads along which travel is measured; None if travel is measured in a straight line.
     """
 
     data: MetricData
@@ -50,7 +51,7 @@ class Places:
 
     @classmethod
     def from_problem(cls, problem: LRGeoInstance) -> Places:
-        """Return the places of a problem. Its loss must be travel between places that have coordinates."""
+        """Return the places in a problem whose loss is travel between places that have coordinates."""
         data = problem.data
         spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
         points = np.concatenate([np.asarray(space.coordinates) for space in spaces])
@@ -64,13 +65,13 @@ class Places:
 
     @property
     def ids(self) -> list[str]:
-        """(P,) ids of the places."""
+        """The ids of the P places."""
         names = list(self.data.records.ids)
         return names if self.data.outputs is self.data.records else names + list(self.data.outputs.ids)
 
     @property
     def first_output(self) -> int:
-        """Number of the place of output 0."""
+        """The index, among the places, of output 0."""
         return 0 if self.data.outputs is self.data.records else len(self.data.records)
 
     def straight_km(self, a: Floats, b: Floats) -> Floats:
@@ -78,14 +79,14 @@ class Places:
         return np.asarray(haversine(a, b) if self.is_geographic else euclidean(a, b))
 
     def to_euclidean(self, points: Floats) -> Floats:
-        """Return points (n, 2) in a Euclidean space with the same nearest neighbours: unit vectors if in degrees."""
+        """Map (n, 2) points to a Euclidean space with the same nearest neighbours: degrees become unit vectors."""
         return directions(points) if self.is_geographic else points
 
     def travel(self, origins: Ints, destinations: Ints) -> Floats:
-        """Return the travel between places in km, in the longer of both directions.
+        """Return the travel between places in km, in the longer of the two directions.
 
         Args:
-            origins, destinations: Numbers of places, (A,) and (B,).
+            origins, destinations: (A,) and (B,) The indices of the places.
 
         Returns:
             (A, B) travel in km.
@@ -93,7 +94,7 @@ class Places:
         if self.roads is not None:
             ids = np.asarray(self.ids, dtype=np.str_)
             outward = self.roads.travel(ids[origins], ids[destinations])
-            # Lemmas B.1 and B.2 need one number for both directions. With one-way roads, it is the longer one.
+            # Lemmas B.1 and B.2 need one value for both directions. With one-way roads, the longer one is used.
             return (
                 np.maximum(outward, self.roads.travel(ids[destinations], ids[origins]).T)
                 if self.roads.directed
@@ -107,11 +108,11 @@ class Cells:
     """The cells of the public grid that are the nearest to at least one place.
 
     Attributes:
-        coordinates: (C, 2) centres, in the unit of the places' coordinates.
-        node: (C,) the place to which each centre is joined by a straight line.
-        access: (C,) km between each centre and that place.
-        nearest: (P,) the nearest cell of each place.
-        shift: (P,) km of travel between a place and its cell, in the longer direction.
+        coordinates: (C, 2) The cells' centres, in the unit of the places' coordinates.
+        node: (C,) The place to which each centre is joined by a straight line.
+        access: (C,) The distance in km between each centre and that place.
+        nearest: (P,) The cell that is nearest to each place.
+        shift: (P,) The travel in km between each place and its nearest cell, in the longer direction.
     """
 
     coordinates: Floats
@@ -129,8 +130,8 @@ class Cells:
             cell_km: Side length of a cell in km.
         """
         corner, step = grid_of(places, cell_km)
-        # Numbers are rounded to the nearest, because the corner of the grid is the centre of a cell. So every place is
-        # in its cell.
+        # The corner of the grid is the centre of a cell, so rounding to the nearest integers gives the cell that
+        # contains a place.
         cell_numbers = np.rint((places.coordinates - corner) / step).astype(np.int64)
         return cls.around(places, corner + step * np.unique(cell_numbers, axis=0))
 
@@ -140,7 +141,7 @@ class Cells:
 
         Args:
             places: The public map.
-            centres: (C, 2) centres, in coordinates of the places.
+            centres: (C, 2) The centres, in the unit of the places' coordinates.
         """
         from scipy.spatial import cKDTree
 
@@ -151,25 +152,25 @@ class Cells:
         nearest = cell_tree.query(places.to_euclidean(points))[1].astype(np.int64)
         numbers = np.arange(len(points))
         shift = access[nearest].copy()
-        # Travel between a cell and the place to which it is joined is the straight line alone. Travel to any other
-        # place continues from there.
+        # Travel between a cell and the place to which it is joined is just the straight line. Travel to any other place
+        # continues from there.
         for number in np.flatnonzero(node[nearest] != numbers).tolist():
             shift[number] += places.travel(numbers[number : number + 1], node[nearest[number : number + 1]])[0, 0]
         return cls(coordinates=centres, node=node, access=access, nearest=nearest, shift=shift)
 
 
 def grid_of(places: Places, cell_km: float) -> tuple[Floats, Floats]:
-    """Return the south-west corner (2,) of the places and the side lengths (2,) of a cell, in units of the coordinates.
+    """Return the (2,) south-west corner of the places and the (2,) side lengths of a cell, in units of the coordinates.
 
     Args:
         places: The public map.
-        cell_km: Side length of a cell in km.
+        cell_km: The side length of a cell in km.
     """
     points, step = places.coordinates, np.array([cell_km, cell_km])
     if places.is_geographic:
         degree = EARTH_RADIUS_KM * np.pi / 180.0  # km
-        # A degree of longitude is shorter away from the equator. Cells need not be exactly square, because the travel
-        # between places and cells is computed. The floor keeps cells finite near a pole.
+        # A degree of longitude gets shorter away from the equator. Cells need not be exactly square, because the actual
+        # travel between places and cells is computed. The floor of 1e-6 keeps cells finite near a pole.
         shortening = max(1e-6, float(np.cos(np.radians(points[:, 0].mean()))))
         step = step / np.array([degree, degree * shortening])
     return points.min(axis=0), step
@@ -179,10 +180,10 @@ class ReferenceTable:
     """The server's cost reference table, which stores travel to the targets and answers requests for circles.
 
     Attributes:
-        shares: (T,) weight of each target, by which travel is averaged.
+        shares: (T,) The weight of each target in the averages.
         places: The public map.
         cells: The public grid.
-        _travel_to_targets: (P, T) km of travel from each place to each target.
+        _travel_to_targets: (P, T) The travel in km from each place to each target.
     """
 
     def __init__(self, problem: LRGeoInstance, places: Places, cells: Cells) -> None:
@@ -203,7 +204,7 @@ class ReferenceTable:
             )
 
     def circle(self, request: Request) -> Extract:
-        """Return the table over the cells of all places inside a circle.
+        """Return the part of the table for the cells that are nearest to the places inside a circle.
 
         Args:
             request: The circle. Its centre is a record, and its radius is in units of distance.
@@ -222,12 +223,12 @@ class ReferenceTable:
         """Return the table of expected costs between the given cells.
 
         Args:
-            cell_numbers: (B,) numbers of the cells, ascending.
+            cell_numbers: (B,) The indices of the cells, ascending.
 
         Raises:
             InputError: The table would take more than 4 GB.
         """
-        # The table in single precision, or the travel from each cell to the targets in doubles, whichever is larger.
+        # The larger of the table in single precision and the travel from each cell to the targets in doubles.
         size = max(4.0 * len(cell_numbers) ** 2, 8.0 * len(cell_numbers) * len(self.shares))
         if size > LARGEST_BYTES:
             actual = f"a table of {len(cell_numbers):,} cells in the circle, {size / 1e9:.1f} GB"

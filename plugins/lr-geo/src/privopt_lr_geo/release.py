@@ -1,4 +1,4 @@
-"""LR-Geo's release: the users' rows, and each user's private matrix or (method exact) the public numbers."""
+"""LR-Geo's release: the users' rows, and each user's private matrix or, for the exact method, the public numbers."""
 
 from __future__ import annotations
 
@@ -26,29 +26,30 @@ __all__ = ["PUBLIC", "LRGeoRelease", "MatricesOnDemand", "PublicNumbers"]
 PUBLIC: Final = "public.npz"
 MATRICES: Final = "matrices"
 LONGEST_NAME: Final = 240
-"""Largest number of bytes of an escaped id in a file name. File systems allow 255, including the ending."""
+"""The largest number of bytes that an escaped id can have in a file name. File systems allow 255 with the ending."""
 
 
 def private_file_name(user: str) -> str:
     """Return the name of the file with a user's matrix: the id, percent-encoded except letters, digits and ``_.-~``.
 
-    If the id is too long, the name is its beginning, ``=`` and its SHA-256. No other name contains ``=``.
+    If the encoded id is too long, the name consists of its beginning, ``=`` and the id's SHA-256. No other name
+    contains ``=``.
     """
     name = quote(user, safe="")
     if len(name) > LONGEST_NAME:
         return f"{name[:100]}={sha256(user.encode()).hexdigest()}.npz"
-    # Dots alone are escaped as well, so that the stem of no file reads as the folder "." or "..".
+    # A name that only has dots is escaped as well, so that no file's stem reads as the folder "." or "..".
     return (name if name.strip(".") else name.replace(".", "%2E")) + ".npz"
 
 
 @frozen(kw_only=True, eq=False, slots=False)
 class PublicNumbers:
-    """The public numbers of method exact, from which all users compute their rows.
+    """The public numbers that the exact method publishes, and from which all users compute their rows.
 
     Attributes:
-        columns: Column weights. None if the whole matrix is published.
+        columns: The column weights; None if the whole matrix is published.
         data: The map.
-        stored_rows: (N, K) the whole matrix: the published one, or the one that was already computed from the column
+        stored_rows: (N, K) The whole matrix: the published one, or the one that was already computed from the column
             weights. None if it is yet to be computed.
     """
 
@@ -58,20 +59,20 @@ class PublicNumbers:
 
     @cached_property
     def all_rows(self) -> Unsigned:
-        """(N, K) rows of all records, computed from the column weights if these are published."""
+        """(N, K) The rows for all records, computed from the column weights if these are published."""
         if self.stored_rows is not None:
             return self.stored_rows
         assert self.columns is not None  # one of the two is there
         return whole_matrix(self.columns, PathDistances(self.data).rows)
 
     def row(self, record: int) -> Unsigned:
-        """Return one record's row (K,) as its user computes it, with the same integers as in :attr:`all_rows`."""
+        """Return one record's (K,) row as its user computes it, with the same integers as in :attr:`all_rows`."""
         if self.columns is None:
             return np.asarray(self.all_rows[record])
         return np.asarray(self.columns.rows(PathDistances(self.data).rows(np.array([record])))[0])
 
     def write(self, folder: Path) -> None:
-        """Write the column weights with their rate and cap or, if there are none, the whole matrix to public.npz."""
+        """Write to public.npz: the column weights with their rate and cap or, if there are none, the whole matrix."""
         columns = self.columns
         if columns is None:
             np.savez(folder / PUBLIC, weights=self.all_rows)
@@ -105,7 +106,7 @@ class PublicNumbers:
             faults.add(str(path), "column_weights", "invalid numbers", "finite, at least 0, not all 0")
         if serves.min() < 0 or serves.max() >= outputs:
             faults.add(str(path), "serves", "an output number out of range", f"numbers from 0 to {outputs - 1}")
-        # Rows are computed by `steady_exp`, which is accurate down to exponents of -700. Those of rows go down to -cap.
+        # Rows are computed by `steady_exp`, which is accurate down to exponents of -700. In rows they go down to -cap.
         if not (rate > 0 and 0 < cap <= MAX_EXPONENT):
             faults.add(
                 str(path), "rate", f"{rate} and cap {cap}", f"a rate above 0, a cap between 0 and {MAX_EXPONENT:g}"
@@ -117,13 +118,13 @@ class PublicNumbers:
 
 @frozen(kw_only=True, eq=False)
 class MatricesOnDemand(Mapping[str, MatrixRelease]):
-    """Each user's matrix, cut from one common matrix on demand because all matrices together may exceed the memory.
+    """Each user's matrix, cut from a common matrix on demand, as all matrices together may not fit into memory.
 
     Attributes:
         data: The map.
-        records: (U,) records of the common matrix, ascending.
-        weights: (U, K) rows of these records, uint64 weights that sum to 2**63.
-        sets: The users' LR sets by the users' ids.
+        records: (U,) The records for which the common matrix has rows, ascending.
+        weights: (U, K) The rows for these records: uint64 weights that sum to 2**63.
+        sets: The users' LR sets, by user id.
     """
 
     data: MetricData
@@ -132,12 +133,12 @@ class MatricesOnDemand(Mapping[str, MatrixRelease]):
     sets: Mapping[str, LRSet] = field(repr=False)
 
     def __getitem__(self, user: str) -> MatrixRelease:
-        """Return a user's matrix: the rows of its LR set, the records near it."""
+        """Return a user's matrix, which has the rows for its LR set, the records near the user."""
         around = self.sets[user]
         return around.matrix(self.weights[np.searchsorted(self.records, around.records)], self.data)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the ids of the users, in order."""
+        """Iterate over the users' ids, in the order of ``sets``."""
         return iter(self.sets)
 
     def __len__(self) -> int:
@@ -150,8 +151,9 @@ class LRGeoRelease(MatrixRelease):
     """The rows from which users report, and the matrices or public numbers that prove their guarantee.
 
     Attributes:
-        matrices: Whole matrices by user id (methods benders and full). None if private/ is missing.
-        published: The public numbers of method exact. None for other methods.
+        matrices: The users' whole matrices by user id, for the ``benders`` and ``full`` methods. None if private/ is
+            missing.
+        published: The public numbers, for the ``exact`` method. None for other methods.
     """
 
     matrices: Mapping[str, MatrixRelease] | None = field(default=None, repr=False)
@@ -159,14 +161,14 @@ class LRGeoRelease(MatrixRelease):
 
     @classmethod
     def of_users(cls, problem: LRGeoInstance, rows: Unsigned, matrices: Mapping[str, MatrixRelease]) -> LRGeoRelease:
-        """Return a release of users' rows whose guarantee is proved by the users' own matrices.
+        """Return a release of the users' rows, whose guarantee is proved by the users' own matrices.
 
         Args:
             problem: The problem with its M users.
-            rows: (M, K) the row of each user in the user's own matrix.
-            matrices: Matrices by user id.
+            rows: (M, K) Each user's row in its own matrix.
+            matrices: The users' matrices by user id.
         """
-        # No pairs: nothing is promised between rows of different users.
+        # There are no pairs, because nothing is promised between rows of different users.
         return cls(
             weights=rows,
             records=np.asarray(problem.data.records.ids, dtype=np.str_)[problem.users],
@@ -177,13 +179,13 @@ class LRGeoRelease(MatrixRelease):
         )
 
     def write(self, folder: Path) -> None:
-        """Write the users' rows to mechanism.npz and, for method exact, the public numbers to public.npz."""
+        """Write the users' rows to mechanism.npz and, for the exact method, the public numbers to public.npz."""
         super().write(folder)
         if self.published is not None:
             self.published.write(folder)
 
     def for_every_record(self, data: MetricData) -> MatrixRelease:
-        """Return the rows of all records, computed from the public numbers; without these, the release itself."""
+        """Return the rows for all records, computed from the public numbers, or else the release itself."""
         return self if self.published is None else MatrixRelease.over(data, self.published.all_rows, along_paths=True)
 
     def write_private(self, folder: Path) -> None:
@@ -213,7 +215,7 @@ class LRGeoRelease(MatrixRelease):
             published = PublicNumbers.read(folder / PUBLIC, problem.data)
         matrices = None
         private = folder / "private" / MATRICES
-        # Method exact has no private matrices, and whoever receives a release of the other methods may not have them.
+        # The exact method has no private matrices, and whoever receives another method's release may not have them.
         if published is None and private.is_dir():
             matrices = {
                 str(user): MatrixRelease.load(private / private_file_name(str(user))) for user in matrix.records

@@ -1,4 +1,4 @@
-"""The report of LR-Geo: an explorer of each user's row and LR set (the records near it), and what the server saw."""
+"""LR-Geo's report: an explorer for each user's row and LR set (the records near it), and what the server saw."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["LRGeoReporting"]
 
 SHOWN_USERS: Final = 200
-"""Largest number of users whose LR sets are computed, for the marks on the map and the table of what each user sent."""
+"""The largest number of users whose LR sets are marked on the map and listed in the table of what each user sent."""
 
 
 class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
-    """The report of a release of LR-Geo: the users' losses, and what the guarantee does and does not cover."""
+    """The report on an LR-Geo release: the users' losses, and what the guarantee does and does not cover."""
 
     def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[Section]:
-        """Return sections on losses, LR set and range, what the server saw, what is not covered, and convergence."""
-        # `central` is true for the methods in which users upload to a server.
+        """Return the report's sections, from a map of where reports fall to the convergence of the bounds."""
+        # `central` is true for the methods in which users upload something to a server.
         figures, central = self.figures(problem, release, result), result.method != "exact"
         sections = []
         lead = "Choose a user, by its place, by the list or by a click on the map, to see where its report falls."
@@ -66,7 +66,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         return sections
 
     def headline(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> str:
-        """Return a sentence on how many users report, how far off reports are, and how often an attacker is right."""
+        """Return sentences on how many users report, how far off reports are, and how often an attacker is right."""
         data, noun = problem.data, noun_of(problem.data.records)
         published = (
             f"{number_of(len(problem.users), 'user')} {'reports' if len(problem.users) == 1 else 'report'} one of "
@@ -77,11 +77,11 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         return f"{published} {error} {describe_guess(*rates, f'{noun} of a user')}"
 
     def in_readers_unit(self, problem: LRGeoInstance, result: Result, value: float) -> str:
-        """Return a loss in km as a text in the unit of ``[utility] per_km``."""
+        """Return a loss in km as a text in the unit that ``[utility] per_km`` gives."""
         return in_readers_unit(problem.data, result.objective, value)
 
     def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> dict[str, Figure]:
-        """Draw one user's row and range, the losses and those of baselines, and the bounds by round.
+        """Draw one user's row and range, the release's loss next to those of baselines, and the bounds by round.
 
         Args:
             problem: The problem with its users.
@@ -89,7 +89,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
             result: The stated result with its method, loss and trajectory.
 
         Returns:
-            Figures by name. Figures that do not apply to the problem or the method are left out.
+            The figures by name. Figures that do not apply to the problem or the method are omitted.
         """
         figures: dict[str, Figure] = {}
         user, data, users = _pick_user(problem), problem.data, problem.users  # `user` is an index into `users`
@@ -102,7 +102,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         if data.crossed:
             exponential_matrix = exponential(data.metric.to_outputs(users), float(data.epsilon))
             rows.append(("exponential mechanism", float(_users_losses(problem, exponential_matrix).mean())))
-        # Always reporting the best single output reveals nothing, so it is the least that a mechanism should beat.
+        # Always reporting the best single output reveals nothing, so every mechanism should at least beat it.
         rows.append(("one output for all", float(data.cost[users].mean(axis=0).min())))
         figures["loss-beside-baselines"] = draw_losses(rows, f"mean loss of the users ({data.loss_unit})", None)
         trajectory = trajectory_of(result)
@@ -132,7 +132,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
             "its_probability": z.max(axis=1),
             "released": [None] * len(users),
         }
-        # All features of a layer have the same columns. Those of users are empty for outputs, and vice versa.
+        # All features of a layer have the same columns. Columns about users are empty for outputs, and vice versa.
         outputs: dict[str, Any] = {name: [None] * len(data.outputs) for name in user_columns}
         outputs |= {"kind": ["output"] * len(data.outputs), "released": z.mean(axis=0)}
         places = data.records.coordinates[users]
@@ -148,28 +148,28 @@ def _lr_sets(problem: LRGeoInstance, users: Ints) -> Bools:
 
 
 def _pick_user(problem: LRGeoInstance) -> int:
-    """Return the index among the users of the one whose figures are drawn: the middle one."""
+    """Return the index of the user for whom figures are drawn, which is the middle one."""
     return len(problem.users) // 2
 
 
 def _users_losses(problem: LRGeoInstance, z: Floats) -> Floats:
-    """Return the expected loss (M,) of each user's row of ``z`` (M, K), in the unit of the costs."""
+    """Return the (M,) expected loss for each user's row in ``z`` (M, K), in the unit of the costs."""
     return np.asarray(np.einsum("ik,ik->i", z, problem.data.cost[problem.users]))
 
 
 def _place_layouts(data: MetricData) -> Any:
-    """Return where to draw records (first layout) and outputs (last), one layout if they are the same places."""
+    """Return layouts for drawing: the first for records, the last for outputs, only one if they are the same places."""
     return layout(data.records) if data.outputs is data.records else layout(data.records, data.outputs)
 
 
 @use_theme
 def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> Figure:
-    """Draw one user's LR set, the outputs near enough to be weighed freely, and those beyond its obfuscation radius.
+    """Draw one user's LR set, the outputs near enough to be optimised freely, and those beyond the obfuscation radius.
 
     Args:
         release: The users' rows.
         problem: The problem with its users.
-        user: Index of the user among the users.
+        user: The user's index among the users.
     """
     data, options = problem.data, problem.declared.lr_geo
     placed = _place_layouts(data)
@@ -206,10 +206,10 @@ def _upload_figure(problem: LRGeoInstance, user: int) -> Figure:
 
     Args:
         problem: The problem with its users.
-        user: Index of the user among the users.
+        user: The user's index among the users.
     """
     records = np.flatnonzero(_lr_sets(problem, problem.users[[user]])[0])
-    # A permutation for the picture alone: the order that was sent follows from a secret seed.
+    # This permutation is for the picture only, because the order that was sent follows from a secret seed.
     shuffled = np.random.default_rng(user).permutation(records)
     figure, axes = axes_of(5.6, 4.4)
     image = axes.imshow(problem.data.metric.between(shuffled[:, None], shuffled[None, :]), cmap="viridis")
@@ -219,7 +219,7 @@ def _upload_figure(problem: LRGeoInstance, user: int) -> Figure:
 
 
 def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> ExplorerData:
-    """Return the data with which the page shows where any user's report may fall.
+    """Return the data with which the page shows where any user's report can fall.
 
     Args:
         problem: The problem with its users.
@@ -270,7 +270,7 @@ def _range_section(problem: LRGeoInstance, figure: Figure) -> Section:
 
     Args:
         problem: The problem, with its radii.
-        figure: The figure of the user's range.
+        figure: The figure that shows the user's range.
     """
     options, unit = problem.declared.lr_geo, problem.data.unit
     user = problem.data.records.label(int(problem.users[_pick_user(problem)]))
@@ -284,7 +284,7 @@ def _range_section(problem: LRGeoInstance, figure: Figure) -> Section:
 
 
 def _server_section(problem: LRGeoInstance, figure: Figure) -> Section:
-    """Return the section on what the server saw: a figure of one user's upload, and the sizes of the uploads."""
+    """Return the section on what the server saw: a figure that shows one user's upload, and the uploads' sizes."""
     users, data = problem.users[:SHOWN_USERS], problem.data
     sizes = zip(users.tolist(), _lr_sets(problem, users).sum(axis=1).tolist(), strict=True)
     rows = [(data.records.label(user), n, n * n, 3 * n * len(data.outputs)) for user, n in sizes]
@@ -301,7 +301,7 @@ def _server_section(problem: LRGeoInstance, figure: Figure) -> Section:
 
 
 def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]:
-    """Return sections on what is not covered and on the population's loss, as far as the details have figures for them.
+    """Return sections on what is not covered and on the population's loss, if the details have figures for them.
 
     Args:
         problem: The problem, for the unit of the loss.
@@ -310,7 +310,7 @@ def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]
     details, sections = result.details.facts, []
 
     def table_rows(figures: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return figures as rows of a table, with readable names and without empty values."""
+        """Return figures as table rows, with readable names and without empty values."""
         return [(name.replace("_", " "), value) for name, value in figures.items() if value is not None]
 
     if gv := details.get("gv"):

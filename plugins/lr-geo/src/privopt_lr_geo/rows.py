@@ -1,9 +1,9 @@
-"""Rows of method exact computed from public numbers, with the same integers on every machine.
+"""The exact method's rows, computed from public numbers with the same integers on every machine.
 
 Row i is proportional to x_s exp(-min(rate D_is, cap)) over the columns s, one for each record. Each column gives its
-probability to one output, which it serves. D are path distances and d distances between records. ``rate`` is slightly
-below epsilon, |D_is - D_js| <= d_ij, and rows sum to nearly one before they are scaled to 2**63. So two rows differ by
-a factor below exp(epsilon d_ij). The certificate proves this for the integers.
+probability to the output that it serves. D are path distances, and d are distances between records. The ``rate`` is
+slightly below epsilon, |D_is - D_js| <= d_ij, and rows sum to nearly one before they are scaled to 2**63. So two rows
+differ by a factor below exp(epsilon d_ij). The certificate proves this for the integers.
 
 The code uses only additions, products and divisions of doubles, which IEEE 754 rounds correctly, and :func:`math.fsum`.
 It never uses a library's exp, whose last bit may depend on the processor.
@@ -24,29 +24,29 @@ from privopt.numbers.sampling import TOTAL
 __all__ = ["BLOCK", "ColumnWeights", "steady_exp", "whole_matrix"]
 
 BLOCK: Final = 1 << 22
-"""Number of matrix entries that are processed at once."""
+"""The number of matrix entries that are processed at once."""
 
 _LN2_HEAD: Final = 6.93147180369123816490e-01
-"""ln 2 to 32 bits, so that its product with a whole number below 2**20 is exact."""
+"""The first 32 bits of ln 2, whose product with an integer below 2**20 is exact."""
 _LN2_TAIL: Final = 1.90821492927058770002e-10
 """The remaining digits of ln 2."""
 _TERMS: Final = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
-"""Coefficients of the Taylor series of exp, the highest power first."""
+"""The coefficients in the Taylor series of exp, with the highest power first."""
 
 
 MAX_EXPONENT: Final = 700.0
-"""Largest exponent that :func:`steady_exp` accepts, apart from its sign."""
+"""The largest absolute value of an exponent that :func:`steady_exp` accepts."""
 
 
 def capped_products(distances: Floats, rate: float, cap: float) -> Floats:
-    """Return ``min(distances * rate, cap)``. Products beyond the range of doubles count as the cap, too."""
+    """Return ``min(distances * rate, cap)``, where products beyond the range of doubles become the cap as well."""
     with np.errstate(over="ignore"):
         return np.minimum(distances * rate, cap)
 
 
 def steady_exp(x: Floats) -> Floats:
     """Return exp(x) for -700 <= x <= 0 with a relative error of 1e-15, using only correctly rounded operations."""
-    # Argument reduction by Cody and Waite: x = n ln 2 + r with |r| about ln 2 / 2 at most. The product with the head of
+    # Argument reduction by Cody and Waite: x = n ln 2 + r with |r| at most about ln 2 / 2. The product with the head of
     # ln 2 is exact. The constant is 1 / ln 2.
     n = np.rint(x * 1.4426950408889634)
     r = (x - n * _LN2_HEAD) - n * _LN2_TAIL
@@ -60,14 +60,14 @@ def steady_exp(x: Floats) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class ColumnWeights:
-    """Column weights, which the server publishes in method exact: one number for each column.
+    """The column weights that the server publishes in the exact method, one for each column.
 
     Attributes:
-        weights: (N,) The weights x, at least 0.
+        weights: (N,) The weights x, which are non-negative.
         serves: (N,) The output to which each column gives its probability.
         outputs: The number K of outputs.
         rate: The rate at which weights fall with the distance, slightly below epsilon, per unit of distance.
-        cap: The largest exponent of a row. Larger products of rate and distance count as this one.
+        cap: The largest exponent in a row. Larger products of rate and distance are replaced by it.
     """
 
     weights: Floats
@@ -80,8 +80,8 @@ class ColumnWeights:
         """Return (B, K) integer rows that sum to 2**63, from (B, N) path distances, which may be infinite."""
         columns = steady_exp(-capped_products(distances, self.rate, self.cap)) * self.weights
         z = np.zeros((len(columns), self.outputs))
-        # If several columns serve one output, they are added one after the other: the sum of doubles depends on the
-        # order, and every machine must get the same one.
+        # If several columns serve the same output, they are added in a fixed order. A sum of doubles depends on the
+        # order, and every machine must get the same sum.
         if len(np.unique(self.serves)) == len(self.serves):
             z[:, self.serves] = columns
         else:
@@ -94,9 +94,9 @@ class ColumnWeights:
 
 
 def _round_row(row: Floats) -> Unsigned:
-    """Round a row of doubles (K,) down to integers, and add the rest to the largest one so that the sum is 2**63."""
+    """Round a (K,) row of doubles down to integers, and add the rest to the largest one so that the sum is 2**63."""
     rounded = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
-    # Products may be rounded upwards, so that the sum exceeds 2**63. Arithmetic modulo 2**64 then subtracts the excess
+    # Products can be rounded upwards, so the sum can exceed 2**63. Arithmetic modulo 2**64 then subtracts the excess
     # from the largest entry.
     missing = (TOTAL - int(rounded.sum(dtype=np.uint64))) % (1 << 64)
     greatest = int(rounded.argmax())
@@ -105,11 +105,11 @@ def _round_row(row: Floats) -> Unsigned:
 
 
 def whole_matrix(public: ColumnWeights, distances: Callable[[Ints], Floats]) -> Unsigned:
-    """Return the rows (N, K) of all records as their users would compute them. The result takes 8 N K bytes.
+    """Return the (N, K) rows for all records as their users would compute them. The result takes 8 N K bytes.
 
     Args:
-        public: The published numbers.
-        distances: Function that returns (B, N) path distances from the given records.
+        public: The published column weights.
+        distances: Function that returns the (B, N) path distances from the given B records.
     """
     count = len(public.weights)
     rows, records = np.empty((count, public.outputs), dtype=np.uint64), np.arange(count)

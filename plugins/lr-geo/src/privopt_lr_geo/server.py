@@ -31,13 +31,15 @@ else:
 __all__ = ["NotBegunError", "ProgramSolution", "interior_start", "solve"]
 
 SHARE_OF_TIME: Final = 0.6
-"""Largest share of the remaining time for the warm start."""
+"""The largest share of the remaining time that is spent on the warm start."""
 ROW_TOLERANCE: Final = 1e-7
-"""Violation of a row that an interior point may have, relative to the sum of its terms. Answers are repaired later."""
+"""The violation of a row that is accepted in an interior point, relative to the sum of the row's terms. Answers are
+repaired later.
+"""
 
 
 class NotBegunError(StoppedError):
-    """Raised if solving the users' program was not begun, because it would take more memory than available."""
+    """Raised if solving the users' program was not begun because it would take more memory than is available."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -46,11 +48,11 @@ class ProgramSolution:
 
     Attributes:
         answers: One answer for each package, with rows in the package's order.
-        value: Value of CLR-Geo's objective, in the unit of the packages' costs.
-        lower_bound: Proved lower bound on the objective. None if there is none.
+        value: The value of CLR-Geo's objective, in the unit of the packages' costs.
+        lower_bound: Proved lower bound on the objective; None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.
-        solver: Name, version and iterations of the solver.
-        details: Numbers of rows and columns of the program, and figures of the method.
+        solver: The solver's name, version and number of iterations.
+        details: The number of rows and columns in the program, and the method's own figures.
     """
 
     answers: tuple[Answer, ...]
@@ -66,14 +68,15 @@ def solve(
 ) -> ProgramSolution:
     """Solve CLR-Geo over packages by ``context.method``, which is ``benders`` or ``full``.
 
-    Coefficients of Benders' cuts are exponentials, which may exceed the range of solvers. If ``benders`` fails for this
-    reason, the whole program is solved instead, because its rows keep their exponents. ``details`` then has the reason.
+    The coefficients in Benders' cuts are exponentials, which can exceed the range of solvers. If ``benders`` fails for
+    this reason, the whole program is solved instead, because its rows keep their exponents. The solution's ``details``
+    then contain the reason.
 
     Args:
         packages: One package for each user.
         terms: The announced terms.
-        context: Method, optimality gap and limits of the run. It also runs blocks in parallel and shows progress.
-        start: Starting point of Benders. By default the result of :func:`interior_start`.
+        context: The method, optimality gap and limits for the run. It also runs blocks in parallel and shows progress.
+        start: The starting point for Benders; by default, the result of :func:`interior_start`.
 
     Raises:
         InfeasibleError: No weights y >= 0 make the rows sum to one.
@@ -94,7 +97,7 @@ def solve(
     try:
         return _solve_by_benders(central, model.compile(), context, start)
     except SolverError as error:
-        # The whole program helps only if an exponent exceeds what the solver of the cuts can bear.
+        # The whole program only helps if an exponent exceeds what the solver can handle as a coefficient.
         if central.largest_exponent <= BEARING.log_cap:
             raise
         context.report(f"whole program, for {error}")
@@ -108,7 +111,7 @@ def _solve_whole(central: Central, model: Model, context: SolveContext) -> Progr
     Args:
         central: The program as arrays.
         model: The program in the modelling language.
-        context: Solver, gap and limits.
+        context: The solver, gap and limits.
     """
     solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
     return _make_solution(
@@ -124,18 +127,18 @@ def _solve_whole(central: Central, model: Model, context: SolveContext) -> Progr
 def _solve_by_benders(
     central: Central, form: StandardForm, context: SolveContext, start: Start | None
 ) -> ProgramSolution:
-    """Solve by Benders decomposition, with a block for each user and a master problem over the shared y.
+    """Solve the program by Benders decomposition, with a block for each user and a master problem over the shared y.
 
     Under a time limit a start is required, because rounds without one converge too slowly.
 
     Args:
         central: The program as arrays.
         form: The program in matrix form.
-        context: Gap, limits and checkpoint.
-        start: Starting point. If None, the result of :func:`interior_start` is used.
+        context: The gap, limits and checkpoint.
+        start: The starting point. If None, the result of :func:`interior_start` is used.
 
     Raises:
-        StoppedError: No start was found in its share of the time.
+        StoppedError: There is a time limit, and no start was found in its share of the time.
     """
     from privopt.decompose.benders import Benders
     from privopt.decompose.checkpoint import NAME
@@ -143,10 +146,10 @@ def _solve_by_benders(
 
     blocks = []
     for n in range(len(central.pieces)):
-        # A user's own variables are its free entries z and its far mass s; Benders gets their numbers.
+        # A user's own variables are its free entries z and its far mass s. Benders gets their column indices.
         user_variables = [form.variable(f"{name}{n}") for name in "zs"]
         blocks.append(np.concatenate([np.arange(part.start, part.stop) for part in user_variables]))
-    # A checkpoint has a point and cuts already, so a resumed run needs no start.
+    # A checkpoint already contains a point and cuts, so a resumed run needs no start.
     resumes = context.resume and context.checkpoint is not None and (context.checkpoint / NAME).exists()
     if start is None and not resumes:
         context.report("whole program")
@@ -172,25 +175,25 @@ def _solve_by_benders(
 def interior_start(form: StandardForm, seconds: float | None) -> Start | None:
     """Return a near-optimal point and multipliers, computed by HiGHS's interior point method without crossover.
 
-    This takes 4.5 s for four users on Rome's 1,331 cells. Rounds that started at the exponential form, as in the paper,
-    still had a gap of 4.3 % after 240 s.
+    This takes 4.5 s for four users on Rome's 1,331 cells. Benders' rounds that started from the exponential form, as in
+    the paper, still had a gap of 4.3 % after 240 s.
 
     Args:
         form: The whole program.
-        seconds: Time limit in seconds. None for no limit.
+        seconds: The time limit in seconds; None for no limit.
 
     Returns:
-        The start. None if the method fails or does not finish in time.
+        The start, or None if the method fails or does not finish in time.
     """
     options = {"solver": "ipm", "run_crossover": "off"}
     session = get("highs").session(form, tolerance=ROW_TOLERANCE, options=options)
     try:
         answer = session.solve(time_limit=seconds)
-    except SolverError:  # it gave up: rounds begin without a start
+    except SolverError:  # the solver gave up, so rounds begin without a start
         return None
     if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
         return None
-    # Variables of an interior point may violate their bounds by a tolerance.
+    # The variables at an interior point can violate their bounds by a tolerance.
     x = np.clip(answer.x, form.col_lower, form.col_upper)
     # The value of each row, and the sum of the absolute values of its terms.
     activity, size = form.A @ x, abs(form.A) @ np.abs(x)
@@ -210,18 +213,18 @@ def _make_solution(
     solver: Mapping[str, Any],
     **details: Any,
 ) -> ProgramSolution:
-    """Convert a point of the whole program to a solution with a matrix for each user.
+    """Convert a point in the whole program to a solution with a matrix for each user.
 
     Args:
         central: The program as arrays.
         form: The program in matrix form, which maps variables to positions in ``x``.
-        x: The point: a value for each variable.
-        bound: Proved lower bound on the objective with divided costs. None if there is none.
+        x: The point, which has a value for each variable.
+        bound: Proved lower bound on the objective with divided costs; None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.
-        solver: Name, version and iterations.
-        details: Figures of the method, for the report.
+        solver: The solver's name, version and number of iterations.
+        details: The method's own figures, for the report.
     """
-    # Variables of either kind may be slightly negative within the solver's tolerance.
+    # Variables of either kind can be slightly negative, within the solver's tolerance.
     y = np.zeros(len(central.shift))
     block = form.variable("y")
     y[central.columns] = np.maximum(x[block.start : block.stop], 0.0)

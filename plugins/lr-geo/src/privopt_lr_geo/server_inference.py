@@ -1,4 +1,4 @@
-"""Attacks of a curious server on the users' uploads (docs/papers/lr-geo.md, "What is corrected").
+"""Attacks by a curious server on the users' uploads (docs/papers/lr-geo.md, "What is corrected").
 
 These attacks often locate the users, although sections 4.2 and 4.7 of the paper deny that the server can do so.
 """
@@ -20,13 +20,13 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["attack_server"]
 
 DISTANCE_TOLERANCE: Final = 1e-9
-"""Relative difference up to which two distances count as equal."""
+"""The relative difference up to which two distances count as equal."""
 TABLED_ENTRIES: Final = 16_000_000
-"""Records times outputs up to which a row of distances is compared with those of all records of the map."""
+"""The largest number of records times outputs for which a row of distances is compared with those of all records."""
 
 
 def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Client]) -> dict[str, float | None]:
-    """Return the success rate of each attack on users' packages. A guess among n candidates counts as 1 / n.
+    """Return the success rate of each attack on users' packages, where a guess among n candidates counts as 1 / n.
 
     Args:
         data: The public map.
@@ -34,17 +34,17 @@ def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Cli
         clients: The users with their packages, and with their secrets, which show whether a guess is right.
 
     Returns:
-        By attack, the share of users for whom it succeeds:
+        The share of users for whom each attack succeeds:
 
-        - ``zero_columns_name_the_set``: distances of 0 to outputs identify all records of the package.
-        - ``unique_graph_centre``: only the user is within the radius of all records of the package.
+        - ``zero_columns_name_the_set``: distances of 0 to outputs identify all records in the package.
+        - ``unique_graph_centre``: only the user is within the radius of all records in the package.
         - ``user_located``: both together give the user's record.
         - ``fingerprint_of_one_row``: one row of distances identifies its record. None if the map is too large.
     """
-    # A fixed seed: an audit that is repeated must give the same figures.
+    # The seed is fixed because a repeated audit must give the same figures.
     chance = np.random.default_rng(0)
     named_count = centred_count = located_count = fingerprint_count = 0.0
-    # Sorted, because an attacker may not know which output a number belongs to.
+    # Distances are sorted, because an attacker may not know to which output a distance belongs.
     table = np.sort(data.to_outputs, axis=1) if data.cost.size <= TABLED_ENTRIES else None
     # An output at distance 0 identifies a record only if the outputs are the records.
     outputs_are_records = data.outputs is data.records
@@ -52,13 +52,13 @@ def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Cli
         package, records = client.package, client.around.records
         names_all = outputs_are_records and bool((_rows_by_zeros(package) == records[client.order]).all())
         named_count += names_all
-        # The user is in the centre of its own LR set, since all its records are within the radius of it.
+        # The user is in the centre of its own LR set, because all records in the set are within the radius of the user.
         centre = _graph_centre(package, options.radius, data.within)
         is_in_centre = int(np.flatnonzero(client.order == client.around.user_row)[0]) in centre.tolist()
         centred_count += is_in_centre and len(centre) == 1
         located_count += is_in_centre / len(centre) if names_all and len(centre) else 0.0
         if table is not None:
-            # A random row of the package. Whether a record could have sent it is decided by its sorted distances.
+            # Take a random row of the package. The row's sorted distances decide which records it could belong to.
             row = int(chance.integers(len(records)))
             candidates = _records_like(package.reach[row], table)
             # A guess among equally good candidates is right with probability 1 / n.
@@ -73,24 +73,25 @@ def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Cli
 
 
 def _rows_by_zeros(package: Package) -> Ints:
-    """Return the output at distance 0 of each row, shape (n,), or -1 if there is none.
+    """Return the (n,) outputs at distance 0, one for each row, with -1 where there is none.
 
-    This output identifies the row's record.
+    Such an output identifies the row's record if the outputs are the records.
     """
     zero = package.reach == 0
     return np.where(zero.any(axis=1), zero.argmax(axis=1), -1)
 
 
 def _graph_centre(package: Package, radius: float, within: float | None) -> Ints:
-    """Return the rows of a package within ``radius`` of all other rows, among them the user's row.
+    """Return the rows of a package that are within ``radius`` of all other rows, among them the user's row.
 
-    A package has the records within ``radius`` of the user along paths of required pairs (pairs for which the guarantee
-    is required). So the user is always among the rows returned; if there is only one, the server has located the user.
+    A package contains the records within ``radius`` of the user along paths of required pairs (pairs for which the
+    guarantee is required). So the user's row is always returned; if it is the only one, the server has located the
+    user.
 
     Args:
         package: The upload.
         radius: Gamma, in units of distance.
-        within: Largest distance of a required pair; None if all pairs are required.
+        within: The largest distance between the records of a required pair; None if all pairs are required.
     """
     from scipy.sparse.csgraph import dijkstra
 

@@ -1,9 +1,9 @@
-"""LR-Geo's messages over HTTP: a round of uploads, the users' program solved once, and each user's answer.
+"""LR-Geo's messages over HTTP: a round of uploads, one solution of the users' program, and each user's answer.
 
-``python -m privopt_lr_geo.wire serve PROBLEM --users N`` and ``... ask PROBLEM --user ID --server URL --out FOLDER``. A
-client stores its seed before it uploads, so that after a crash it uploads the same bytes again. It identifies itself by
-a random name. Nothing is logged. The server can learn where the user of each upload is, as the README explains. Run the
-server behind a proxy that speaks TLS.
+The server is started by ``python -m privopt_lr_geo.wire serve PROBLEM --users N``, and a client by ``... ask PROBLEM
+--user ID --server URL --out FOLDER``. A client stores its seed before it uploads, so that after a crash it uploads the
+same bytes again. It identifies itself by a random name. Nothing is logged. The server can learn where the user of each
+upload is, as the README explains. Run the server behind a proxy that speaks TLS.
 """
 
 from __future__ import annotations
@@ -52,23 +52,24 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 __all__ = ["UploadRound", "ask", "serve"]
 
 NAME_DIGITS: Final = 32
-"""Hexadecimal digits of a client's name: half of a SHA-256 of its seed."""
+"""The number of hexadecimal digits in a client's name, which is half of a SHA-256 of its seed."""
 POLL_SECONDS: Final = 0.2
-"""Seconds between the requests by which a client polls for its answer."""
+"""The seconds between the requests with which a client polls for its answer."""
 
 
 IDLE_SECONDS: Final = 30.0
-"""Seconds after which a connection on which nothing arrives is closed."""
+"""The seconds after which an idle connection is closed."""
 REQUEST_SECONDS: Final = 120.0
-"""Seconds for one whole request and its answer, regardless of how the data arrives."""
+"""The seconds allowed for a whole request and its answer, regardless of how the data arrives."""
 MAX_CONNECTIONS: Final = 64
-"""Connections that are served at a time. Further connections are closed at once."""
+"""The number of connections that are served at a time. Further connections are closed at once."""
 MAX_BODIES: Final = 4
-"""Number of packages of the largest size that may be received at a time. Requests state their lengths beforehand."""
+"""The number of packages of the largest size that can be received at a time. Requests state their length beforehand."""
 FULL: Final = "the round has all its packages"
 ENDED: Final = "the round ended without an answer"
 LARGEST_BYTES: Final = 64_000_000
-"""Largest size in bytes of an answer, and of a package, received or unpacked, unless ``--largest`` sets another."""
+"""The largest size in bytes of an answer, and, unless ``--largest`` sets another, of a package as received or unpacked.
+"""
 
 
 @frozen(kw_only=True, eq=False)
@@ -76,11 +77,11 @@ class UploadRound:
     """The packages and answers of one round of uploads. One lock serialises all requests.
 
     Attributes:
-        records, outputs: Sizes of the public map. A package of another size is refused.
-        users: Number of packages of the round.
-        largest: Largest size of a package in bytes, both as received and unpacked.
-        seconds: Time limit for all packages to arrive, and then the same again for all answers to be fetched.
-        _packages, _answers: Packages and answers as bytes, by the client's random name.
+        records, outputs: The number of records and outputs on the public map. A package that does not fit is refused.
+        users: The number of packages in the round.
+        largest: The largest size of a package in bytes, both as received and unpacked.
+        seconds: The time limit in seconds for all packages to arrive, and again for all answers to be fetched.
+        _packages, _answers: The packages and answers as bytes, by the client's random name.
         _fetched: The names of the clients that have fetched their answers.
         _ended: Set when no further package is accepted, whether or not there are answers.
         _changed: The lock. It is notified when a package arrives or an answer is fetched.
@@ -108,7 +109,7 @@ class UploadRound:
             The status and body of the response.
         """
         try:
-            # Parsed before the lock is taken, because a large package takes long and others would wait.
+            # Packages are parsed before the lock is taken. A large package takes long, and others would have to wait.
             package = from_bytes(Package, raw, largest=self.largest)
         except (InputError, ValueError, MemoryError) as error:
             return (
@@ -121,8 +122,8 @@ class UploadRound:
             return HTTPStatus.BAD_REQUEST, b"package must be of the public map, got another size"
         with self._changed:
             if name in self._packages:
-                # Other bytes under the same name are refused: it is half of a hash of the client's
-                # seed, which nobody else knows.
+                # Different bytes under the same name are refused. The name is half of a hash of the client's seed,
+                # which nobody else knows, so the client itself would always send the same bytes.
                 is_same = self._packages[name] == raw
                 return (HTTPStatus.ACCEPTED if is_same else HTTPStatus.CONFLICT), b""
             if self._ended.is_set() or len(self._packages) == self.users:
@@ -157,7 +158,7 @@ class UploadRound:
 
         Args:
             problem: The problem. Only its announced terms are used.
-            context: Method and limits of the solver.
+            context: The method and limits for the solver.
 
         Returns:
             Whether the round had answers.
@@ -187,7 +188,7 @@ def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.
     Reads and writes then end at once. A socket timeout is not enough, because it restarts with each byte.
 
     Args:
-        seconds: Seconds that the block may take.
+        seconds: The seconds that the block is allowed to take.
         connection: The connection.
     """
 
@@ -197,8 +198,9 @@ def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.
         """Set the event and shut the connection down."""
         was_cut.set()
         try:
-            socket.socket.shutdown(connection, socket.SHUT_RDWR)  # of TLS too: the peer need not agree
-        except OSError:  # it is closed already
+            # The base class's method also shuts a TLS socket down without waiting for the peer to agree.
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)
+        except OSError:  # the connection is already closed
             return
 
     timer = threading.Timer(seconds, cut)
@@ -215,9 +217,9 @@ class ServerLimits:
     """Limits on the server resources that all clients together may use.
 
     Attributes:
-        connections: Largest number of connections that are served at a time.
-        request_seconds: Seconds after which a request is cut off, together with its answer.
-        body_bytes: Largest total size in bytes of the packages that are being received at a time.
+        connections: The largest number of connections that are served at a time.
+        request_seconds: The seconds after which a request is cut off, together with its answer.
+        body_bytes: The largest total size in bytes of the packages that are being received at a time.
     """
 
     connections: int = MAX_CONNECTIONS
@@ -226,21 +228,21 @@ class ServerLimits:
 
 
 class _Server(ThreadingHTTPServer):
-    """An HTTP server with a thread for each connection. It limits the connections and the bytes being received.
+    """An HTTP server with a thread for each connection, which limits connections and the bytes being received.
 
     Attributes:
-        limits: Limits on all clients together.
-        _connections: A semaphore with a place for each connection that may be served at a time.
-        _reserved_bytes: Total stated size of the packages that are being received, guarded by ``_lock``.
+        limits: The limits on all clients together.
+        _connections: A semaphore with a place for each connection that can be served at a time.
+        _reserved_bytes: The total stated size of the packages that are being received, guarded by ``_lock``.
     """
 
     def __init__(self, address: tuple[str, int], running: UploadRound, limits: ServerLimits) -> None:
         """Bind to an address and set up the limits. Requests are served once `serve_forever` runs.
 
         Args:
-            address: Host and port.
+            address: The host and port.
             running: The round.
-            limits: Limits on all clients together.
+            limits: The limits on all clients together.
         """
         self.limits = limits
         self._connections = threading.BoundedSemaphore(limits.connections)
@@ -276,9 +278,9 @@ class _Server(ThreadingHTTPServer):
             self._connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print only the kind and the source lines of an exception, and nothing if merely a connection broke.
+        """Print only an exception's type and traceback, and nothing if merely a connection broke.
 
-        The client's address would identify a user, and so may the text of an exception.
+        The client's address would identify a user, and the text of an exception could, too.
         """
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
@@ -287,7 +289,7 @@ class _Server(ThreadingHTTPServer):
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[bool]:
-        """Reserve ``size`` bytes for a package while it is received, and yield whether the limit on all allows it."""
+        """Reserve ``size`` bytes for a package while it is received, and yield whether the total limit allows it."""
         with self._lock:
             is_granted = self._reserved_bytes + size <= self.limits.body_bytes
             self._reserved_bytes += size if is_granted else 0
@@ -320,7 +322,7 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
             name = self._client_name("/packages/")
             if not (length.isascii() and length.isdigit()):
                 self._respond(HTTPStatus.LENGTH_REQUIRED)
-            # No size that is allowed has more than 12 digits, and converting a very long number would take time.
+            # No allowed size has more than 12 digits, and converting a very long number would take time.
             elif len(length) > 12 or int(length) > running.largest:
                 self._respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             elif name is None:  # nothing of a body is read before its name is known
@@ -333,7 +335,7 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
 
             Args:
                 name: The client's random name.
-                size: Bytes of the body.
+                size: The size of the body in bytes.
             """
             with http.reserve(size) as is_granted:
                 if not is_granted:
@@ -374,10 +376,10 @@ def serve(
 
     Args:
         problem: The problem. Only its map, epsilon and radii are used, not its users.
-        context: Method "benders" or "full", and the solver's limits.
+        context: The method, "benders" or "full", and the solver's limits.
         running: The round to serve.
-        address: Host and port. Port 0 selects a free port, which is printed.
-        limits: Limits on all clients together. By default there is room for four packages of the largest size.
+        address: The host and port. Port 0 selects a free port, which is printed.
+        limits: The limits on all clients together. By default, there is room for four packages of the largest size.
     """
     limits = limits or ServerLimits(body_bytes=MAX_BODIES * running.largest)
     with _Server(address, running, limits) as http:
@@ -391,13 +393,13 @@ def serve(
 
 
 def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) -> MatrixRelease:
-    """Send the package of a problem's one user, wait for the answer, and certify it.
+    """Send the package of a problem's only user, wait for the answer, and certify it.
 
     Args:
-        problem: The problem of one user.
-        url: Address of the server, http:// or https://.
-        folder: Private folder of the user, for its seed and then its matrix, ``mechanism.npz``.
-        seconds: Seconds to wait for the answer.
+        problem: The problem, which has one user.
+        url: The server's address, http:// or https://.
+        folder: The user's private folder, which receives its seed and then its matrix, ``mechanism.npz``.
+        seconds: The seconds to wait for the answer.
 
     Raises:
         UsageError: The URL has another form.
@@ -413,7 +415,7 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
     answer = from_bytes(Answer, _fetch_answer(url, name, raw, seconds))
     try:
         repaired = client.accept(answer, problem.data.epsilon)
-    except CertificationError:  # its own text names records around the user
+    except CertificationError:  # its own message would name records around the user
         raise CertificationError(f"{url}: the answer could not be repaired to satisfy the guarantee") from None
     release = client.around.matrix(repaired.weights, problem.data)
     release.write(folder)
@@ -421,11 +423,11 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
 
 
 def _find_client(problem: LRGeoInstance, seed: int) -> list[Client]:
-    """Return a list with the problem's only user. Error messages do not quote the records around the user.
+    """Return a list with the problem's only user, without quoting records around the user in error messages.
 
     Args:
-        problem: The problem of one user.
-        seed: Seed of the user's draws.
+        problem: The problem, which has one user.
+        seed: The seed for the user's draws.
     """
     try:
         return clients_of(problem, seed, sets=lr_sets(problem))
@@ -437,10 +439,10 @@ def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
     """Upload a package if the server does not have it, and wait for the answer.
 
     Args:
-        url: Address of the server.
+        url: The server's address.
         name: The client's random name.
         raw: The package as bytes.
-        seconds: Seconds to wait.
+        seconds: The seconds to wait.
 
     Raises:
         StoppedError: No answer came in time, the round ended without an answer, or the server refused the package.
@@ -448,7 +450,7 @@ def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
     with limit(seconds):
         while True:
             check()
-            # Ask before uploading, because a client that was killed after its upload need not send it again.
+            # Ask before uploading, as a client that was killed after its upload need not send it again.
             status, body = _send_request(url, "GET", f"/answers/{name}")
             if status == HTTPStatus.NOT_FOUND:
                 status, body = _send_request(url, "PUT", f"/packages/{name}", raw)
@@ -456,26 +458,26 @@ def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
                 return body
             if status in (HTTPStatus.GONE, HTTPStatus.FORBIDDEN):
                 raise StoppedError(f"{url}: {_describe_end(body)}")
-            # ACCEPTED means that the answer is still to come. None means that the server could not be reached, and it
-            # is asked again, as is a busy one.
+            # ACCEPTED means that the answer is still to come. A server that could not be reached (None) or is busy is
+            # asked again.
             if status not in (None, HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE):
                 raise StoppedError(f"{url}: the package was refused ({status})")
             time.sleep(POLL_SECONDS)
-    # limit() leaves its block without an error when the time is over.
+    # limit() leaves its block without an error when time runs out.
     raise StoppedError(f"{url}: no answer within {seconds:g} s")
 
 
 def _describe_end(body: bytes) -> str:
-    """Return why there is no answer. The server's own text is not quoted, because it could reveal the package."""
+    """Return why there is no answer, without quoting the server's own text, which could reveal the package."""
     return next((text for text in (FULL, ENDED) if body == text.encode()), "the server gave no answer")
 
 
 def _open_connection(url: str, seconds: float = IDLE_SECONDS) -> HTTPConnection:
-    """Return an unopened connection to a server. A TLS connection will verify the server's certificate.
+    """Return an unopened connection to a server, which verifies the server's certificate if it uses TLS.
 
     Args:
         url: http://HOST:PORT or https://HOST:PORT.
-        seconds: Seconds that the connection may be silent.
+        seconds: The seconds that the connection can be silent before it times out.
 
     Raises:
         UsageError: The URL has another form.
@@ -495,14 +497,14 @@ def _open_connection(url: str, seconds: float = IDLE_SECONDS) -> HTTPConnection:
 def _send_request(
     url: str, verb: str, path: str, body: bytes | None = None, largest: int = LARGEST_BYTES
 ) -> tuple[HTTPStatus | None, bytes]:
-    """Send a request, and return status and body. The status is None if the server is unreachable or too slow.
+    """Send a request, and return status and body, with the status None if the server is unreachable or too slow.
 
     Args:
-        url: Address of the server.
+        url: The server's address.
         verb: "GET" or "PUT".
-        path: Path on the server.
-        body: Body of a PUT.
-        largest: Largest size of the answer in bytes.
+        path: The path on the server.
+        body: The body of a PUT request.
+        largest: The largest size of the answer in bytes.
 
     Raises:
         StoppedError: The answer has more than ``largest`` bytes.
@@ -514,12 +516,12 @@ def _send_request(
         with _cut_after(min(remaining_seconds, threading.TIMEOUT_MAX), connection.sock) as was_cut:
             connection.request(verb, path, body)
             answer = connection.getresponse()
-            # One byte more than allowed shows that a body is too long, without reading the rest.
+            # Reading one byte more than allowed shows that a body is too long without reading the rest.
             status, content = HTTPStatus(answer.status), answer.read(largest + 1)
-            # `length` counts the bytes still to come. If there are any, the connection ended before the body did.
+            # `length` counts the bytes still to come. If any are missing, the connection ended before the body did.
             if was_cut.is_set() or (answer.length and len(content) <= largest):
                 return None, b""
-    except (OSError, HTTPException, ValueError):  # ValueError: a status that HTTP does not have
+    except (OSError, HTTPException, ValueError):  # HTTPStatus raises ValueError for an unknown status
         return None, b""
     finally:
         connection.close()
@@ -532,10 +534,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run the server or a client from the command line.
 
     Args:
-        arguments: Arguments after the program's name.
+        arguments: The arguments after the program's name.
 
     Returns:
-        The exit code: 0 if there was an answer, 2 for wrong input, 5 for any other failure.
+        The exit code: 0 if there was an answer, 2 for wrong input, and 5 for any other failure.
     """
     parser = argparse.ArgumentParser(prog="python -m privopt_lr_geo.wire")
     sides = parser.add_subparsers(dest="side", required=True)
@@ -554,7 +556,7 @@ def main(arguments: Sequence[str]) -> int:
     ask_parser.add_argument("--server", required=True, metavar="URL", help="http://HOST:PORT or https://HOST:PORT")
     ask_parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="private: seed and matrix")
     options, further_arguments = parser.parse_known_args(arguments)
-    if further_arguments:  # not quoted: one may be part of the user's record
+    if further_arguments:  # these are not quoted, because one could be part of the user's record
         parser.error(f"expected options alone after PROBLEM, got {number_of(len(further_arguments), 'argument')} more")
     try:
         declared = load_problem(LRGeoProblem, options.problem)
