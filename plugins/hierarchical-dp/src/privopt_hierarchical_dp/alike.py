@@ -1,7 +1,7 @@
-"""Regions that have equal forecasts, so that a forecast for ten million regions is computed for a few hundred.
+"""Regions that have equal forecasts, so that a forecast for ten million regions only needs a few hundred of them.
 
-The noise on a value depends on its level alone. So the errors of two regions are equal if the trees below them have the
-same shape, and their parents have equal errors too.
+The noise on a value depends only on its level. So two regions have equal errors if the trees below them have the same
+shape and their parents have equal errors.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["AlikeRegions", "find_alike_regions"]
 
 @frozen(kw_only=True, eq=False)
 class AlikeRegions:
-    """A small tree, each of whose regions represents all regions of a hierarchy that have equal errors.
+    """A small tree in which each region represents all regions of a hierarchy that have equal errors.
 
     Attributes:
         tree: The small tree, without names.
-        times: For each level, how many children of one and the same region (R_l, 1) each region represents; 1 for the
-            root.
-        counts: For each level, how many regions of the hierarchy (R_l,) each region represents.
+        times: For each level, (R_l, 1) the number of children with the same parent that each region represents; 1 for
+            the root.
+        counts: For each level, (R_l,) the number of regions in the hierarchy that each region represents.
     """
 
     tree: Tree
@@ -33,7 +33,7 @@ class AlikeRegions:
 
 
 def find_alike_regions(tree: Tree) -> AlikeRegions:
-    """Return one region for all regions of a hierarchy that have equal errors, as a small tree.
+    """Return a small tree with one region for all regions of a hierarchy that have equal errors.
 
     Args:
         tree: The hierarchy.
@@ -43,11 +43,11 @@ def find_alike_regions(tree: Tree) -> AlikeRegions:
     starts: list[Ints] = []
     times, counts = [np.ones((1, 1))], [np.ones(1)]
     for level in range(1, tree.depth):
-        # Regions are of one kind if their parents are and the trees below them have one shape.
+        # Regions are of the same kind if their parents are and the trees below them have the same shape.
         shape_count = int(shapes[level].max()) + 1
         keys = kinds[tree.parents(level)] * shape_count + shapes[level]
         distinct, kinds, members = np.unique(keys, return_inverse=True, return_counts=True)
-        # Keys are in order, so children of a kind of parents are adjacent.
+        # Keys are sorted by the parent's kind, so the children of each kind of parent are adjacent.
         parent_kinds = distinct // shape_count
         starts.append(np.searchsorted(parent_kinds, np.arange(len(counts[-1]) + 1)))
         times.append((members / counts[-1][parent_kinds])[:, None])
@@ -62,11 +62,11 @@ def find_alike_regions(tree: Tree) -> AlikeRegions:
 
 
 def _number_shapes(tree: Tree) -> list[Ints]:
-    """Return a number (R_l,) for the shape of the tree below each region of each level.
+    """Return, for each level, (R_l,) ids for the shapes of the trees below its regions.
 
-    Two shapes are the same if they have the same number of children of each shape. The children's shapes are identified
-    by the sum, modulo 2^64, of a random number for each of them. The probability that two of n different shapes have
-    the same sum is about n^2 / 2^65, and would only make a forecast less precise.
+    Two shapes are the same if they have the same number of children with each shape. Each shape is given a random
+    number, and a region's children are identified by the sum of their numbers modulo 2^64. The probability that two of
+    n different shapes have the same sum is about n^2 / 2^65, and this would only make a forecast less precise.
 
     Args:
         tree: The hierarchy.

@@ -20,7 +20,7 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["UNBOUNDED", "Limits", "check_limits", "nearest_within", "read_limits"]
 
 UNBOUNDED: Final = 1 << 50
-"""The upper bound of regions without one. A file of counts must have fewer groups than this."""
+"""The upper bound for regions without a stated one. A file of counts must have fewer groups than this."""
 
 
 SHOWN_VIOLATIONS: Final = 20
@@ -28,20 +28,20 @@ SHOWN_VIOLATIONS: Final = 20
 
 
 def _to_levels(arrays: Iterable[Ints]) -> tuple[Ints, ...]:
-    """Return read-only int64 copies of the arrays, because bounds must not change."""
+    """Return read-only int64 copies of the arrays, which keeps bounds from being changed."""
     return tuple(read_only(np.array(array, dtype=np.int64)) for array in arrays)
 
 
 @frozen(kw_only=True, eq=False)
 class Limits:
-    """Public bounds on the number of groups or individuals of every region.
+    """Public bounds on the number of groups or individuals in every region.
 
-    These are the bounds in the problem file, tightened by the sums of the bounds of each region's children.
+    These are the bounds from the problem file, tightened by the sums of the bounds on each region's children.
 
     Attributes:
         tree: The hierarchy.
-        lower: The smallest numbers (R_l,) of each level.
-        upper: The largest numbers (R_l,) of each level.
+        lower: For each level, (R_l,) the smallest number allowed in each region.
+        upper: For each level, (R_l,) the largest number allowed in each region.
     """
 
     tree: Tree
@@ -50,11 +50,11 @@ class Limits:
 
     @property
     def root(self) -> tuple[int, int]:
-        """The bounds on the number of groups of the whole hierarchy."""
+        """The lower and upper bound on the number of groups in the whole hierarchy."""
         return int(self.lower[0][0]), int(self.upper[0][0])
 
     def with_exact(self, known: Sequence[Ints]) -> Limits:
-        """Return the bounds with those of the first levels replaced by exact numbers, which must be within them."""
+        """Return the bounds with those on the first levels replaced by exact numbers, which must be within them."""
         return Limits(
             tree=self.tree,
             lower=[*known, *self.lower[len(known) :]],
@@ -62,13 +62,13 @@ class Limits:
         )
 
     def find_violations(self, totals: Sequence[Ints]) -> list[tuple[str, int, str]]:
-        """Find the regions of the first levels whose numbers are out of bounds.
+        """Find the regions on the first levels whose numbers are out of bounds.
 
         Args:
-            totals: The numbers (R_l,) of each of the first levels.
+            totals: For each of the first levels, (R_l,) the regions' numbers.
 
         Returns:
-            The region, the number and the bounds, as a text, of each violation.
+            A (region, number, bounds) tuple for each violation, in which region and bounds are texts.
         """
         return [
             (f"region {region!r}", number, f"from {lower} to {upper}")
@@ -76,10 +76,10 @@ class Limits:
         ]
 
     def list_violations(self, totals: Sequence[Ints]) -> list[tuple[int, str, int, int, int]]:
-        """List the level, region, number, and lower and upper bound of each violation by numbers of the first levels.
+        """List the violations on the first levels, each as (level, region, number, lower bound, upper bound).
 
         Args:
-            totals: The numbers (R_l,) of each of the first levels.
+            totals: For each of the first levels, (R_l,) the regions' numbers.
         """
         return [
             (level, self.tree.name_of(level, index), int(numbers[index]), int(lower[index]), int(upper[index]))
@@ -101,14 +101,14 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
     """
     if source is None:
         return None
-    # Without a bound a region has 0 to UNBOUNDED.
+    # A region without a stated bound can have any number from 0 to UNBOUNDED.
     lower_bounds, upper_bounds = ([np.full(width, value) for width in tree.widths] for value in (0, UNBOUNDED))
     levels, places, region_lower, region_upper = _read_bounds(source, tree)
     for level in range(tree.depth):
         is_here = levels == level
         lower_bounds[level][places[is_here]] = region_lower[is_here]
         upper_bounds[level][places[is_here]] = region_upper[is_here]
-    # From the leaves up, each region's bounds are tightened by the sums of its children's.
+    # From the leaves up, each region's bounds are tightened by the sums of its children's bounds.
     for level, start in reversed(list(enumerate(tree.start))):
         child_lower, child_upper = (_sum_children(bound[level + 1], start) for bound in (lower_bounds, upper_bounds))
         clashing = np.flatnonzero((lower_bounds[level] > child_upper) | (child_lower > upper_bounds[level])).tolist()
@@ -137,11 +137,11 @@ def _read_bounds(source: File, tree: Tree) -> tuple[Ints, Ints, Ints, Ints]:
         tree: The regions.
 
     Returns:
-        Four arrays (rows,): the level of each row's region, its position on this level, and the lower and upper bound.
+        Four (rows,) arrays: the level of each row's region, its position on this level, and its lower and upper bound.
 
     Raises:
-        InputError: A column is missing, a region is unknown or occurs twice, a cell is not a number, at_least is above
-            at_most, or there is no row.
+        InputError: A column is missing, a region is unknown or occurs twice, a cell is not a number, ``at_least`` is
+            above ``at_most``, or there are no rows.
     """
     # An empty cell is read as a bound that every number satisfies.
     header, blanks = table_of(source).columns, {"at_least": 0, "at_most": UNBOUNDED}
@@ -164,19 +164,19 @@ def _read_bounds(source: File, tree: Tree) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _sum_children(bounds: Ints, start: Ints) -> Ints:
-    """Return the sum of the bounds of each region's children, capped at `UNBOUNDED` + 1.
+    """Return the sum of the bounds on each region's children, capped at `UNBOUNDED` + 1.
 
     Sums are computed in doubles, because int64 could overflow.
 
     Args:
-        bounds: The bounds of the level below.
-        start: Index of each region's first child, and finally the number of all children.
+        bounds: The bounds on the level below.
+        start: The index of each region's first child, followed by the number of all children.
     """
     return np.minimum(np.add.reduceat(bounds.astype(np.float64), start[:-1], axis=0), UNBOUNDED + 1).astype(np.int64)
 
 
 def _in_words(lower: int, upper: int) -> str:
-    """Return the bounds as a text. An upper bound of `UNBOUNDED` or more is omitted."""
+    """Return the bounds as a text, without an upper bound if it is `UNBOUNDED` or more."""
     return f"at least {lower}" + ("" if upper >= UNBOUNDED else f" and at most {upper}")
 
 
@@ -188,19 +188,20 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, p
 
     Args:
         limits: The bounds.
-        totals: The numbers (R_l,) of each level, starting at the root.
+        totals: For each level, starting at the root, (R_l,) the regions' numbers.
         name: The file from which the numbers were read.
-        noun: What the numbers count.
+        noun: The noun for what the numbers count.
         published_levels: The number of levels, from the root down, whose numbers every release publishes. Only these
             numbers may be quoted.
 
     Raises:
-        InfeasibleError: Numbers are out of bounds; the message names their regions, and says how far they are off.
+        InfeasibleError: Numbers are out of bounds. The message names their regions and, on published levels, says how
+            far the numbers are off.
     """
     lines = []
     for level, region, number, lower, upper in limits.list_violations(totals):
         expectation = f"expected {_in_words(lower, upper)}, as hierarchy.bounds has it"
-        # Numbers that are not published are not quoted, because they may be secret.
+        # Numbers on levels that are not published are not quoted, because they may be secret.
         actual = f"got another number of {noun}"
         if level < published_levels:
             actual = f"got exactly {number} {noun}, which is off by {max(lower - number, number - upper)}"
@@ -220,16 +221,16 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
     common shift, clipped to the bounds. Remaining units go to the first children that can take one.
 
     Args:
-        totals: The numbers of groups (R_l,) of each level.
+        totals: For each level, (R_l,) the numbers of groups.
         limits: The bounds on these numbers.
 
     Returns:
-        Numbers (R_l,) of each level that are within the bounds and add up.
+        For each level, (R_l,) numbers that are within the bounds and add up.
     """
     fitted = [np.clip(totals[0], limits.lower[0], limits.upper[0])]
     for level, start in enumerate(limits.tree.start, start=1):
         children, lower, upper = totals[level].copy(), limits.lower[level], limits.upper[level]
-        # Children that are within bounds and add up already stay as they are.
+        # Children that are already within bounds and add up stay as they are.
         is_consistent = np.add.reduceat(children, start[:-1]) == fitted[-1]
         is_consistent &= np.logical_and.reduceat((children >= lower) & (children <= upper), start[:-1])
         for parent, (begin, end) in enumerate(pairwise(start.tolist())):
@@ -243,10 +244,12 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
 
 
 def _shift_into_bounds(given: Ints, lower: Ints, upper: Ints, total: int) -> Ints:
-    """Return the integers within bounds and with a given sum that are nearest to given integers.
+    """Return the integers nearest to given ones that are within bounds and have a given sum.
+
+    A bisection finds the shift that is added to all of the given integers.
 
     Args:
-        given: (K,) The given integers. A bisection finds the shift that is added to all of them.
+        given: (K,) The given integers.
         lower: (K,) The lower bounds.
         upper: (K,) The upper bounds.
         total: The required sum, which lies between the sums of the bounds.
@@ -256,10 +259,10 @@ def _shift_into_bounds(given: Ints, lower: Ints, upper: Ints, total: int) -> Int
     # total.
     while max_shift - min_shift > 1:
         middle = (min_shift + max_shift) // 2
-        reached = np.clip(given + middle, lower, upper).sum(dtype=np.float64)  # exact below 2^53: enough
+        reached = np.clip(given + middle, lower, upper).sum(dtype=np.float64)  # exact below 2^53, which suffices
         min_shift, max_shift = (min_shift, middle) if reached >= total else (middle, max_shift)
     shifted, shifted_less = np.clip(given + max_shift, lower, upper), np.clip(given + min_shift, lower, upper)
-    # The last step of the shift may raise more children than needed: the last ones of them give their unit back.
+    # The last step of the shift can raise more children than needed. The last of them then give their unit back.
     is_rounded_up = shifted > shifted_less
     later_count = np.cumsum(is_rounded_up[::-1])[::-1]
     return np.asarray(shifted - (is_rounded_up & (later_count <= shifted.sum() - total)))

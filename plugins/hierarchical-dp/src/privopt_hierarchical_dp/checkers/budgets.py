@@ -1,4 +1,4 @@
-"""The scales of noise as exact rationals, and the delta that Gaussian noise implies."""
+"""Noise scales as exact rationals, and the delta that Gaussian noise implies."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
     """Return an upper bound on the delta that rho-zCDP implies at epsilon.
 
     For every a > 1, delta is at most exp((a - 1) (a rho - epsilon)) (1 - 1 / a)^a / (a - 1) (Canonne, Kamath and
-    Steinke 2020, proposition 12). Since this holds for every a, a good one may be searched for in doubles.
+    Steinke 2020, proposition 12). Since this holds for every a, a good value of a can be searched for in doubles.
 
     Args:
         rho: The budget that is spent, above 0.
-        epsilon: The epsilon, above 0.
+        epsilon: The epsilon at which delta is bounded, above 0.
     """
 
     def exponent(log: float) -> float:
-        """Return the logarithm of the bound at a = 1 + exp(log)."""
+        """Return the logarithm of the bound on delta at a = 1 + exp(log)."""
         b = math.exp(log)
         return b * ((1 + b) * float(rho) - float(epsilon)) - (1 + b) * math.log1p(1 / b) - log
 
@@ -32,8 +32,8 @@ def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
         low, high = (low, right) if exponent(left) <= exponent(right) else (left, high)
     order = Fraction(1 + math.exp(low)).limit_denominator(10**12)
     order = max(order, 1 + Fraction(1, 10**9))
-    # ln(bound) = (a - 1) (a rho - epsilon) + a ln((a - 1) / a) - ln(a - 1). The second line covers the rounding errors
-    # of the logarithms.
+    # ln(bound) = (a - 1) (a rho - epsilon) + a ln((a - 1) / a) - ln(a - 1). The second line adds a margin for the
+    # rounding errors in the logarithms.
     power = (order - 1) * (order * rho - epsilon) - order * _log(order / (order - 1)) - _log(order - 1)
     power += Fraction(1, 10**90) * (1 + abs(power) + 4 * order)
     exponential: Fraction = Fraction(CONTEXT.exp(CONTEXT.divide(power.numerator, power.denominator)))
@@ -46,10 +46,10 @@ def _log(x: Fraction) -> Fraction:
 
 
 def ratio(text: str) -> Fraction:
-    """Return a scale above 0 from its text, a whole number or a fraction.
+    """Return a positive scale from its text, which is a whole number or a fraction.
 
     Raises:
-        RefusedError: The text is no such number.
+        RefusedError: The text is not a positive whole number or fraction.
     """
     parts = text.split("/")
     is_ratio = len(parts) <= 2 and all(part.isascii() and part.isdigit() and len(part) < 1000 for part in parts)

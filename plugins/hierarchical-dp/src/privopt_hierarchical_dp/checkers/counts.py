@@ -1,6 +1,6 @@
 """Check a release of counts in a hierarchy: sums, bounds, exact numbers, noise scales, and what result.json says.
 
-The formulas are those of docs/reference/proof.md, "Counts in a hierarchy". The text about a claim says what this
+The formulas are those in docs/reference/proof.md, "Counts in a hierarchy". The text on each claim says what this
 checker does not check: no folder can show that the noise was drawn at the stated scales, and only ``privopt verify``
 recomputes the widths of intervals and the lower bound on the loss.
 """
@@ -27,18 +27,18 @@ from privopt_hierarchical_dp.checkers.tables import Table, measure, project
 __all__ = ["Counts"]
 
 MOST_CELLS = 10**7
-"""The largest number of cells of a region in one table, as in ``solve``: more are refused before they are listed."""
+"""The largest number of cells that a table can have for a region, as in ``solve``. More are refused unlisted."""
 
 DRAWN = "that the noise was drawn, freshly and at those scales"
-"""The assumption of every certificate of noise, which one release cannot show."""
+"""The assumption on which every certificate of noise rests, and which a single release cannot show."""
 
 
 class Counts:
-    """The claims of a release of ``hierarchical-dp`` or ``hierarchical-tables``.
+    """The claims that a release of ``hierarchical-dp`` or ``hierarchical-tables`` makes.
 
     Attributes:
         folder, problem, result: The release's folder, its problem file, and the contents of result.json.
-        hierarchy, privacy_table: The tables [hierarchy] and [privacy] of the problem file.
+        hierarchy, privacy_table: The ``[hierarchy]`` and ``[privacy]`` tables of the problem file.
         is_of_sizes: Whether the mechanism is hierarchical-dp, whose only table counts groups by size.
         kind: The notion of privacy.
         tables: The published tables, with their noisy values.
@@ -70,7 +70,8 @@ class Counts:
             else promise_of_tables(problem.tables, self.kind, depth)
         )
         self._read_noisy()
-        # Public counts that `plan` uses in place of the secret ones matter for no claim. They only must be readable.
+        # No claim depends on the public counts that `plan` uses in place of the secret ones. They must only be
+        # readable.
         if "like" in self.hierarchy:
             problem.read(self.hierarchy["like"])
 
@@ -90,7 +91,7 @@ class Counts:
                 tables.append(Table(f"{name}.", f"tables/{name}.csv", by, [*product(*values)]))
         parents: dict[str, str] = {}
         for table in tables:
-            # Groups by size have their intervals in a file of their own.
+            # The intervals for groups by size are in a file of their own.
             names = ["size"] if self.is_of_sizes else [[*attributes][n] for n in table.attributes]
             columns = ["groups"] if self.is_of_sizes else ["count", "low", "high"]
             header = ["region", "parent", *names, *columns]
@@ -111,7 +112,7 @@ class Counts:
         """Read the noisy values, their scales and the exact numbers from noisy.npz."""
         levels, name = self.regions.levels, "scales" if self.kind == "pure-dp" else "variances"
         numbered = range(1, len(levels) + 1)
-        # As read_npz takes them: name, type and number of dimensions of each array.
+        # read_npz expects the name, type and number of dimensions of each array.
         noisy_arrays = " ".join(
             f"{table.prefix}level_{level}:i8:{2 if self.is_of_sizes else 1 + len(table.attributes)}"
             for table in self.tables
@@ -119,7 +120,8 @@ class Counts:
         )
         scales = " ".join(f"{table.prefix}{name}:U:1" for table in self.tables)
         exact = " ".join(f"totals_{level}:i8:1" for level in range(1, self.promise.exact + 1))
-        # The largest arrays that the tables allow, and a header for each: more is refused before it is unpacked.
+        # The size of the largest arrays that the tables allow, with a header for each. A file that would unpack to more
+        # bytes is refused before it is unpacked.
         values = sum(len(level) for level in levels) * (1 + max(len(table.cells) for table in self.tables))
         max_bytes = 8 * values * len(self.tables) + 4096 * (2 + len(levels)) * (1 + len(self.tables))
         arrays = read_npz(
@@ -131,7 +133,7 @@ class Counts:
         for table in self.tables:
             for level in levels:
                 array = arrays.pop(0)
-                # A column for each cell; cumulative counts up to a known total lack the last one.
+                # There is a column for each cell, except that cumulative counts with a known total lack the last one.
                 width = len(array.flat) // len(level)
                 need(array.shape[0] == len(level), f"noisy.npz: {table.prefix}level: expected {len(level)} rows")
                 missing = self.is_of_sizes and self.order == "inner"
@@ -145,10 +147,11 @@ class Counts:
 
     @property
     def order(self) -> str:
-        """What a method of hierarchical-dp measures, column by column.
+        """The meaning of the columns that a method of hierarchical-dp measures.
 
-        ``counts``, or cumulative counts: of groups of size s or less (``less``; ``inner`` without the last one, which
-        is the exact total), or of size s or more (``more``) if neighbours may differ in numbers of groups.
+        The columns are either ``counts`` or cumulative counts. These count the groups of size s or less (``less``, or
+        ``inner`` without the last one, which is the exact total). If neighbours can differ in their numbers of groups,
+        they count the groups of size s or more (``more``).
         """
         if METHODS[self.result["method"]][0] == "counts":
             return "counts"
@@ -157,7 +160,7 @@ class Counts:
         return "less" if self.privacy_table.get("relation", "sizes") in ("sizes", "replaced") else "more"
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the claims, by name and in order. Each returns a text about what it found."""
+        """Return the functions that check the claims, by name and in order. Each returns a text on what it found."""
         return {
             "regions": self.public_regions,
             "sums": self.sums,
@@ -171,10 +174,10 @@ class Counts:
         }
 
     def public_regions(self) -> str:
-        """Check that the regions are those of the problem's public table, if it has one.
+        """Check that the regions are those in the problem's public table, if there is one.
 
         Raises:
-            RefusedError: Regions or their parents differ.
+            RefusedError: Regions or their parents differ from the table.
         """
         count = len(self.regions.parents)
         if "regions" not in self.hierarchy:
@@ -203,7 +206,7 @@ class Counts:
         return f"{counts} counts of at least 0; children add up to parents"
 
     def exact(self) -> str:
-        """Check that the numbers of the exact levels are those of noisy.npz, and that result.json names these levels.
+        """Check that exact levels have the numbers in noisy.npz, and that result.json names these levels.
 
         Raises:
             RefusedError: A number or a level differs.
@@ -242,10 +245,10 @@ class Counts:
     def privacy(self) -> str:
         """Check that the noise at the stated scales spends at most the budget, in exact rationals.
 
-        Double geometric noise of scale b spends epsilon = sensitivity / b, discrete Gaussian noise of variance V spends
-        rho = sensitivity / (2 V); both add up over tables and levels.
+        Double geometric noise of scale b spends epsilon = sensitivity / b, and discrete Gaussian noise of variance V
+        spends rho = sensitivity / (2 V). Both add up over tables and levels.
 
-        A table spends on a level at most its share of the budget, if the problem states shares.
+        If the problem states shares, a table must not spend more than its share of the budget on any level.
 
         Raises:
             RefusedError: More is spent than the budget or a share of it, or nothing was measured.
@@ -266,14 +269,14 @@ class Counts:
         return f"{name} {float(self.spent):g} {self.promise.unit} is spent; it rests on what no folder shows: {DRAWN}"
 
     def _need_within_budget(self, spent: Fraction, where: str = "") -> None:
-        """Refuse an amount of epsilon, or of rho, that is above the budget.
+        """Refuse an amount of epsilon or rho that exceeds the budget.
 
         Args:
             spent: The amount, above 0.
             where: The beginning of the message.
 
         Raises:
-            RefusedError: The amount is above the budget.
+            RefusedError: The amount exceeds the budget.
         """
         if self.kind == "approx-dp":
             epsilon = self.budget["epsilon"]
@@ -283,13 +286,13 @@ class Counts:
         need(spent <= self.allowed, f"{where}spent {float(spent):g}, the budget is {float(self.allowed):g}")
 
     def _check_shares(self, times: int) -> None:
-        """Check that each table spends on each level at most the share that the problem states.
+        """Check that each table spends at most the stated share of the budget on each level.
 
         Args:
-            times: What a scale is multiplied by before the sensitivity is divided by it.
+            times: The factor t in budget = sensitivity / (t scale): 1, or 2 for Gaussian noise.
 
         Raises:
-            RefusedError: More is spent.
+            RefusedError: A table spends more than its share on a level.
         """
         depth = len(self.regions.levels)
         are_exact = [[self._shows_exact_numbers(table, level) for level in range(depth)] for table in self.tables]
@@ -301,18 +304,18 @@ class Counts:
                 where = f"noisy.npz: {table.prefix}level_{level}: "
                 need(part or not scale, f"{where}noise where the problem gives no share of the budget")
                 if scale:
-                    # Divided by the part, an amount can be compared with the total budget.
+                    # Divided by its part of the budget, an amount can be compared with the total budget.
                     spent = self.promise.sensitivity / (times * scale * part)
                     self._need_within_budget(spent, f"{where}divided by its share of the budget, ")
 
     def unmeasured(self) -> str:
         """Check that values without noise are exact numbers, sums of the level below, or 0.
 
-        They are sums where no table is measured on the level, and 0 where another one is: other values could be the
-        secret counts.
+        They must be sums where no table is measured on the level, and 0 where another table is, because any other
+        values could be the secret counts.
 
         Raises:
-            RefusedError: They are other values.
+            RefusedError: A table has other values without noise.
         """
         levels, count = self.regions.levels, 0
         is_measured = [any(scales) for scales in zip(*(table.scales for table in self.tables), strict=True)]
@@ -328,6 +331,8 @@ class Counts:
                 derived = [[0] * len(row) for row in table.noisy[depth]]
                 if not is_measured[depth]:
                     below = dict(zip(levels[depth + 1], table.noisy[depth + 1], strict=True))
+                    # A leaf above the last level has no children, but is repeated on the level below, so its values
+                    # there take the place of a sum.
                     derived = [
                         [sum(v) for v in zip(*(below[c] for c in self.regions.children.get(name, [name])), strict=True)]
                         for name in names
@@ -339,14 +344,14 @@ class Counts:
         return f"{count} levels of a table without noise are zeros, or sums of those below"
 
     def _shows_exact_numbers(self, table: Table, level: int) -> bool:
-        """Return whether a table of individuals has nothing but exact numbers on a level, counted from 0."""
+        """Return whether a table of individuals has only exact numbers on a level, which is counted from 0."""
         return not self.is_of_sizes and len(table.cells) == 1 and level < self.promise.exact
 
     def intervals(self) -> str:
         """Check that each interval contains its count, and that an exact number has width 0.
 
         Raises:
-            RefusedError: A count is outside, or an exact number has an interval.
+            RefusedError: A count is outside its interval, or an exact number has an interval of positive width.
         """
         exact = {name for level in self.regions.levels[: self.promise.exact] for name in level}
         for table in self.tables:
@@ -384,7 +389,7 @@ class Counts:
         return f"{float(loss):g} {unit}{rest}"
 
     def _loss(self) -> Fraction:
-        """Return the sum over levels of w |x - noisy|^2. The largest weight is 1, that of unmeasured levels 0."""
+        """Return the sum over levels of w |x - noisy|^2, with a largest weight of 1, and 0 on unmeasured levels."""
         table, levels = self.tables[0], self.regions.levels
         weights = [number(w) for w in self.problem.tables.get("hierarchical-dp", {}).get("level_weights", [])]
         weights = weights or [Fraction(1)] * len(levels)
@@ -400,10 +405,10 @@ class Counts:
         return total / max(weights)
 
     def words(self) -> str:
-        """Check that result.json states the guarantee and the certificate of the scales.
+        """Check the guarantee and the certificate in result.json against the problem and the noise scales.
 
         Raises:
-            RefusedError: One of these differs, or is missing.
+            RefusedError: An entry differs or is missing.
         """
         self._check_guarantee()
         certificate = self.result["certificate"]
@@ -429,10 +434,10 @@ class Counts:
         return f"{self.promise.scope}; {self.result['status']}"
 
     def _check_guarantee(self) -> None:
-        """Check the guarantee in result.json. Only its sentences are not compared.
+        """Check the guarantee in result.json, except for its sentences.
 
         Raises:
-            RefusedError: An entry differs, is missing, or is nothing that a release of counts claims.
+            RefusedError: An entry differs, is missing, or is unknown for releases of counts.
         """
         guarantee, privacy = self.result["guarantee"], self.privacy_table
         expected: dict[str, object] = {
@@ -453,7 +458,7 @@ class Counts:
         differing = sorted(guarantee.keys() ^ keys)
         need(not differing, f"guarantee: {differing}: keys that are missing, or that no release of counts has")
         for key, value in expected.items():
-            # 1 equals true in Python, so types are compared as well.
+            # In Python, 1 equals True, so types are compared as well.
             is_equal = type(guarantee[key]) is type(value) and guarantee[key] == value
             need(is_equal, f"guarantee.{key}: {guarantee[key]!r} is claimed, {value!r} found")
         for name in ("epsilon", "rho", "delta"):

@@ -1,4 +1,4 @@
-"""The keys that problem files of counts may have. The checker refuses others, as ``verify`` does."""
+"""The keys that are allowed in problem files for counts. The checker refuses others, as ``verify`` does."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from privopt.checker.files import Problem
 __all__ = ["BUDGETS", "check_keys"]
 
 SIZES_KEYS = "counts units regions totals like bounds exact sizes first_size"
-"""The keys of [hierarchy] for groups by size."""
+"""The keys in ``[hierarchy]`` for groups by size."""
 
 TABLES_KEYS = "regions records count persons totals attributes tables bounds exact budget confidence"
-"""The keys of [hierarchy] for several tables of individuals."""
+"""The keys in ``[hierarchy]`` for several tables of individuals."""
 
 TABLE_KEYS = "by share"
-"""The keys of one of these tables, [hierarchy.tables.NAME]."""
+"""The keys in the section of one of these tables, ``[hierarchy.tables.NAME]``."""
 
 PRIVACY_KEYS = "kind epsilon rho delta relation max_household"
-"""The keys of [privacy]. A notion and a relation allow only some of them."""
+"""The keys in ``[privacy]``. Each notion and relation allows only some of them."""
 
 OPTIONAL_TABLES = {
     "hierarchical-dp": "budget level_weights region_totals confidence max_quantity",
     "plan": "errors",
     "publish": "coefficient_of_variation too_noisy",
 }
-"""The keys of the tables that a problem file may lack."""
+"""The keys in the tables that can be absent from a problem file, by table."""
 
 BUDGETS = {"pure-dp": ("epsilon",), "zcdp": ("rho",), "approx-dp": ("epsilon", "delta")}
-"""The keys of [privacy] that state the budget, by notion."""
+"""The keys in ``[privacy]`` that state the budget, by notion."""
 
 
 def check_keys(problem: Problem, *, is_of_sizes: bool) -> None:
-    """Refuse tables, keys and names of attributes that a problem file of counts cannot have.
+    """Refuse tables, keys and attribute names that a problem file for counts cannot have.
 
     Args:
         problem: The problem file.
-        is_of_sizes: Whether it is one of groups by size, and not of several tables of individuals.
+        is_of_sizes: Whether it is about groups by size rather than several tables of individuals.
 
     Raises:
-        RefusedError: There is an unknown table, key or attribute, a key of another notion or relation, or a table that
-            counts by an attribute twice.
+        RefusedError: There is an unknown table, key or attribute, a key that belongs to another notion or relation, or
+            a table that counts by the same attribute twice.
     """
     problem.allow({"hierarchy", "privacy", *OPTIONAL_TABLES})
     hierarchy = problem.table("hierarchy", SIZES_KEYS if is_of_sizes else TABLES_KEYS)
     privacy = problem.table("privacy", PRIVACY_KEYS)
     for name, keys in OPTIONAL_TABLES.items():
-        # [hierarchical-dp] in a problem of several tables is a table of another mechanism, on which no claim depends.
+        # In a problem with several tables, [hierarchical-dp] belongs to another mechanism, and no claim depends on it.
         if name in problem.tables and (is_of_sizes or name != "hierarchical-dp"):
             problem.table(name, keys)
     kind = privacy.get("kind", "pure-dp")
@@ -63,10 +63,10 @@ def _check_tables(hierarchy: dict[str, Any]) -> None:
     """Refuse tables with an unknown key, or an attribute that is unknown or occurs twice.
 
     Args:
-        hierarchy: The table [hierarchy] of several tables of individuals.
+        hierarchy: The ``[hierarchy]`` table of a problem with several tables of individuals.
 
     Raises:
-        RefusedError: There is one.
+        RefusedError: There is such a table.
     """
     attributes = hierarchy.get("attributes", {})
     for name, table in hierarchy["tables"].items():

@@ -1,4 +1,4 @@
-"""Read the regions of published tables, and derive those of a public table of regions."""
+"""Read the regions in published tables, and derive those in a public table of regions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Regions", "normalize", "read_rows", "written_regions"]
 
 
 class Regions:
-    """The hierarchy of a published table.
+    """The hierarchy of regions in a published table.
 
     Attributes:
         parents: The parent of each region, "" for the root.
-        levels: The names of the regions of each level, sorted by name (code points). A leaf above the last level is
-            repeated on every level below it, because it is measured there again.
+        levels: The names of the regions on each level, sorted by code points. A leaf above the last level is repeated
+            on every level below it, because it is measured there again.
         children: The children of each region that has any.
     """
 
@@ -32,7 +32,7 @@ class Regions:
             file: The file, for messages.
 
         Raises:
-            RefusedError: There is not one root, a parent is no region, or regions form a circle.
+            RefusedError: There is not exactly one root, a parent is not a region, or regions form a cycle.
         """
         self.parents = parents
         self.children: dict[str, list[str]] = {}
@@ -44,24 +44,24 @@ class Regions:
         self.levels = [roots]
         while any(name in self.children for name in self.levels[-1]):
             self.levels.append(sorted(below for name in self.levels[-1] for below in self.children.get(name, [name])))
-        # Regions whose parents form a circle are not below the root.
+        # Regions whose parents form a cycle are not below the root.
         reached = {name for level in self.levels for name in level}
         need(reached == parents.keys(), f"{file}: regions outside the tree")
 
 
 def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Read a table with the columns region, parent, those of the cells, and numbers.
+    """Read a table whose columns are the region, its parent, the values that identify a cell, and whole numbers.
 
     Args:
         path: The file.
-        header: All its columns.
-        cells: The values of each cell's columns, in order. Every region has a row for each cell.
+        header: All of its columns.
+        cells: The values that identify each cell, in order. Every region has a row for each cell.
 
     Returns:
-        The parent of each region, and for each region a row of whole numbers for each of its cells.
+        The parent of each region, and for each region a list of whole numbers for each of its cells.
 
     Raises:
-        RefusedError: The file has another header, or rows that are not those of each region's cells in order.
+        RefusedError: The file has another header, or its rows are not each region's cells in order.
     """
     name, width = path.name, len(header) - 2 - len(cells[0])
     with path.open(encoding="utf8", newline="") as file:
@@ -87,17 +87,17 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
 
 
 def written_regions(problem: Problem, file: object) -> dict[str, str]:
-    """Return the regions of a public table of regions, under the names that releases write, with their parents.
+    """Return the parent of each region in a public table, with regions named as releases write them.
 
-    A name that several regions share is written as the region's path below the root, joined by ``/``. If the second
-    name of the path is the root's own, the root is included.
+    If several regions share a name, the region's path below the root is written instead, joined by ``/``. If the second
+    name in the path is the root's own, the root is included.
 
     Args:
         problem: The problem.
         file: The table, with columns level_1, ..., level_L.
 
     Raises:
-        RefusedError: The table is no CSV file.
+        RefusedError: The table is a Parquet file.
     """
     need(not problem.read(file).startswith(b"PAR1"), f"problem/{file}: a Parquet file cannot be read here", 2)
     columns = {str(name).casefold(): cells for name, cells in problem.columns(file).items()}
@@ -117,6 +117,6 @@ def written_regions(problem: Problem, file: object) -> dict[str, str]:
 def normalize(name: str) -> str:
     """Return a name in Unicode's normal form C, in which names are compared.
 
-    Blanks around it are no part of a cell: :meth:`.Problem.columns` removes those that ``solve`` removes.
+    Blanks around the name have already been removed: :meth:`.Problem.columns` removes those that ``solve`` removes.
     """
     return unicodedata.normalize("NFC", name)

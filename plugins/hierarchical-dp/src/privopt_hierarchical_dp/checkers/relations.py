@@ -1,7 +1,7 @@
-"""The sensitivities and the words of a guarantee, as the problem file implies them.
+"""The sensitivity and the wording of a guarantee, as the problem file implies them.
 
 The sensitivities are derived in docs/papers/hierarchical-dp.md and in the docstring of
-``privopt_hierarchical_dp.relations``. They are restated here, so that the checker shares no code with the mechanisms.
+``privopt_hierarchical_dp.relations``. They are restated here so that the checker shares no code with the mechanisms.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ METHODS = {
     "hierarchical": ("counts", "option"),
     "top-down": ("counts", "never"),
 }
-"""What a method of hierarchical-dp measures, and whether it publishes every region's number of groups: "always",
-"option" (if the key ``region_totals`` is set), or "never". Methods whose releases may be inconsistent are missing."""
+"""What each method of hierarchical-dp measures, and whether it publishes every region's number of groups: "always",
+"option" (if the ``region_totals`` key is set), or "never". Methods whose releases can be inconsistent are missing."""
 
 
 class Promise:
     """What a release promises, as the problem file and the method's name imply it.
 
     Attributes:
-        sensitivity: The largest sum of absolute changes of one table on one level between neighbouring inputs; under
-            Gaussian notions, of squared changes.
+        sensitivity: The largest sum of absolute changes in one table on one level between neighbouring inputs; under
+            Gaussian notions, the largest sum of squared changes.
         exact: The number of levels, from the root down, whose numbers are published without noise.
         scope: The difference between neighbouring inputs, in words.
         unit: The unit of the budget.
@@ -46,7 +46,7 @@ class Promise:
 
 
 def count_exact_levels(names: object) -> int:
-    """Return the number of the deepest level that ``hierarchy.exact`` names, or 0 without the key.
+    """Return the number of exact levels: that of the deepest level in ``hierarchy.exact``, or 0 without the key.
 
     Raises:
         RefusedError: The value is not a list of names ``level_1``, ``level_2``, ...
@@ -63,10 +63,10 @@ def read_household(privacy: Mapping[str, Any]) -> int:
     """Return the largest number of persons in a replaced household.
 
     Args:
-        privacy: The table [privacy] of the problem file.
+        privacy: The ``[privacy]`` table of the problem file.
 
     Raises:
-        RefusedError: The number is missing, or not a whole number of at least 1.
+        RefusedError: The number is missing, or is not a positive whole number.
     """
     household = privacy.get("max_household")
     need(type(household) is int and household >= 1, f"problem: privacy.max_household: {household!r}", 2)
@@ -75,7 +75,7 @@ def read_household(privacy: Mapping[str, Any]) -> int:
 
 
 def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Promise:
-    """Return the promise of a release of groups by size.
+    """Return what a release of groups by size promises.
 
     Args:
         tables: The problem file.
@@ -83,7 +83,8 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
         depth: The number of levels.
 
     Raises:
-        RefusedError: The method or the relation is unknown here, or the relation hides nothing of what is exact.
+        RefusedError: The method or the relation is unknown here, a number is out of range, or the relation does not fit
+            the exact numbers.
     """
     need(method in METHODS, f"method {method!r}: unknown here", 2)
     query, totals = METHODS[method]
@@ -102,7 +103,7 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
         )
     exact = depth if are_all_exact else levels or int(keeps_numbers)
     if relation == "sizes":
-        # A group goes from one size to another, at most `steps` away.
+        # A group moves from one size to another, at most `steps` away.
         unit = "per individual in fixed units" if first_size == 0 else "per individual in fixed groups"
         scope = "one individual moves one existing group by one size"
         return Promise(2 if query == "counts" else steps, exact, scope, unit, has_totals=are_all_exact)
@@ -113,7 +114,7 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
             2 if query == "counts" else steps, exact, "one individual joins or leaves", unit, has_totals=are_all_exact
         )
     if relation == "groups" and levels:
-        # The old group leaves, the new one comes. In one region the values that both change cancel.
+        # The old group leaves and the new one arrives. Where both change the same values in a region, they cancel.
         cumulative = max(1, classes - 1) if are_all_exact else 2 * classes
         scope = f"one group is replaced by another of any size in its region of level_{levels}"
         unit = f"per group of the public numbers of level_{levels}"
@@ -123,7 +124,7 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
         return Promise(1 if query == "counts" else classes, exact, scope, "per group", has_totals=are_all_exact)
     need(relation == "replaced", f"privacy.relation {relation!r}: unknown here", 2)
     household = read_household(tables["privacy"])
-    # From size i to size j, |i - j| cumulative counts change. Without a size 0 the least size is 1.
+    # From size i to size j, |i - j| cumulative counts change. Without a size 0, the smallest size is 1.
     cumulative = min(household, classes - 1) if first_size == 0 else min(household, classes) - 1
     unit = f"per household of at most {household} persons that is replaced"
     scope = "one household is replaced by another in its region"
@@ -131,7 +132,7 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
 
 
 def promise_of_tables(tables: Mapping[str, Any], kind: str, depth: int) -> Promise:
-    """Return the promise of a release of several tables of the same individuals.
+    """Return what a release of several tables of the same individuals promises.
 
     Args:
         tables: The problem file.
@@ -139,14 +140,14 @@ def promise_of_tables(tables: Mapping[str, Any], kind: str, depth: int) -> Promi
         depth: The number of levels.
 
     Raises:
-        RefusedError: The relation is unknown here.
+        RefusedError: The relation is unknown here, or there are more exact levels than levels.
     """
     privacy = tables["privacy"]
     relation, levels = privacy.get("relation", "individuals"), count_exact_levels(tables["hierarchy"].get("exact"))
     need(levels <= depth, "problem: hierarchy.exact: more levels than there are", 2)
     if relation == "replaced":
         most = read_household(privacy)
-        # All persons of a household may be alike: one cell loses `most`, another one gains as many.
+        # All persons of a household can be alike, so one cell can lose `most` and another one gain as many.
         change = 2 * most if kind == "pure-dp" else 2 * most**2
         new = "one of as many persons in" if levels else "another in"
         scope = f"one household of at most {most} persons is replaced by {new} its region"
@@ -158,7 +159,7 @@ def promise_of_tables(tables: Mapping[str, Any], kind: str, depth: int) -> Promi
     need(relation in ("individuals", "moves"), f"privacy.relation {relation!r}: unknown here", 2)
     if relation == "individuals" and not levels:
         return Promise(1, 0, "one individual joins or leaves", "per individual who joins or leaves")
-    # One cell loses an individual, another one gains one, inside a region of the deepest exact level.
+    # One cell loses an individual and another one gains one, inside a region on the deepest exact level.
     if levels <= 1:
         scope = "the values of one individual, its region among them, are replaced by others"
         return Promise(2, 1, scope, "per individual of a public number")

@@ -11,29 +11,31 @@ from privopt.checker.exact import need, number
 __all__ = ["stated_parts"]
 
 LEAF_PARTS = 127
-"""The weight of the leaves per level above them, each of weight 1, if tables have shares but levels have none.
+"""The weight of the leaves for each level above them, if tables have shares but levels have none.
 
-The leaves then get 127/128 of the budget, and the other levels share the rest evenly.
+The levels above have weight 1 each, so the leaves get 127/128 of the budget, and the other levels share the rest
+evenly.
 """
 
 
 def stated_parts(
     tables: Mapping[str, Any], depth: int, are_exact: list[list[bool]], *, is_of_sizes: bool
 ) -> list[list[Fraction]] | None:
-    """Return the part of the budget of each table on each level, by the problem file. All parts add up to 1.
+    """Return the part of the budget that the problem file gives each table on each level. All parts add up to 1.
 
     Args:
         tables: The problem file.
         depth: The number of levels.
-        are_exact: By table and level, whether the table shows nothing but exact numbers there. It then has no part, and
-            the other tables share what the level has.
-        is_of_sizes: Whether the problem is one of groups by size.
+        are_exact: By table and level, whether the table only shows exact numbers there. Such a table has no part, and
+            the other tables share what the level gets.
+        is_of_sizes: Whether the problem is about groups by size.
 
     Returns:
-        The parts, or None if the file leaves them to the method.
+        The parts by table and level, or None if the file leaves them to the method.
 
     Raises:
-        RefusedError: A share is below 0, that of the leaves or of all tables is 0, or there is not one for each level.
+        RefusedError: A share is negative, the share of the leaves or of all tables is 0, or the number of shares
+            differs from the number of levels.
     """
     hierarchy = tables["hierarchy"]
     budget = (tables.get("hierarchical-dp", {}) if is_of_sizes else hierarchy).get("budget")

@@ -1,4 +1,4 @@
-"""One published table of a release, and the sums of its counts that other claims compare."""
+"""A published table in a release, and the sums of its counts that several claims compare."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ __all__ = ["Table", "measure", "project"]
 
 
 class Table:
-    """One published table.
+    """A published table in a release.
 
     Attributes:
-        prefix: The beginning of the names of its arrays in noisy.npz.
+        prefix: The prefix with which the names of its arrays in noisy.npz begin.
         file: Its file, relative to the release's folder.
-        attributes: The numbers (from 0, in the problem file's order) of the attributes that it counts by; none for
+        attributes: The indices (from 0, in the problem file's order) of the attributes that it counts by; empty for
             groups by size.
-        cells: The values of each cell's columns.
-        counts: The counts (cells) of each region.
-        ends: The low and high ends of each region's cells; empty without intervals.
-        noisy: The noisy values by level: a list for each region of the level, sorted by name.
+        cells: The attribute values, or the size, that identify each cell.
+        counts: The counts of each region's cells.
+        ends: The low and high ends of the intervals for each region's cells; empty without intervals.
+        noisy: The noisy values by level, with a list for each of the level's regions, sorted by name.
         scales: The noise scale of each level, 0 if the level was not measured.
     """
 
@@ -32,11 +32,11 @@ class Table:
 
 
 def measure(counts: list[int], order: str) -> list[int]:
-    """Return the values of a region that a method measures, from its counts by size.
+    """Return the values that a method measures in a region, computed from the region's counts by size.
 
     Args:
-        counts: The counts of each size.
-        order: What is measured, as :attr:`.counts.Counts.order` explains.
+        counts: The count for each size.
+        order: The meaning of the values, as :attr:`.counts.Counts.order` explains it.
     """
     if order == "counts":
         return counts
@@ -47,12 +47,12 @@ def measure(counts: list[int], order: str) -> list[int]:
 
 
 def project(table: Table, region: str, shared: set[int]) -> dict[tuple[str, ...], int]:
-    """Return a region's counts summed over all attributes but the shared ones, by their values.
+    """Return a region's counts summed over all attributes but the shared ones, keyed by these attributes' values.
 
     Args:
         table: The table.
         region: The region.
-        shared: The attributes to keep.
+        shared: The indices of the attributes to keep.
     """
     axes = [axis for axis, attribute in enumerate(table.attributes) if attribute in shared]
     sums: dict[tuple[str, ...], int] = {}
