@@ -47,7 +47,7 @@ _OPTION_NAMES: Final = {
     "positions": "--position",
     "forms": "--time-format and --null-names",
 }
-"""Names in messages of attributes of :class:`ApplyOptions` whose option has another name than the attribute."""
+"""Names that messages use for those attributes of :class:`ApplyOptions` whose option has a different name."""
 
 
 def apply(
@@ -64,22 +64,22 @@ def apply(
     """Write a copy of a table in which reports replace the columns that hold the secret.
 
     Args:
-        folder: Folder of the release, which is verified before it is used.
+        folder: The release folder, which is verified before it is used.
         table: The table, a CSV or Parquet file.
-        out: The file to write, CSV or Parquet by its ending. It is written completely or not at all.
-        secret: The columns that hold the secret, for all positions.
+        out: The file to write, as CSV or Parquet according to its ending. It is written completely or not at all.
+        secret: The columns that hold the secret, including those of every position.
         options: How the release is applied. None for the default options.
         force: Whether ``out`` may be replaced.
-        progress: Called with the state of the work, such as the number of rows protected so far.
+        progress: Called with a text on the progress so far, such as the number of rows protected.
         announce: Called with a sentence on the cost of a row to its subject, before anything is charged.
 
     Returns:
-        The numbers of rows and of reports, and notes and warnings for the table's owner.
+        The number of rows and the number of reports, with notes and warnings for the table's owner.
 
     Raises:
         DoesNotHoldError: The release or the ledger fails verification.
         InputError: The table or the ledger cannot be used.
-        UsageError: The release has no matrix, its records do not have the given kind of position, or no row got a
+        UsageError: The release has no matrix, its records do not have the given kind of position, or no row received a
             report.
         StoppedError: The run was interrupted, or ``out`` cannot be written. Nothing was written.
     """
@@ -93,18 +93,18 @@ def apply(
             # Only a finished batch has counts.
             if (counts := batch.counts) is not None:
                 _check_finished(batch, _describe_source(folder, table), _describe_options(secret, options))
-                # The output of a finished batch is not written again: the key that determined its draws is deleted, so
-                # other reports would be drawn.
+                # The output of a finished batch is not written again, because the key that determined its draws has
+                # been deleted and new reports would be drawn.
                 note = f"batch {options.batch} is finished: {out} is as it was written, and nothing was charged again"
                 return ApplySummary(**counts, notes=(note,), warnings=())
-            # From here on the batch is new, or it was interrupted and is continued.
+            # From here on, the batch is either new or an interrupted one that is being continued.
             batch.check_open()
             # An interrupted run of this batch may have written the file under its final name already. Such a file may
             # be replaced.
             force = force or batch.left_target
         check_files({"--out": out}, force=force, read=[table], folders=[folder])
         if options.charge is not None:
-            # A ledger inside the release, or with the name of the table or of the output, could be published or
+            # A ledger that lies inside the release, or that is the table or the output itself, could be published or
             # overwritten.
             options.charge.check_apart(folder, table, out)
         if options.hash_key is not None:
@@ -133,15 +133,16 @@ def apply(
 def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
     """Refuse to repeat a finished batch with another table, another release or other options.
 
-    Its table is not written again, so the new options would have no effect: a column to be dropped would stay in it.
+    The table is not written again, so new options would have no effect: a column that should be dropped, for example,
+    would stay.
 
     Args:
         batch: The finished batch, with the record of its inputs.
-        source: The present table and release, as :func:`_describe_source` describes them.
-        options: The present options, as :func:`_describe_options` describes them.
+        source: The current table and release, as :func:`_describe_source` describes them.
+        options: The current options, as :func:`_describe_options` describes them.
 
     Raises:
-        UsageError: The table, the release or an option differs. The error names the options.
+        UsageError: The table, the release or an option differs. The message names the options that differ.
     """
     record = batch.record
     if record.get("source") != source:
@@ -158,7 +159,7 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
 
 
 def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
-    """Return the secret's columns and the options that determine a batch's table, by their names in messages.
+    """Return the secret's columns and the options that determine a batch's table, keyed by their names in messages.
 
     The values are JSON data.
 
@@ -174,15 +175,16 @@ def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
         values["hash_key"] = hashlib.sha256(key).hexdigest()
     values_by_option = {_OPTION_NAMES.get(name, f"--{name.replace('_', '-')}"): value for name, value in values.items()}
     del values_by_option["--batch"], values_by_option["--charge"]
-    # Tuples become lists, as in a record that is read from its file, so that the two compare equal.
+    # The round trip through JSON turns tuples into lists, so that the result compares equal to a record read from its
+    # file.
     return cast("dict[str, Any]", json.loads(json.dumps(values_by_option)))
 
 
 def _describe_source(folder: Path, table: Path) -> str:
-    """Describe the inputs of a finished batch: the release, and the name, size and time of the table's file.
+    """Describe the inputs of a batch: the release, and the name, size and modification time of the table's file.
 
-    A repeated command must have the same description. The description has no digest of the table, because anyone who
-    reads a digest could test guesses of a row's secret.
+    A repeated command must have the same description. The description contains no digest of the table, because anyone
+    who reads a digest could use it to test guesses at a row's secret.
     """
     status = table.stat()
     return f"{sha256(folder / SUMS)} {table.name} {status.st_size} {status.st_mtime_ns}"
@@ -192,13 +194,13 @@ def _describe_source(folder: Path, table: Path) -> str:
 def _open_target(
     out: Path, ending: str, force: bool, progress: Progress | None, batch: Batch | None
 ) -> Iterator[Callable[[nw.DataFrame[Any]], object]]:
-    """Yield a function that writes the parts of a table to a file. The file appears completely or not at all.
+    """Yield a function that writes parts of a table to a file. The file appears either complete or not at all.
 
     Args:
         out: The file to write.
-        ending: Ending of the file's name, which determines the format.
+        ending: The ending of the file name, which determines the format.
         force: Whether an existing file may be replaced.
-        progress: Called when the file is assembled.
+        progress: Called when the file is about to be assembled.
         batch: The batch, which records that the file is about to get its final name. None if there is no batch.
     """
     with new_file(out, force=force) as path:
@@ -206,10 +208,10 @@ def _open_target(
         yield lambda frame: writer.write(frame.to_native())
         if progress is not None:
             progress("writing", 0, None, None)
-        # A Parquet file is combined from its parts only now, which may take a while.
+        # The parts of a Parquet file are combined only now, which may take a while.
         writer.finish()
         if batch is not None:
-            # From here on a repeated run may find the file under its name although the batch is not finished.
+            # From here on, a repeated run may find the file under its final name although the batch is not finished.
             batch.begin_writing(path)
 
 
@@ -221,14 +223,15 @@ def apply_in_memory(
     Args:
         opened: The release.
         table: A table of any library that :mod:`narwhals` supports, or an array of ids or positions.
-        columns: Columns of the secret by content: ``id``, ``lat``, ``lon``, ``x``, ``y``, ``geometry``.
+        columns: The columns that hold the secret, keyed by what they contain: ``id``, ``lat``, ``lon``, ``x``, ``y`` or
+            ``geometry``.
         options: How the release is applied.
 
     Returns:
-        A table of the same kind, and notes to show to its user.
+        A table of the same kind, and notes to show to the user.
 
     Raises:
-        UsageError: The columns or options do not fit the release, or no row got a report.
+        UsageError: The columns or options do not fit the release, or no row received a report.
         InputError: The columns or the ledger cannot be used.
     """
     if isinstance(table, np.ndarray):
@@ -237,7 +240,7 @@ def apply_in_memory(
     if options.hash_key is not None:
         check_apart("hash_key", options.hash_key, opened.folder)
     source = GeoSource.of_memory(table)
-    # A GeoDataFrame's own geometry is the secret if no column is named.
+    # If no column is named, the active geometry of a GeoDataFrame is the secret.
     if source.active is not None and options.text is None and not any(columns.values()):
         columns = {"geometry": source.active}
     # The parts of the protected table, in order.
@@ -253,8 +256,8 @@ def apply_in_memory(
     notes += [] if summary.sequence is None else [summary.sequence]
     notes += [f"this release: {result.mark}"] if result.mark else []
     notes += [f"this table: {SEEDED}"] if options.seed is not None else []
-    # A caller who names the column of subjects in code knows that it stays, so it needs no note. Other ids are found by
-    # the names of their columns.
+    # A caller who names the subject column in code knows that it stays, so no note is needed. Other columns of ids are
+    # recognised by name.
     notes += describe_hashes([name for name in options.hashed if name in frame.columns])
     notes += describe_clear_ids(frame.columns, evolve(options, charge=None, subject=None))
     notes += summary.warnings
@@ -262,14 +265,14 @@ def apply_in_memory(
         # A dict of columns comes back as a dict of lists.
         return cast("T", frame.to_dict(as_series=False)), notes
     native = _remove_metadata(frame.to_native())
-    # A GeoDataFrame comes back as one, whose geometry is the places of the reports.
+    # A GeoDataFrame is returned as a GeoDataFrame whose geometries are the positions of the reports.
     if source.active is not None and isinstance(summary.protector, PositionProtector):
         native = _restore_geometry(table, native, source.active, summary.protector)
     return native, notes
 
 
 def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOptions) -> tuple[NDArray[Any], list[str]]:
-    """Return reports for an array: ids (B,) for ids (B,), or positions (B, 2) for positions (B, 2).
+    """Return the reports for an array of ids, shape (B,), or of positions, shape (B, 2).
 
     Args:
         opened: The release.
@@ -277,10 +280,10 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
         options: How the release is applied. Options that name columns of a table are refused.
 
     Returns:
-        The reports, and notes to show to the user.
+        The reports, in an array with the shape of the input, and notes to show to the user.
 
     Raises:
-        UsageError: An option names columns, the array has another shape, or positions are given although the outputs
+        UsageError: An option names columns, the array has any other shape, or positions are given although the outputs
             have no coordinates.
     """
     if options.subject is not None:
@@ -291,7 +294,7 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
         raise UsageError("drop and hash must be omitted with an array: they name columns of a table")
     release, problem = matrix_of(opened)
     if array.ndim == 1:
-        # An array is handled as a table with one column, or two.
+        # An array is handled as a table with one or two columns.
         ids, notes = apply_in_memory(opened, {"id": array.tolist()}, {"id": "id"}, options)
         return np.array(ids[REPORT], dtype=object), notes
     if array.ndim != 2 or array.shape[1] != 2:
@@ -308,7 +311,8 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
 def _remove_metadata(table: T) -> T:
     """Return the table without its metadata.
 
-    Metadata may describe dropped columns. GeoParquet's, for example, contain the bounding box of all positions.
+    Metadata may describe columns that were dropped. GeoParquet metadata, for example, contain the bounding box of all
+    positions.
     """
     native: Any = table
     if nw.dependencies.is_pyarrow_table(native):
@@ -318,7 +322,7 @@ def _remove_metadata(table: T) -> T:
             schema = schema.set(index, column.remove_metadata())
         return cast("T", type(native).from_arrays(native.columns, schema=schema))
     if nw.dependencies.is_pandas_dataframe(native):
-        # pandas copies attrs from the table that the frame was made from.
+        # pandas copies ``attrs`` from the table from which the frame was made.
         native.attrs = {}
     return table
 
@@ -328,9 +332,9 @@ def _restore_geometry(table: object, frame: T, column: str, protector: PositionP
 
     Args:
         table: The GeoDataFrame that was protected.
-        frame: The protected table, with columns of coordinates.
+        frame: The protected table, with the coordinates of the reports in columns.
         column: Name of the geometry column.
-        protector: The protector of the table, which has the columns of coordinates and their unit.
+        protector: The table's protector, which knows the coordinate columns and their unit.
     """
     # Outputs without coordinates give no geometries.
     if protector.outputs is None:

@@ -1,7 +1,7 @@
-"""Apply a release to a table part by part, for tables in files and in memory (:mod:`.apply`).
+"""Apply a release to a table part by part, whether the table is in a file or in memory (:mod:`.apply`).
 
-Privacy, and the owner of a ledger, rely on the order of steps: the whole table is read before anybody is charged, and
-every row is charged, durably, before its report is drawn.
+Privacy and correct accounting rely on the order of the steps: the whole table is read before anybody is charged, and
+every row is charged durably before its report is drawn.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ __all__ = ["ApplySummary", "apply_parts", "combine_secret", "cost_of_row"]
 P = TypeVar("P", bound=RowProtector)
 
 STEP_ROWS: Final = 1_000
-"""Number of rows that a release with its own sampler draws at once. It may be slow, so progress is shown in between."""
+"""Number of rows drawn at once from a release with its own sampler. Such samplers may be slow, so progress is shown
+after each step."""
 
 
 @frozen(kw_only=True)
@@ -58,14 +59,14 @@ class ApplySummary:
     """The outcome of ``apply``.
 
     Attributes:
-        rows: Number of rows of the table.
+        rows: Number of rows in the table.
         refused: Number of rows without a report, by reason.
-        notes: Notes that the publisher of the table must know.
+        notes: Notes for whoever publishes the table.
         warnings: Warnings that the owner must consider before publishing the table.
-        protector: The protector that drew the reports. None for a batch that was finished before.
+        protector: The protector that drew the reports. None for a batch that an earlier run finished.
         sequence: A sentence on the guarantee for all reports of a subject, if stored reports are repeated; otherwise
             None.
-        counts: Counts of words by kind, if sentences were protected.
+        counts: Word counts by kind, if sentences were protected.
         dropped: Columns that were dropped because their values reveal the secret.
     """
 
@@ -92,7 +93,7 @@ class ApplySummary:
 
 
 def cost_of_row(opened: OpenedFolder, options: ApplyOptions, purpose: str) -> Cost:
-    """Return the charge for a row: the cost of a report times the number of positions.
+    """Return the charge for a row: the cost of one report times the number of positions in the row.
 
     Args:
         opened: The release.
@@ -102,7 +103,7 @@ def cost_of_row(opened: OpenedFolder, options: ApplyOptions, purpose: str) -> Co
     Raises:
         UsageError: The release cannot be charged.
     """
-    # Without named positions a row has a single one.
+    # A row without named positions has a single position.
     return cost_of(opened.folder, opened.result, opened.relation, purpose).times(max(1, len(options.positions)))
 
 
@@ -119,15 +120,15 @@ def apply_parts(
     progress: Progress | None = None,
     announce: Callable[[str], object] | None = None,
 ) -> ApplySummary:
-    """Protect a table from any source, and return a summary.
+    """Protect a table from any source, and return a summary of the outcome.
 
     Args:
         opened: The release.
         source: The table, which is read twice, or three times with a ledger.
         secret: The columns that hold the secret.
         options: How the release is applied.
-        target: A context manager that yields a function to write the protected parts. If no row of the table got a
-            report, its block ends with an error.
+        target: A context manager that yields a function to write the protected parts. Its block ends with an error if
+            no row received a report.
         purpose: The purpose of the charges in words.
         dashes: Prefix of option names in messages, such as ``--``.
         batch: The batch, with which an interrupted run can be continued. None if there is no batch.
@@ -135,12 +136,12 @@ def apply_parts(
         announce: Called with a sentence on the cost of a row to its subject, before anything is charged.
 
     Raises:
-        DoesNotHoldError: The ledger or the batch fails verification, or the table changed while it was read.
+        DoesNotHoldError: The ledger or the batch fails verification, or the table changed while it was being read.
         InputError: The table or the ledger cannot be used.
-        UsageError: Options exclude one another, or no row got a report.
+        UsageError: Options exclude one another, or no row received a report.
     """
-    # A walker draws the reports of a trace, which is the rows of one subject in order of time. Only releases of a
-    # matrix can have a walker.
+    # A walker draws the reports along a trace, which consists of one subject's rows in order of time. Only a matrix
+    # release can have a walker.
     walker = opened.release.walker if isinstance(opened.release, MatrixRelease) else None
     check_subject(walker, options.subject_column, options.time, charged=options.charge is not None, dashes=dashes)
     check_column_options(options, list(source.columns), secret.columns, dashes)
@@ -148,7 +149,7 @@ def apply_parts(
     if options.charge is not None:
         cost = cost_of_row(opened, options, purpose)
         charger = RowCharger(charge=options.charge, cost=cost, time=options.time, forms=options.forms)
-    # The checksum of the folder's checksums identifies the release.
+    # The checksum of the folder's file of checksums identifies the release.
     sums = sha256(opened.folder / SUMS)
     coins = None if batch is None else batch.coins(sums)
     protector = _make_protector(opened, secret, options, charger, coins)
@@ -156,7 +157,7 @@ def apply_parts(
     protector = _drop_leaks(protector, source, options, progress)
     with ExitStack() as stack:
         digest = second_digest = None
-        # A key file is read or created before anybody is charged, because this may fail.
+        # The key file is read or created before anybody is charged, in case this fails.
         key = None if not options.hashed or options.hash_key is None else read_column_key(options.hash_key)
         if charger is not None:
             stack.enter_context(charger.open_ledger(progress))
@@ -165,9 +166,9 @@ def apply_parts(
                 raise UsageError(f"apply: {dashes}time must be omitted: the ledger has no limit by calendar; {cure}")
             if batch is not None:
                 digest = _digest_of_options(batch, sums, options, source)
-                # The table is read twice; the second digest shows whether it was the same table.
+                # The table is read twice. The second digest shows whether both readings saw the same table.
                 second_digest = evolve(digest)
-            # A broken row ends the run here, before anybody is charged.
+            # A malformed row ends the run here, before anybody is charged.
             if not _read_through(source, charger, protector, digest, progress):
                 raise protector.no_report_error(source.place)
             # The price is announced before the first charge, so that the user can still interrupt the run.
@@ -184,10 +185,10 @@ def apply_parts(
         parts = _iter_parts(source, protector, at_once=options.time is not None and walker is not None)
         rows = _protect_parts(parts, source, protector, write, second_digest, progress)
         if digest is not None and second_digest is not None and digest.text != second_digest.text:
-            # A repeated batch would draw second reports for rows that differ from those of its digest.
+            # If the batch were repeated, it would draw second reports for the rows that differ from its digest.
             raise DoesNotHoldError(f"{source.place}: changed while it was read; nothing written")
         remaining_names = [name for name in source.columns if name not in (*secret.columns, *protector.secret.omitted)]
-        # Hashed columns that state the secret were dropped.
+        # Columns to hash that state the secret have been dropped, so only the remaining ones count as hashed.
         hashed_names = [name for name in options.hashed if name in remaining_names]
         id_notes = (*describe_hashes(hashed_names, dashes), *describe_clear_ids(remaining_names, options, dashes))
         summary = ApplySummary(
@@ -206,7 +207,7 @@ def apply_parts(
 
 
 def _describe_unreadable(source: GeoSource) -> tuple[str, ...]:
-    """Return a note on columns that the protected table lacks because their type cannot be read, if there are any."""
+    """Return a note on the columns that are left out because their type cannot be read, if there are any."""
     if not source.unreadable:
         return ()
     names = ", ".join(source.unreadable)
@@ -225,8 +226,8 @@ def _protect_parts(
 
     Args:
         parts: The parts of the table, in order.
-        source: The source of the table, whose name is added to errors.
-        protector: The protector, which draws the reports.
+        source: The source of the table. Its name is added to error messages.
+        protector: The protector that draws the reports.
         write: Writes a part with its reports.
         digest: A second digest, to which the rows are added as they are read here. The caller compares it with the
             digest of the first reading. None without a batch.
@@ -237,31 +238,31 @@ def _protect_parts(
         with naming(source.name):
             if digest is not None:
                 protector.add_rows(digest, frame, rows)
-            # ``rows`` is the number of the first row of this part.
+            # ``rows`` is the index of this part's first row in the whole table.
             reported_frame = protector.protect(frame, rows)
         write(reported_frame)
         rows += len(frame)
         if progress is not None:
-            # The clock may not have advanced since the start.
+            # The minimum avoids a division by zero if the clock has not advanced since the start.
             rate = rows / max(time.perf_counter() - start, 1e-9)
             progress(f"{rows:,} rows protected, {rate:,.0f} a second", 0, None, None)
     return rows
 
 
 def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
-    """Bind a new batch to its table, or check that a continued batch still has the same table.
+    """Bind a new batch to its table, or check that the table of a continued batch is unchanged.
 
     Args:
         batch: The batch.
-        charger: The charger of the batch, which reads the charges of earlier runs.
-        digest: The digest of release, options and rows.
+        charger: The batch's charger, which has read the charges of earlier runs.
+        digest: The digest of the release, the options and the rows.
 
     Raises:
         DoesNotHoldError: The batch has charges, but its record is missing.
         UsageError: The batch was begun with another table, release or options.
     """
     charger.begin(batch)
-    # Without its record the batch could be continued with another table, whose reports nobody paid for.
+    # Without its record, the batch could be continued with another table, for whose reports nobody was charged.
     if charger.earlier_charges and not batch.record:
         raise DoesNotHoldError(f"{batch.folder}: changed: {batch.name} was charged, but its record is gone")
     batch.begin(digest)
@@ -270,7 +271,7 @@ def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
 def _drop_leaks(
     protector: RowProtector, source: GeoSource, options: ApplyOptions, progress: Progress | None
 ) -> RowProtector:
-    """Return a protector that drops the columns whose values reveal the secret in some part of the table.
+    """Return a protector that drops every column whose values reveal the secret in any part of the table.
 
     All parts are searched before anything is charged or written, because a column may reveal the secret only in the
     last rows.
@@ -285,7 +286,7 @@ def _drop_leaks(
         UsageError: ``keep`` names a column that the table does not have.
         InputError: A column to hash has a type that cannot be converted to text.
     """
-    # If a name is misspelt, the column that the owner wants to keep would be dropped.
+    # A misspelt name is refused, because the column that the owner meant to keep would be dropped.
     for name in options.keep:
         if name not in source.columns:
             raise UsageError(f"keep must name columns of the table, got {cut(name)}")
@@ -293,7 +294,8 @@ def _drop_leaks(
     for frame in source.batches():
         with naming(source.name):
             for name in options.hashed:
-                # Refuses types that cannot be converted to text, before anything is charged.
+                # Converting no rows is enough to refuse a type that cannot be converted to text, before anything is
+                # charged.
                 texts_of(frame[name][:0])
             if search is None:
                 # All parts have the same columns, so the first part determines which ones are searched.
@@ -315,26 +317,27 @@ def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options
     """
     secret, names = protector.secret, frame.columns
     subject = None if options.charge is None else options.charge.subject
-    # These columns are dropped or needed anyway, so they are not searched.
+    # These columns are not searched, because they are either dropped or needed in any case.
     needed = {*secret.columns, *secret.omitted, *secret.geometries, options.subject_column, options.time, subject}
     return [
         name
         for name in names
-        # Columns of an earlier apply's reports are not searched. Boxes are refused by Secret.without.
+        # Reports from an earlier run of apply are not searched. Bounding boxes are refused by Secret.without.
         if name not in needed and not is_of_report(name, names) and not is_box(frame[name])
     ]
 
 
 def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], options: ApplyOptions) -> P:
-    """Return a protector that drops the columns found by a search.
+    """Return a protector that drops the columns that a search has found.
 
-    A column that is named like another position, such as the other end of a trip, states the secret in the rows of
-    round trips. So it is dropped only if it states the secret in most rows. Otherwise the column stays, with a warning.
+    A column that is named like another position, such as the other end of a trip, states the secret in every row that
+    describes a round trip. It is therefore dropped only if it states the secret in most rows. Otherwise it stays, with
+    a warning.
 
     Args:
         protector: The protector to start from.
-        search: The search, after all parts of the table.
-        names: The columns of the table.
+        search: The search, to which all parts of the table have been added.
+        names: The table's column names.
         options: How the release is applied. ``keep`` names columns that are never dropped.
     """
     leaks = tuple(search.columns())
@@ -352,12 +355,12 @@ def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], optio
 def _read_through(
     source: GeoSource, charger: RowCharger, protector: RowProtector, digest: Digest | None, progress: Progress | None
 ) -> int:
-    """Read the whole table, so that a broken row at its end is found before anybody is charged.
+    """Read the whole table, so that a malformed row anywhere is found before anybody is charged.
 
     Args:
         source: The table.
-        charger: Reads subjects and periods, and notes the first rows that have none.
-        protector: The protector, which adds rows to the digest.
+        charger: The charger, which reads subjects and periods and notes the first rows that have none.
+        protector: The protector, which adds the rows to the digest.
         digest: The digest of a batch, which is changed in place. None if there is no batch.
         progress: Called after each part.
 
@@ -367,8 +370,8 @@ def _read_through(
     rows = 0
     for frame in source.batches():
         with naming(source.name):
-            # Reading the batches reveals broken rows. The charger charges nothing here. It notes the first rows without
-            # a subject or a time, for warnings, and refuses a column of times that are numbers.
+            # Reading the parts already reveals malformed rows. The charger charges nothing here. It notes the first
+            # rows without a subject or a time, for warnings, and refuses times that are numbers.
             charger.note_skipped_rows(frame, rows)
             if digest is not None:
                 protector.add_rows(digest, frame, rows)
@@ -379,16 +382,17 @@ def _read_through(
 
 
 def _digest_of_options(batch: Batch, sums: str, options: ApplyOptions, source: GeoSource) -> Digest:
-    """Return the digest of a batch's release, columns and options, to which rows are added later.
+    """Return the digest of a batch's release, columns and options. The rows are added to it later.
 
     Args:
         batch: The batch.
-        sums: SHA-256 digest of the release's file of checksums.
+        sums: The SHA-256 digest of the release's file of checksums.
         options: How the release is applied.
         source: The table.
     """
     digest = Digest(batch.key())
-    # The path of the key file is left out, because the file may be moved between two runs and has no effect on reports.
+    # The path of the key file is left out, because it has no effect on the reports and the file may be moved between
+    # two runs.
     values = asdict(evolve(options, charge=None, subject=options.subject_column, hash_key=None))
     digest.add(b"options", json.dumps([sums, source.columns, values], sort_keys=True).encode())
     return digest
@@ -399,13 +403,13 @@ def _iter_parts(source: GeoSource, protector: RowProtector, *, at_once: bool) ->
 
     Args:
         source: The table.
-        protector: The protector. One that draws for ids gets small parts, because it may be slow.
+        protector: The protector. A protector that draws reports by id is given small parts, because it may be slow.
         at_once: Whether the whole table is one part.
     """
     batches = source.batches()
     if isinstance(protector, IdProtector):
         return (
-            # There is at least one part, so that a table without rows keeps its columns.
+            # At least one part is yielded, so that a table without rows keeps its columns.
             frame[start : start + STEP_ROWS]
             for frame in batches
             for start in range(0, max(1, len(frame)), STEP_ROWS)
@@ -413,17 +417,17 @@ def _iter_parts(source: GeoSource, protector: RowProtector, *, at_once: bool) ->
     if not at_once:
         return batches
     frames = list(batches)
-    # The rows of a subject are ordered by time over the whole table, so the table must be a single part.
+    # A subject's rows are sorted by time across the whole table, so the table must be a single part.
     return iter(frames if len(frames) == 1 else [nw.concat(frames)])
 
 
 def _make_protector(
     opened: OpenedFolder, secret: Secret, options: ApplyOptions, charger: RowCharger | None, coins: Coins | None
 ) -> RowProtector:
-    """Make the protector for a release: by position or word for a matrix, and by position or id for other releases.
+    """Make the protector that suits a release: by position or word for a matrix, by position or id for others.
 
     Args:
-        opened: The release, with its problem.
+        opened: The release and its problem.
         secret: The columns that hold the secret.
         options: How the release is applied.
         charger: Charges each row to its subject. None if there is no ledger.
@@ -437,9 +441,9 @@ def _make_protector(
         if options.text is not None:
             return WordProtector.of(release, secret, options, charger, coins)
         return PositionProtector.of(release, problem.data, secret, options, charger, coins)
-    # A class that does not override `sample` cannot draw without a matrix, and sentences need a matrix of words.
+    # A class that does not override `sample` can draw only from a matrix, and sentences require a matrix over words.
     if type(release).sample is Release.sample or options.text is not None:
-        # This call raises the error that the release has no matrix.
+        # This call raises the error which says that the release has no matrix.
         matrix_of(opened)
     if isinstance(release, PositionRelease) and (options.positions or secret.kind != "id"):
         return AnywhereProtector.of(release, secret, options, charger)
@@ -449,11 +453,11 @@ def _make_protector(
 def combine_secret(
     columns: Mapping[str, str | None], positions: Mapping[str, Sequence[str]], text: str | None = None, dashes: str = ""
 ) -> Secret:
-    """Return the columns that hold the secret: those of one position, of several positions or of sentences.
+    """Return the columns that hold the secret: one position, several named positions, or sentences.
 
     Args:
-        columns: Columns of one position by content. None for each that is not given.
-        positions: Columns of several positions, by name of the position.
+        columns: The columns of a single position, keyed by what they contain. None for each that is not given.
+        positions: The columns of several positions, keyed by the name of the position.
         text: The column of sentences.
         dashes: Prefix of option names in messages, such as ``--``.
 
@@ -461,7 +465,7 @@ def combine_secret(
         UsageError: None of the three is given, or more than one.
     """
     if text is not None:
-        # An empty mapping means that no positions are given.
+        # An empty mapping means that no positions are named, and must not count as a choice.
         choices = {**columns, "position": positions or None}
         if names := [name for name, choice in choices.items() if choice is not None]:
             raise UsageError(f"{dashes}{names[0]} must be omitted with {dashes}text: sentences are the secret")
@@ -470,5 +474,5 @@ def combine_secret(
         return Secret.of(**columns)
     if names := [name for name, column in columns.items() if column is not None]:
         raise UsageError(f"{names[0]} must be omitted with positions: they name the columns of the secret")
-    # This secret only lists the columns to drop: each position has a secret of its own, so the kind here has no effect.
+    # This secret only lists the columns to drop. Each position has a secret of its own, so ``kind`` has no effect here.
     return Secret(kind="id", columns=tuple(normal_form(column) for pair in positions.values() for column in pair))

@@ -1,4 +1,4 @@
-"""Convert cells of any type to text and read the numbers and angles in them, a whole column at a time."""
+"""Convert cells of any type to text, and read the numbers and angles in them one column at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from privopt_tables.position_codes import MAX_READINGS
 __all__ = ["CellNumbers", "cell_texts", "flatten_cell", "numbers_of_column", "numbers_of_texts"]
 
 MAX_CHARACTERS: Final = 20_000
-"""Maximum number of characters of a cell that are read."""
+"""Maximum number of characters read from a cell."""
 
 _SEPARATOR: Final = " ; "
-"""Text between the parts of a list or structure, so that no number can extend over two parts."""
+"""Separator between the parts of a list or structure, which keeps numbers in adjacent parts apart."""
 # Regular expressions: a plain number, a number with a decimal comma, the minutes or seconds of an angle, both of them,
 # and an angle in degrees with a sign after the degrees or with spaces only.
 _NUMBER: Final = r"[0-9]{1,40}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
@@ -28,7 +28,7 @@ _COMMA_NUMBER: Final = r"[0-9]{1,40},[0-9]+"
 _MINUTES: Final = r"([0-9]{1,2}(?:[.,][0-9]+)?)"
 _REST: Final = rf"\s*{_MINUTES}\s*(?:(?:['′’m:]|min|\s)\s*{_MINUTES}?)?"
 _ANGLES: Final = (rf"([0-9]{{1,3}})\s*(?:[°ºd:]|deg){_REST}", rf"([0-9]{{1,3}})\s{_REST}")
-# Characters next to numbers that are escaped in URLs. The digits of an escape would be read as a number.
+# URL escapes of characters that occur next to numbers. The digits of an escape would be read as part of a number.
 _ESCAPES: Final = {"%2C": ",", "%2c": ",", "%20": " ", "%2E": ".", "%2e": ".", "%3B": ";", "%3b": ";", "%7C": "|"} | {
     "%7c": "|",
     "%2F": "/",
@@ -49,7 +49,7 @@ _ESCAPES: Final = {"%2C": ",", "%2c": ",", "%20": " ", "%2E": ".", "%2e": ".", "
     "%3a": ":",
 }
 _MAX_DECIMALS: Final = 9
-"""Maximum number of decimals of a double that are considered. The search distinguishes no finer errors."""
+"""Maximum number of decimals considered for a double. The search does not distinguish finer errors."""
 
 
 @frozen(eq=False)
@@ -60,9 +60,8 @@ class CellNumbers:
         values: (R,) The absolute values.
         errors: (R,) The place value of each number's last digit, such as 0.01 for 2.25.
         cells: (R,) Index of the cell in which each number occurs, ascending.
-        ranks: (R,) Rank of each number among those of its cell, from 0. -1 for an alternative reading of the same
-            digits.
-        counts: (R,) How many numbers of the same kind the number's cell contains.
+        ranks: (R,) Rank of each number within its cell, from 0, or -1 for an alternative reading of the same digits.
+        counts: (R,) How many numbers of the same kind the cell contains.
     """
 
     values: Floats
@@ -79,7 +78,7 @@ class CellNumbers:
 
     @classmethod
     def concatenate(cls, parts: Sequence[CellNumbers]) -> CellNumbers:
-        """Merge the numbers of several parts, sorted by cell."""
+        """Merge the numbers from several parts, sorted by cell."""
         cells = np.concatenate([part.cells for part in parts])
         values, errors = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "errors"))
         ranks, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ranks", "counts"))
@@ -96,24 +95,24 @@ def flatten_cell(value: object) -> str:
         return _SEPARATOR.join(flatten_cell(part) for part in value.values())
     if isinstance(value, (list, tuple, np.ndarray)):
         return _SEPARATOR.join(flatten_cell(part) for part in list(value)[:MAX_READINGS])
-    # A polars series inside a cell.
+    # The cell holds a polars series.
     if hasattr(value, "to_list"):
         return _SEPARATOR.join(flatten_cell(part) for part in value.to_list()[:MAX_READINGS])
     return str(value)
 
 
 def cell_texts(column: nw.Series[Any]) -> pl.Series:
-    """Convert the cells of a column to text of at most :data:`MAX_CHARACTERS` characters, empty for missing values."""
+    """Convert a column's cells to texts of at most :data:`MAX_CHARACTERS` characters. Missing values become empty."""
     native = column.to_native()
     if not isinstance(native, pl.Series):
-        # A table of pandas or pyarrow is converted value by value.
+        # Columns from pandas or pyarrow are converted value by value.
         missing = column.is_null().to_list()
         values = zip(column.to_list(), missing, strict=True)
         texts = pl.Series(["" if is_missing else flatten_cell(value) for value, is_missing in values], dtype=pl.String)
     else:
         texts = _texts_of_series(native)
     texts = texts.fill_null("")
-    # Bytes are counted faster than characters, and there are at least as many.
+    # Counting bytes is faster than counting characters, and a text has at least as many bytes as characters.
     if (texts.str.len_bytes().max() or 0) > MAX_CHARACTERS:
         texts = texts.str.slice(0, MAX_CHARACTERS)
     return normalize_texts(texts)
@@ -135,18 +134,19 @@ def numbers_of_column(column: nw.Series[Any]) -> CellNumbers | None:
     doubles = column.cast(nw.Float64).to_numpy().astype(np.float64)
     is_number = np.isfinite(doubles) & ~column.is_null().to_numpy().astype(np.bool_)
     values = np.abs(doubles[is_number])
-    # A double does not show how many decimals were written, so the fewest that give the same double are assumed.
+    # A double does not show how many decimals were written, so the smallest number that gives the same double is
+    # assumed.
     errors = np.ones(len(values)) if column.dtype.is_integer() else _last_digits(values)
     return _single_numbers(values, errors, np.flatnonzero(is_number))
 
 
 def _last_digits(values: Floats) -> Floats:
-    """Return the place value of the last written digit of each double: 1 for a whole number, 0.01 for 2.25."""
+    """Return the place value of each double's last written digit: 1 for a whole number, 0.01 for 2.25."""
     errors = np.full(len(values), 10.0**-_MAX_DECIMALS)
     remaining = np.arange(len(values))
     for decimals in range(_MAX_DECIMALS):
         scaled = values[remaining] * 10.0**decimals
-        # If a number has at most this many decimals, scaling gives a whole number, up to the rounding of doubles.
+        # If a number has at most this many decimals, scaling it gives a whole number, up to rounding errors.
         is_exact = np.abs(scaled - np.rint(scaled)) <= 1e-12 * np.maximum(1.0, scaled)
         errors[remaining[is_exact]] = 10.0**-decimals
         remaining = remaining[~is_exact]
@@ -154,15 +154,15 @@ def _last_digits(values: Floats) -> Floats:
 
 
 def _single_numbers(values: Floats, errors: Floats, cells: Ints) -> CellNumbers:
-    """Make the `CellNumbers` of cells that contain one number each."""
+    """Make the `CellNumbers` for cells that contain one number each."""
     return CellNumbers(values, errors, cells, np.zeros(len(cells), np.int64), np.ones(len(cells), np.int64))
 
 
 def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
     """Read the numbers in cells of text.
 
-    All cells that consist of a single number are read. Of the other cells at most ``max_cells``, evenly spaced, are
-    read.
+    Every cell that consists of a single number is read. Of the other cells, at most ``max_cells`` evenly spaced ones
+    are read.
 
     Args:
         texts: The cells.
@@ -176,12 +176,12 @@ def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
         errors = _last_decimals(texts.filter(pl.Series(is_single_number)))
         parts.append(_single_numbers(np.abs(values[is_single_number]), errors, single_rows))
     other_cells = np.flatnonzero(~is_single_number & texts.str.contains("[0-9]").to_numpy())
-    # Patterns are slow, so not all texts of a large table can be searched.
+    # Matching patterns is slow, so not every text in a large table can be searched.
     if len(other_cells) > max_cells:
         other_cells = other_cells[np.linspace(0, len(other_cells) - 1, max_cells).astype(np.int64)]
     if len(other_cells):
         cells = texts.gather(other_cells)
-        # Characters next to numbers are escaped in URLs.
+        # The cells may contain URLs, in which characters next to numbers are escaped.
         if cells.str.contains("%[0-9a-fA-F]{2}").any():
             cells = cells.str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))
         parts += _extract(cells, other_cells)
@@ -196,21 +196,21 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
 
     Args:
         cells: The cells as text.
-        rows: The row number of each cell in the column.
+        rows: The row of each cell in the column.
 
     Returns:
-        The numbers of each kind, one entry for a kind and pattern that occurs. Numbers with commas and angles have rank
-        -1, because their digits are also read as plain numbers.
+        The numbers, with one entry for each kind and pattern that occurs. Angles and numbers with decimal commas have
+        the rank -1, because their digits are also read as plain numbers.
     """
     tokens, places, ranks, counts = _tokens(cells, _NUMBER)
-    # Only plain numbers have ranks, because the other readings are of the same digits.
+    # Only plain numbers have ranks, because the other readings use the same digits.
     parts = [CellNumbers(*_parse(tokens), rows[places], ranks, counts)]
     chosen = np.flatnonzero(cells.str.contains("[0-9],[0-9]").to_numpy())
     if len(chosen):
         tokens, places, _, counts = _tokens(cells.gather(chosen), _COMMA_NUMBER)
         values, errors = _parse(tokens.str.replace(",", ".", literal=True))
         parts.append(CellNumbers(values, errors, rows[chosen[places]], np.full(len(values), -1), counts))
-    # Each slow pattern comes after a quick one, because few columns have angles.
+    # A quick pattern is tried before each slow one, because few columns contain angles.
     for prefilter, pattern in zip(("[0-9]\\s*[°ºd:]", "[0-9]\\s+[0-9]"), _ANGLES, strict=True):
         chosen = np.flatnonzero(cells.str.contains(prefilter).to_numpy())
         if len(chosen):
@@ -231,15 +231,15 @@ def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints
         pattern: A regular expression.
 
     Returns:
-        The matches and, for each match, the index of its cell, its rank in the cell, and the number of matches in the
-        cell.
+        The matches and, for each match, the index of its cell, its rank within the cell, and the number of matches in
+        the cell.
     """
     lists = cells.str.extract_all(pattern)
     counts = lists.list.len().to_numpy().astype(np.int64)
     places = np.repeat(np.arange(len(cells)), counts)
     # Matches of one cell are adjacent, so a match's rank is its index minus that of the cell's first match.
     ranks = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
-    # For each match the number of matches of its cell.
+    # For each match, the number of matches in its cell.
     of_cell = np.repeat(counts, counts)
     tokens = lists.explode().drop_nulls()
     half = MAX_READINGS // 2
@@ -251,13 +251,13 @@ def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints
 
 
 def _parse(tokens: pl.Series) -> tuple[Floats, Floats]:
-    """Convert numbers in text to doubles, and also return the place value of the last digit of each."""
+    """Convert numbers in text to doubles, and also return the place value of each one's last digit."""
     return tokens.cast(pl.Float64, strict=False).fill_null(0.0).to_numpy(), _last_decimals(tokens)
 
 
 def _last_decimals(tokens: pl.Series) -> Floats:
-    """Return the place value of the last digit of each number in text: 0.01 for 2.25, 100 for 1.5e3."""
-    # The number of characters after the point; 0 without a point.
+    """Return the place value of the last digit of each number: 0.01 for 2.25, 100 for 1.5e3."""
+    # The number of characters after the point, or 0 if there is no point.
     decimals = (tokens.str.len_bytes().cast(pl.Int64) - tokens.str.find(".", literal=True) - 1).fill_null(0)
     powers = -decimals.to_numpy().astype(np.float64)
     has_exponent = tokens.str.contains_any(["e", "E"])
@@ -265,9 +265,9 @@ def _last_decimals(tokens: pl.Series) -> Floats:
         marked = tokens.filter(has_exponent)
         exponents = marked.str.extract(r"[eE]([-+]?[0-9]+)", 1).cast(pl.Float64).fill_null(0.0).to_numpy()
         mantissas = marked.str.extract(r"\.([0-9]+)", 1).str.len_bytes().fill_null(0).to_numpy().astype(np.float64)
-        # 1.5e3 is known to the hundreds: the exponent 3 minus 1 decimal is the power 2.
+        # 1.5e3 is accurate to hundreds: the exponent 3 minus one decimal gives the power 2.
         powers[has_exponent.to_numpy()] = exponents - mantissas
-    # Clipped, so that a long sequence of digits cannot make the place value 0 or infinite.
+    # Clipping ensures that a long sequence of digits cannot make the place value 0 or infinite.
     return np.asarray(10.0 ** np.clip(powers, -60.0, 60.0))
 
 
@@ -276,11 +276,11 @@ def _parse_angles(tokens: pl.Series, pattern: str) -> tuple[Floats, Floats, Bool
 
     Args:
         tokens: The angles as text.
-        pattern: A regular expression with groups for the three parts.
+        pattern: A regular expression with a group for each of the three parts.
 
     Returns:
-        The angles in degrees, their errors in degrees, and whether each angle is valid (minutes and seconds are below
-        60).
+        The angles in degrees, their errors in degrees, and whether each angle is valid (that is, its minutes and
+        seconds are below 60).
     """
     groups = tokens.str.extract_groups(pattern).struct.unnest()
     degrees, minutes, seconds = (
@@ -290,7 +290,7 @@ def _parse_angles(tokens: pl.Series, pattern: str) -> tuple[Floats, Floats, Bool
     numbers = [_parse(part.replace("", "0"))[0] for part in (degrees, minutes, seconds)]
     units = [_parse(part.replace("", "0"))[1] for part in (minutes, seconds)]
     has_seconds = (seconds != "").to_numpy()
-    # The last part that is written determines the precision of the angle.
+    # The last part that is present determines the precision of the angle.
     errors = np.where(has_seconds, units[1] / 3600.0, units[0] / 60.0)
     values = numbers[0] + numbers[1] / 60.0 + numbers[2] / 3600.0
     return values, errors, np.asarray((numbers[1] < 60.0) & (numbers[2] < 60.0))

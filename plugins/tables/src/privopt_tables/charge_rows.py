@@ -1,8 +1,8 @@
-"""Charge rows to their subjects before anything secret is read. A stored report is charged only once.
+"""Charge rows to their subjects before anything secret is read. A stored report is charged for only once.
 
-Charges and refusals are visible, so they must not depend on secrets: which rows are charged follows from the subjects
-alone, and a row without a usable position is charged like any other (ADR 15). If reports are stored ("sticky"), the
-charges also show which visits of a subject share a place. Rows without a position share an additional place.
+Charges and refusals are visible, so they must not depend on secrets: the subjects alone determine which rows are
+charged, and a row without a usable position is charged like any other (ADR 15). If reports are stored ("sticky"), the
+charges also show which of a subject's visits share a place. Rows without a position share an extra place.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ __all__ = ["RowCharger", "RowOutputs", "RowPlaces", "check_no_calendar"]
 
 
 RowOutputs = tuple[Ints, Ints]
-"""(B, P) output numbers of the P positions of each row, -1 for no report; and (B,) the reason why the row has no
-report, as an index into :data:`REASONS`, or -1 if it has one."""
+"""A pair: (B, P) output indices for the P positions in each row, -1 for no report; and (B,) the reason why the row has
+no report, as an index into :data:`REASONS`, or -1 if it has one."""
 
 RowPlaces = tuple[Ints, Ints, Sequence[Sequence[int]] | None]
-"""(B,) number of the place of each row; (B,) reason why the row has no place, or -1 if it has one; and for each row a
-sequence of further places whose stored report may be repeated, or None if only the report of the row's place may be."""
+"""A triple: (B,) index of each row's place; (B,) reason why the row has no place, or -1 if it has one; and for each row
+a sequence of further places whose stored report can be repeated, or None if only the report stored for the row's own
+place can be."""
 
 _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))
 
@@ -53,18 +54,18 @@ class RowCharger:
     Attributes:
         charge: The ledger to charge, the column of subjects, and whether reports are stored and repeated (``sticky``).
         cost: The cost of one row.
-        time: Column with the time of each row, which determines the period if the ledger has a calendar limit.
-        earlier_charges: For a batch, the amounts that earlier runs charged to each account, in order, and that are not
-            matched with a row yet. None if there is no batch.
+        time: Column with the time of each row. The time determines the period if the ledger has a calendar limit.
+        earlier_charges: For a batch, the amounts that earlier runs charged to each account, in order, and that have not
+            been matched with a row yet. None if there is no batch.
         forms: The formats of subjects and times.
         charged_count: Number of rows charged so far.
-        first_without_subject: Number of the first row without a subject, None until such a row is read.
-        first_without_time: Number of the first row without a usable time, None until such a row is read.
+        first_without_subject: Index of the first row without a subject. None until such a row is read.
+        first_without_time: Index of the first row without a usable time. None until such a row is read.
         _ledger: The open ledger, inside the ``with`` block of `open_ledger`.
         _stack: Closes the ledger and the file of stored reports at the end of that block.
         _stored_reports: The file of stored reports. None until the first row is charged, or if reports are not stored.
-        _calendar: The calendar of the ledger's limit. None if the limit does not count by periods of the calendar.
-        _refused_counts: In a batch, the smallest factor of the row cost that was refused to each account.
+        _calendar: The calendar of the ledger's limit. None if the limit does not count by calendar periods.
+        _refused_counts: In a batch, the smallest multiple of the row cost that was refused to each account.
     """
 
     charge: Charge
@@ -83,12 +84,12 @@ class RowCharger:
 
     @contextmanager
     def open_ledger(self, progress: Progress | None = None) -> Iterator[Self]:
-        """Open the ledger for a ``with`` block. The file of stored reports, if used, is opened at the first row.
+        """Open the ledger for a ``with`` block. The file of stored reports, if any, is opened at the first row.
 
         ``progress`` is called while the ledger is read and checked.
 
         Raises:
-            UsageError: The ledger has a calendar limit, and there is no column of times.
+            UsageError: The ledger has a calendar limit, but there is no column of times.
             InputError, DoesNotHoldError: The ledger cannot be used.
         """
         with ExitStack() as self._stack:
@@ -101,7 +102,7 @@ class RowCharger:
 
     @property
     def _limit(self) -> Limit | None:
-        """The ledger's limit in the unit in which rows are charged. Limits in other units do not matter."""
+        """The ledger's limit in the unit in which rows are charged. Limits in other units do not apply."""
         return self._ledger.limit_of(self.cost.account)
 
     @property
@@ -121,7 +122,7 @@ class RowCharger:
         """Charge for a batch from now on, and read the charges of its earlier runs from the ledger.
 
         Raises:
-            UsageError: The ledger has charges of a batch of this name whose key is missing.
+            UsageError: The ledger contains charges from a batch with this name whose key is missing.
         """
         purpose = batch.purpose(self._ledger.purposes())
         self.cost = evolve(self.cost, purpose=purpose)
@@ -154,7 +155,7 @@ class RowCharger:
 
         Args:
             frame: Rows of the table.
-            first: Number of the frame's first row in the whole table.
+            first: Index of the frame's first row in the whole table.
 
         Raises:
             InputError: The column of times contains numbers.
@@ -167,8 +168,8 @@ class RowCharger:
 
     @property
     def skipped_rows(self) -> tuple[str, ...]:
-        """Notes on the first rows without a subject and without a usable time, each with the expected form."""
-        # Row numbers count from 0 and the header is row 1, so the first row of data is row 2.
+        """Notes on the first row without a subject and the first without a usable time, each with the expected form."""
+        # Indices count from 0 and the header is row 1, so the first row of data is row 2.
         sentences = []
         if self.first_without_subject is not None:
             expectation = "a name (NULL, NA, None and the like name nobody; --null-names takes them for names)"
@@ -190,36 +191,36 @@ class RowCharger:
     ) -> RowOutputs:
         """Charge the rows of a table durably, then draw reports for the rows that the limit allows.
 
-        If reports are stored ("sticky"), only a subject's first visit to a place is charged and draws a report. The
+        If reports are stored ("sticky"), only a subject's first visit to a place is charged and draws a report. This
         report is stored, and repeated at later visits.
 
         Args:
             frame: Rows of the table.
-            draw: Draws the reports of rows, given their numbers in ``frame``.
-            find_places: Finds the places of rows, given their numbers, for stored reports. A place must be a fixed
+            draw: Draws the reports for rows, given their indices in ``frame``.
+            find_places: Finds the places of rows, given their indices, if reports are stored. A place must be a fixed
                 function of the row's position.
-            position_count: Number of positions of each row. It must be 1 if reports are stored.
+            position_count: Number of positions in each row. It must be 1 if reports are stored.
 
         Returns:
-            (B, position_count) output numbers of the reports, -1 for no report; and (B,) the reason why a row has no
+            (B, position_count) output indices of the reports, -1 for no report; and (B,) the reason why a row has no
             report, as an index into :data:`REASONS`, or -1 if it has one.
         """
         if not self.charge.sticky:
             is_granted, reason = self.charge_table(frame)
-            # -1 marks a row without a report, until its report is drawn.
+            # -1 marks a row without a report, and is replaced when its report is drawn.
             outputs = np.full((len(frame), position_count), -1, dtype=np.int64)
             rows = np.flatnonzero(is_granted)
-            # Reports are drawn only after the charge, which is durable by now.
+            # Reports are drawn only now that the charge is durable.
             outputs[rows], reason[rows] = draw(rows)
             return outputs, reason
         if self._stored_reports is None:
-            # The file is opened with the first rows, and closed with the ledger.
+            # The file is opened for the first rows, and is closed with the ledger.
             self._stored_reports = self._stack.enter_context(KeptReports(self._ledger))
         # One column, because reports are stored only for rows with a single position (see `check_options`).
         outputs = np.full((len(frame), 1), -1, dtype=np.int64)
         chargeable_rows, subjects, periods, reason = self._chargeable_rows(frame)
-        # A place is charged to the period of its first visit, so periods are processed in order. Without a calendar the
-        # only period is None.
+        # A place is charged to the period of its first visit, so periods are processed in order. Without a calendar,
+        # the only period is None.
         for period in sorted({*periods}, key=str):
             numbers = np.flatnonzero(np.array(periods, dtype=np.str_) == str(period)).tolist()
             rows = chargeable_rows[numbers]
@@ -232,12 +233,12 @@ class RowCharger:
         """Find the rows of ``frame`` that have a subject and, if there is a calendar, a period.
 
         Returns:
-            The numbers of these rows, their subjects and their periods; and for all rows (B,) the reason why the row
-            cannot be charged, as an index into :data:`REASONS`, or -1.
+            The indices of these rows, their subjects and their periods; and for all rows (B,) the reason why the row
+            cannot be charged, as an index into :data:`REASONS`, or -1 if it can.
         """
         names, periods = self.subjects(frame), self.periods(frame)
         has_subject = np.array([name is not None for name in names], dtype=bool)
-        # Without a calendar no row needs a period.
+        # Without a calendar, no row needs a period.
         has_period = np.array([period is not None or not self.has_calendar for period in periods], dtype=bool)
         reason = np.where(has_subject, np.where(has_period, -1, _NO_TIME), _NO_SUBJECT)
         rows = np.flatnonzero(reason < 0)
@@ -248,10 +249,12 @@ class RowCharger:
 
         Args:
             frame: Rows of the table.
-            times: (B,) factor of each row's cost, 0 for a row without a draw. None means 1 for all rows.
+            times: (B,) the multiple of the row cost to charge for each row, 0 for a row without a draw. None means 1
+                for every row.
 
         Returns:
-            (B,) whether each row is granted, and (B,) the reason why not, as an index into :data:`REASONS`, or -1.
+            (B,) whether each row is granted; and (B,) the reason why it is not, as an index into :data:`REASONS`, or
+            -1.
         """
         rows, subjects, periods, reason = self._chargeable_rows(frame)
         counts = None if times is None else times[rows].tolist()
@@ -265,16 +268,16 @@ class RowCharger:
     def charge_subjects(
         self, subjects: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge a row to each subject durably, and return whether the limit allows each row.
+        """Charge one row to each listed subject durably, and return whether the limit allows each row.
 
         Args:
             subjects: The subject of each row.
             cost: The cost of one row.
             periods: The period of each row. None for each row if there is no calendar.
-            times: Factor of each row's cost. None means 1 for all rows.
+            times: The multiple of ``cost`` to charge for each row. None means 1 for every row.
         """
-        # In a batch, an account stays closed for rows that cost as much as a refused one or more, so that a repeated
-        # run can tell which rows were charged (see _charge_unpaid).
+        # In a batch, once a row is refused, the account stays closed to rows that cost at least as much. A repeated run
+        # can then tell which rows were charged (see _charge_unpaid).
         closed_accounts = None if self.earlier_charges is None else self._refused_counts
         is_granted = self._ledger.charge_each(subjects, cost, periods, times, closed_accounts)
         self.charged_count += sum(is_granted)
@@ -288,11 +291,11 @@ class RowCharger:
         periods: Sequence[str | None],
         times: Sequence[int] | None = None,
     ) -> list[bool]:
-        """Charge the rows of a batch that no earlier run has charged, and return whether each row is granted.
+        """Charge those rows of a batch that no earlier run has charged, and return whether each row is granted.
 
         The rows of an account are charged in order, and after a refusal every row that costs at least as much is
-        refused too. So the first row whose cost equals the first earlier charge is the row of that charge, and so on.
-        The rows in between were refused before and are refused again.
+        refused too. So the first row whose cost equals the first earlier charge is the row that was charged then, and
+        likewise for later charges. The rows in between were refused before and are refused again.
 
         Args:
             earlier_charges: The amounts that earlier runs charged to each account, in order. Amounts are removed when
@@ -300,7 +303,7 @@ class RowCharger:
             subjects: The subject of each row.
             cost: The cost of one row.
             periods: The period of each row. None for each row if there is no calendar.
-            times: Factor of each row's cost. None means 1 for all rows.
+            times: The multiple of ``cost`` to charge for each row. None means 1 for every row.
         """
         ledger_names = {name: self._ledger.name_of(name) for name in dict.fromkeys(subjects)}
         unit = self.cost.account
@@ -311,7 +314,7 @@ class RowCharger:
         due: list[int] = []  # rows that have not been charged yet
         for number, account in enumerate(accounts):
             count, charges = 1 if times is None else times[number], earlier_charges.get(account)
-            # A row without a draw, such as a sentence without known words, costs nothing.
+            # A row that needs no draw, such as a sentence without known words, costs nothing.
             if not count:
                 is_granted[number] = True
             # Earlier runs did not get as far as this row.
@@ -322,7 +325,7 @@ class RowCharger:
                 is_granted[number] = True
             else:
                 # The row was refused in the earlier run. The smallest refused count is remembered, because the account
-                # is closed for rows that cost as much or more.
+                # is closed to rows that cost at least as much.
                 self._refused_counts[account] = min(count, self._refused_counts.get(account, count))
         was_charged = self.charge_subjects(
             [subjects[number] for number in due],
@@ -343,22 +346,22 @@ class RowCharger:
         draw: Callable[[Ints], RowOutputs],
         find_places: Callable[[Ints], RowPlaces],
     ) -> RowOutputs:
-        """Repeat the stored report of each row's place. First visits to a place are charged, and get a new report.
+        """Repeat the report stored for each row's place. First visits to a place are charged, and get a new report.
 
         Args:
             stored_reports: The file of stored reports.
-            rows: (B,) Numbers of the rows.
+            rows: (B,) Indices of the rows.
             subjects: The subject of each of these rows.
             period: The period to which first visits are charged. None if there is no calendar.
-            draw: Draws the reports of rows, given their numbers.
-            find_places: Finds the places of rows, given their numbers. A place must be a fixed function of the row's
+            draw: Draws the reports for rows, given their indices.
+            find_places: Finds the places of rows, given their indices. A place must be a fixed function of the row's
                 position.
 
         Returns:
-            The reports of these rows, and the reasons why some have none.
+            The reports for these rows, and the reasons why some have none.
         """
         numbers, reason, nearby = find_places(rows)
-        # Rows without a place share a place with an empty name, and are charged for it like any other row.
+        # Rows without a place share one whose name is empty, and are charged for it like any other row.
         place_names = [
             "" if row_reason >= 0 else str(place_number)
             for place_number, row_reason in zip(numbers.tolist(), reason.tolist(), strict=True)
@@ -370,12 +373,12 @@ class RowCharger:
             # The first visits to places for which the subject has no stored report yet. Later visits repeat the report.
             first_visits = np.array(reports.first, dtype=np.int64)
             visitors = [subjects[number] for number in reports.first]
-            # A mark identifies the ledger's entry of a charge. It is None if the limit refuses the charge.
+            # A mark identifies the ledger entry for a charge. It is None if the limit refuses the charge.
             marks = self._ledger.charge_rows(visitors, self.cost, [period] * len(visitors))
             charged_visits = first_visits[np.array([mark is not None for mark in marks], dtype=bool)]
             self.charged_count += len(charged_visits)
-            # The charges are durable by now. If the run is killed here, the reports are charged again in the next run,
-            # and no report is given without a charge.
+            # The charges are durable by now. If the run is killed here, the next run charges for the reports again, so
+            # no report is ever given without a charge.
             drawn_outputs, _ = draw(rows[charged_visits])
             entries = [mark for mark in marks if mark is not None]
             for number, output, mark in zip(
@@ -391,14 +394,14 @@ class RowCharger:
         """Return a sentence on the cost of one ``counted`` to its subject, and on how many the limit allows.
 
         Args:
-            counted: The noun for what is charged, such as "row".
-            cost: The cost of one such unit; by default that of a row.
+            counted: The noun for what is charged for, such as "row".
+            cost: The cost of one such unit. By default, the cost of a row.
         """
         return price_text(self.charge.path, cost or self.cost, self._limit, counted)
 
     @property
     def sequence(self) -> str:
-        """A sentence on the guarantee for all reports of a subject, and on its limits."""
+        """A sentence on the guarantee for all of a subject's reports, and on its limits."""
         if self.charge.within is not None:
             return f"{SEQUENCE}; {WITHIN}{window_text(self._limit)}"
         if self.charge.sticky:
@@ -407,7 +410,7 @@ class RowCharger:
 
     @property
     def sequence_of_words(self) -> str:
-        """A sentence on the guarantee for all words of a subject, for rows that are charged by known words."""
+        """A sentence on the guarantee for all of a subject's words, if rows are charged by known words."""
         return (
             f"the guarantee for all words of a subject: that of one word, at {unit_price(self.cost)} times their "
             "number; each row with a subject is charged for its known words, so charges and refusals show how many "

@@ -1,4 +1,4 @@
-"""Columns that stay next to the reports: drop or hash them on request, and warn of unhashed ids of people."""
+"""Handle columns that stay next to the reports: drop or hash them on request, and warn of unhashed ids of people."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ __all__ = ["ColumnHashes", "check_column_options", "describe_clear_ids", "descri
 class ColumnHashes:
     """Replaces the cells of columns with keyed hashes.
 
-    A hash without a key would hide nothing, because anyone with a list of ids could hash them all and compare.
+    The hashes are keyed because an unkeyed hash hides nothing: anyone with a list of ids could hash them all and
+    compare.
 
     Attributes:
         columns: Names of the columns to hash.
-        key: The key of 32 bytes.
+        key: The 32-byte key.
     """
 
     columns: tuple[str, ...]
     key: bytes = field(repr=False)
 
     def replace(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-        """Return the rows with hashes in place of the cells of these columns.
+        """Return the rows with hashes in place of the cells in these columns.
 
         Missing cells, and cells without a visible character, become empty cells.
 
@@ -43,10 +44,10 @@ class ColumnHashes:
             frame: Rows of the table.
         """
         backend = frame.implementation
-        # Columns that state the secret may have been dropped before.
+        # Some of the columns may already have been dropped because they state the secret.
         for name in (name for name in self.columns if name in frame.columns):
             ids = texts_of(frame[name]).to_list()
-            # Tables repeat ids, so each different id is hashed once.
+            # Ids repeat within a table, so each distinct id is hashed once.
             hashes = {
                 text: hash_name(self.key, text) if fold_subject_name(text) else None
                 for text in dict.fromkeys(ids)
@@ -63,7 +64,7 @@ class ColumnHashes:
 
 
 def read_column_key(path: Path) -> bytes:
-    """Return the key for hashing columns, derived from the key in a file. A missing file is created.
+    """Return the key for hashing columns, derived from the key in a file. The file is created if it is missing.
 
     Raises:
         InputError: The file does not contain a key.
@@ -80,15 +81,15 @@ def check_column_options(
     Args:
         options: How the release is applied.
         names: The table's columns.
-        secret_columns: The columns of the secret, which reports replace.
-        dashes: Dashes before the names of options in messages.
+        secret_columns: The columns that hold the secret, which reports replace.
+        dashes: Prefix of option names in messages, such as ``--``.
 
     Raises:
-        UsageError: The options cannot be followed.
+        UsageError: A named column is missing, or the options contradict one another.
     """
     for option, columns in (("drop", options.drop), ("hash", options.hashed)):
         for name in columns:
-            # With a misspelt name, the intended column would stay unhashed or undropped.
+            # A misspelt name is refused, because the intended column would stay as it is.
             if name not in names:
                 raise UsageError(f"{dashes}{option} must name columns of the table, got {cut(name)}")
     for name in options.hashed:
@@ -115,11 +116,11 @@ def check_column_options(
 
 
 def describe_hashes(columns: Sequence[str], dashes: str = "") -> tuple[str, ...]:
-    """Return notes on what hashed columns still reveal, if there are any.
+    """Return notes on what hashed columns still reveal, or nothing if no columns are hashed.
 
     Args:
         columns: The hashed columns that stay.
-        dashes: Dashes before the names of options in messages.
+        dashes: Prefix of option names in messages, such as ``--``.
     """
     if not columns:
         return ()
@@ -144,8 +145,8 @@ def describe_clear_ids(names: Sequence[str], options: ApplyOptions, dashes: str 
 
     Args:
         names: The columns that stay.
-        options: How the release is applied. The column of subjects identifies people, whatever its name.
-        dashes: Dashes before the names of options in messages.
+        options: How the release is applied. The subject column identifies people, whatever its name.
+        dashes: Prefix of option names in messages, such as ``--``.
     """
     is_subject = {name for name in names if name == options.subject_column}
     clear_names = [name for name in names if name in {*select_person_names(names), *is_subject} - {*options.hashed}]

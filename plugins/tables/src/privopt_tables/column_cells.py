@@ -15,27 +15,27 @@ from privopt_tables.cell_numbers import CellNumbers, cell_texts, numbers_of_colu
 __all__ = ["MAX_CELLS", "ColumnPart", "spread_rows"]
 
 MAX_CELLS: Final = 30_000
-"""Maximum number of cells of a part, other than single numbers, that are searched for numbers. It also limits the
+"""Maximum number of cells in a part, other than single numbers, that are searched for numbers. It also limits the
 number of rows that are compared with the secret in each form."""
 
 
 def spread_rows(count: int, limit: int) -> Ints:
-    """Return all row numbers, or ``limit`` evenly spaced ones, including the first and the last, if there are more.
+    """Return all row indices or, if there are more than ``limit``, so many evenly spaced ones with the first and last.
 
     Args:
         count: The number of rows.
-        limit: Maximum number of rows to return.
+        limit: Maximum number of indices to return.
     """
     return np.linspace(0, count - 1, limit).astype(np.int64) if count > limit else np.arange(count)
 
 
 @frozen(eq=False)
 class ColumnPart:
-    """The cells of a column in a part of the table, with the numbers that occur in them.
+    """A column's cells in one part of the table, with the numbers that occur in them.
 
     Attributes:
-        rows: (C,) Numbers of the rows whose cells were read, ascending.
-        numbers: The numbers in the cells. Their ``cells`` are row numbers.
+        rows: (C,) Indices of the rows whose cells were read, ascending.
+        numbers: The numbers in the cells. Their ``cells`` are row indices.
         is_filled: (B,) Whether each row has a value. False for rows that were not read.
         column: The column.
         texts: (C,) The cells as text. None for a column of numbers.
@@ -51,7 +51,7 @@ class ColumnPart:
     def of(cls, column: nw.Series[Any]) -> Self:
         """Read the numbers in the cells of a column.
 
-        In a column of text, all cells that are numbers are read, and an evenly spaced sample of the others.
+        In a column of text, every cell that is a number is read, and an evenly spaced sample of the other cells.
         """
         # A column of numbers is not converted to text, and is read completely.
         if (numbers := numbers_of_column(column)) is not None:

@@ -1,4 +1,4 @@
-"""Recognise columns that reveal where somebody was by their names and fields, or because they copy the secret.
+"""Recognise columns that reveal where somebody was, by their names and fields or because they copy the secret.
 
 Names are compared with the lists of words in column_words.toml next to this module, which also explains each list.
 :mod:`.find_positions` finds columns whose values state the secret in another form.
@@ -26,7 +26,7 @@ def _strip_accents(text: str) -> str:
 
 
 def _read_word_table() -> dict[str, Any]:
-    """Read the lists of words in column_words.toml, and remove the accents.
+    """Read the lists of words from column_words.toml, and remove their accents.
 
     Returns:
         A set of words for each list, or a tuple of two-word sets for a list of pairs.
@@ -42,25 +42,25 @@ def _read_word_table() -> dict[str, Any]:
 
 _WORDS: Final = _read_word_table()
 _FIRST_UNSPACED: Final = "\u1100"
-"""The first character of Hangul Jamo: words that begin here or later are in scripts written without spaces, or in
-Hangul, whose syllables NFKD splits into Jamo."""
+"""The first character of the Unicode block Hangul Jamo. Words that begin with this character or a later one are in
+scripts written without spaces, or in Hangul, whose syllables NFKD splits into Jamo."""
 _UNSPACED_WORDS: Final = frozenset(
     word for key in ("degrees", "whole", "places") for word in _WORDS[key] if word[0] >= _FIRST_UNSPACED
 )
-# Compounds without a capital or a sign between their words, such as ``stopid`` or ``zonecodes``.
+# Compounds in which no capital or punctuation separates the words, such as ``stopid`` or ``zonecodes``.
 _COMPOUND_PLACE: Final = re.compile(r"(?:station|stop|street|place|location|zone)(?:id|name|nr|no|code)s?")
 _COMPOUND_PERSON: Final = re.compile(
     r"(?:account|client|customer|device|driver|member|passenger|patient|person|rider|subscriber|user)"
     r"(?:id|no|nr|name|key|code|hash|uid|uuid|guid)s?"
 )
-# Names of columns that an earlier run of apply added: a report with its coordinates, and marks of the whole table. The
+# Names of columns that an earlier run of apply added: a report with its coordinates, and marks for the whole table. The
 # groups match the name of the report's own column, or the prefix that the mark shares with it.
 _REPORT_COLUMN: Final = re.compile(r"(?P<report>(?:.*_)?report)(?:_(?:lat|lon|x|y))?", re.DOTALL)
 _MARK_COLUMN: Final = re.compile(r"(?P<prefix>(?:.*_)?)(?:sticky|seeded|kept|first)", re.DOTALL)
 
 
 def select_position_names(names: Sequence[str]) -> list[str]:
-    """Return the columns that are named like coordinates, except those of reports.
+    """Return the columns that are named like coordinates, except the coordinates of reports.
 
     >>> select_position_names(["trip", "end_lat", "endLng", "x", "dropoff_y", "platform", "report", "report_lat"])
     ['end_lat', 'endLng', 'x', 'dropoff_y']
@@ -83,8 +83,8 @@ def select_place_names(names: Sequence[str]) -> list[str]:
             or any(map(_COMPOUND_PLACE.fullmatch, words))
             or any(pair <= words for pair in _WORDS["place_pairs"])
         )
-        # `from` and `to` name the ends of a trip, but not in `to_date`. So every word of the name must be in the list
-        # of words for an end.
+        # `from` and `to` name the ends of a trip, but not in `to_date`. So every word in the name must be in the list
+        # of words for the end of a trip.
         is_end = bool(words & {"from", "to"}) and words <= _WORDS["ends"]
         is_place = is_end or (names_place and not words & _WORDS["no_places"])
         if is_place and not _names_position(words) and not is_of_report(name, names):
@@ -110,17 +110,17 @@ def select_person_names(names: Sequence[str]) -> list[str]:
 def _split_words(name: str) -> frozenset[str]:
     """Split a column's name into lower-case words: ``PULocationID`` becomes pu, location, id."""
     separated = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", _strip_accents(name)).lower()
-    # Scripts without spaces do not separate words, so these words are searched for anywhere in the name.
+    # In scripts without spaces nothing separates the words, so they are searched for anywhere in the name.
     unspaced_words = {word for word in _UNSPACED_WORDS if word in separated}
     return frozenset(re.findall(r"[^\W\d_]+|[0-9]+", separated)) | unspaced_words
 
 
 def _names_position(words: frozenset[str]) -> bool:
-    """Return whether the words of a column's name indicate a coordinate or a position."""
+    """Return whether the words in a column's name indicate a coordinate or a position."""
     if _WORDS["degrees"] & words or _WORDS["whole"] & words or any(pair <= words for pair in _WORDS["whole_pairs"]):
         return True
-    # x, y and long mean many things. They are coordinates only if all other words of the name are ones that occur with
-    # coordinates, as in `dropoff_y`.
+    # x, y and long can mean many things. They count as coordinates only if every other word in the name is one that
+    # occurs with coordinates, as in `dropoff_y`.
     return bool(_WORDS["axes"] & words) and words <= _WORDS["axes"] | _WORDS["beside"]
 
 
@@ -131,7 +131,7 @@ def is_of_report(name: str, names: Sequence[str]) -> bool:
 
     Args:
         name: The column's name.
-        names: The names of all columns of the table.
+        names: The names of all columns in the table.
     """
     report, mark = _REPORT_COLUMN.fullmatch(name), _MARK_COLUMN.fullmatch(name)
     return (report is not None and report["report"] in names) or (
@@ -145,13 +145,13 @@ _NESTED: Final = (nw.List, nw.Array)
 
 @define
 class LeakyColumns:
-    """Finds columns that stay in a table and reveal the secret, from the values and types of the table's parts.
+    """Finds columns that stay in a table although their values or types reveal the secret, part by part.
 
     Attributes:
         positions: Fields of structures that are named like coordinates, as ``column.field``.
         places: Fields of structures that are named like places, as ``column.field``.
-        _copies: Columns that equal one of the secret's in all rows so far, each with up to two of its different values.
-            None before the first part.
+        _copies: Columns that have equalled a column of the secret in every row so far, each with up to two of its
+            distinct values. None before the first part.
     """
 
     positions: list[str] = field(factory=list)
@@ -165,7 +165,7 @@ class LeakyColumns:
             public_frame: The columns that stay in the table.
             secret_frame: The columns that hold the secret, with the same rows.
         """
-        # Names and types are the same in every part, so they are examined in the first part only.
+        # Names and types are the same in every part, so only the first part is examined for them.
         if self._copies is None:
             for name in public_frame.columns:
                 last_names = {path: path.rpartition(".")[2] for path in _field_paths(public_frame[name], name)}
@@ -175,7 +175,7 @@ class LeakyColumns:
         secret_columns = [secret_frame[name] for name in secret_frame.columns if _is_comparable(secret_frame[name])]
         for name, distinct_values in list(self._copies.items()):
             if any(_has_equal_values(public_frame[name], secret_column) for secret_column in secret_columns):
-                # Two different values prove that the column is not constant. More would only take memory.
+                # Two distinct values prove that the column is not constant. More would only take memory.
                 if len(distinct_values) < 2:
                     distinct_values.update(public_frame[name].unique().head(2).to_list())
             else:
@@ -184,7 +184,7 @@ class LeakyColumns:
 
     @property
     def copies(self) -> list[str]:
-        """The columns that are copies of a column of the secret.
+        """The columns that copy a column of the secret.
 
         Constant columns are not included, because two columns may be constant by chance.
         """
@@ -194,8 +194,8 @@ class LeakyColumns:
 def _field_paths(column: nw.Series[Any], name: str) -> Iterator[str]:
     """Yield the paths of all fields in a column of structures, also nested ones, as ``column.field``.
 
-    Columns of Python objects (pandas) have no types. The keys of their first dict count as fields, but not those of
-    nested dicts.
+    Columns of Python objects (pandas) have no types. The keys of the first dict count as fields, but those of nested
+    dicts do not.
 
     Args:
         column: The column.
@@ -210,7 +210,7 @@ def _field_paths(column: nw.Series[Any], name: str) -> Iterator[str]:
         path, dtype = waiting.pop()
         if isinstance(dtype, _NESTED):
             inner = dtype.inner
-            # narwhals gives a type without parameters as its class, and any other type as an instance. Classes are
+            # narwhals represents a type without parameters by its class, and any other type by an instance. Classes are
             # instantiated here, so that only instances need to be examined.
             waiting.append((path, inner() if isinstance(inner, type) else inner))
         elif isinstance(dtype, nw.Struct):
@@ -229,7 +229,7 @@ def _is_comparable(column: nw.Series[Any]) -> bool:
 
 
 def _has_equal_values(left: nw.Series[Any], right: nw.Series[Any]) -> bool:
-    """Return whether two columns are equal in every row. Missing values are equal, and number types may differ."""
+    """Return whether two columns are equal in every row. Missing values count as equal, and number types may differ."""
     if left.dtype != right.dtype and not (left.dtype.is_numeric() and right.dtype.is_numeric()):
         return False
     return bool(((left == right).fill_null(False) | (left.is_null() & right.is_null())).all())

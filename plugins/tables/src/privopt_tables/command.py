@@ -243,14 +243,14 @@ def apply(
     secret = combine_secret({"id": id_, **columns}, positions, text, dashes="--")
     if within is not None and not sticky:
         raise UsageError("--sticky-within must be given with --sticky: it repeats kept reports")
-    # --subject without any of these names the subjects of traces, and nothing is charged.
+    # Without any of these options, --subject names the subjects of traces, and nothing is charged.
     charge = None
     if ledger is not None or sticky or key is not None or batch is not None:
         because = "reports are charged to subjects in a ledger"
         charge = Charge.of_options(
             "apply", ledger, subject, key, whom="COLUMN", because=because, sticky=sticky, within=within
         )
-    # These are checked later too, but those messages do not name the options of the command line.
+    # These conditions are checked later too, but those messages do not name the command-line options.
     if seed is not None and charge is not None:
         raise UsageError("--seed must be omitted with --ledger: no epsilon covers what a seed draws")
     if time_format is not None and time is None:
@@ -285,7 +285,7 @@ def apply(
             progress=progress,
             announce=lambda line: remark(f"note: {line}"),
         )
-    # The table is written. Warnings on the release come first, then those on the table.
+    # The table is written by now. Warnings about the release come first, then those about the table.
     warn_of_no_privacy(folder)
     for line in summary.warnings:
         remark(f"warning: {out}: {line}")
@@ -300,5 +300,5 @@ def apply(
     if as_json:
         say_json(json.dumps(summary.to_json(), indent=2))
     if not quiet:
-        # On standard error, because standard output is for --json.
+        # This goes to standard error, because standard output is reserved for --json.
         complain(f"{out}: {number_of(summary.reported, 'report')} in {number_of(summary.rows, 'row')}")

@@ -12,13 +12,13 @@ from privopt.arrays import Floats, Ints
 __all__ = ["MIN_ERROR", "ControlValues"]
 
 NEIGHBOURS: Final = 10
-"""Number of other rows' coordinates, on each side of a number, from which their density is estimated."""
+"""Number of other rows' coordinates on each side of a number from which the density of coordinates is estimated."""
 
 MIN_NEIGHBOURS: Final = 5
 """Least number of other rows' coordinates from which a density is estimated."""
 
 MIN_ERROR: Final = 1e-5
-"""Difference, in degrees or km, up to which a number always matches: single precision is no finer for degrees."""
+"""Difference, in degrees or km, up to which a number always matches. Degrees in single precision are no finer."""
 
 CAUTION: Final = 1.5
 """Factor by which the probabilities of chance matches are raised, because densities are only estimated."""
@@ -26,7 +26,7 @@ CAUTION: Final = 1.5
 
 @frozen(eq=False)
 class ControlValues:
-    """The values of one coordinate in many rows, from which the probability of a chance match is estimated.
+    """The values of one coordinate in many rows, used to estimate the probability of a chance match.
 
     Attributes:
         values: (K,) The coordinates in ascending order.
@@ -38,12 +38,12 @@ class ControlValues:
 
     @classmethod
     def of(cls, targets: Floats, width: float) -> Self:
-        """Sort the coordinates of a set of rows, and find the distinct ones.
+        """Sort the coordinates from a set of rows, and find the distinct ones.
 
         Args:
-            targets: The coordinates, in the unit of the form that is searched for (degrees, metres or another).
-            width: The change of the numbers over one degree, or one km. Coordinates that differ by at most `MIN_ERROR`
-                times this change count as equal.
+            targets: The coordinates, in the unit of the form that is searched for, such as degrees or metres.
+            width: How much the numbers change over one degree, or over one km in the plane. Coordinates that differ by
+                at most `MIN_ERROR` times this amount count as equal.
         """
         values = np.sort(targets)
         is_new = np.diff(values, prepend=-np.inf) > MIN_ERROR * width
@@ -52,16 +52,16 @@ class ControlValues:
     def chances(self, values: Floats, errors: Floats, targets: Floats, width: float, *, single: bool) -> Floats:
         """Estimate the probability that numbers near their row's coordinate match it by chance, within their errors.
 
-        The result is the largest of three estimates: from the digits of the number, from the share of other rows'
-        coordinates that match the number, and from the density of distinct coordinates around it. It is multiplied by
-        `CAUTION`.
+        The result is the largest of three estimates, multiplied by `CAUTION`. The first uses the digits of the number,
+        the second the share of other rows' coordinates that match it, and the third the density of distinct coordinates
+        around it.
 
         Args:
-            values: (R,) The numbers, which are within half the width of their row's coordinate.
+            values: (R,) The numbers, each within half the width of its row's coordinate.
             errors: (R,) The errors of the numbers.
-            targets: (R,) The coordinates of the numbers' own rows.
-            width: The change of the numbers over one degree, or over one km in the plane.
-            single: Whether this coordinate is compared alone. Then other rows with an equal coordinate count as
+            targets: (R,) The coordinate of each number's own row.
+            width: How much the numbers change over one degree, or over one km in the plane.
+            single: Whether this coordinate is compared alone. If so, other rows with an equal coordinate count as
                 matches, unless all rows have the same one.
 
         Returns:
@@ -69,16 +69,17 @@ class ControlValues:
         """
         window, margin = width / 2, MIN_ERROR * width
         # A number's own row is not counted. If both coordinates are compared, all rows with an equal coordinate are
-        # left out too, because rows at the same place share their coordinates, which is no sign of chance.
+        # left out too, because rows at the same place share both coordinates, which is no sign of chance.
         own_counts = count_within(self.values, targets, np.full(len(targets), margin))
-        # If all rows shared one coordinate, every number near it would seem to match by chance.
+        # If all rows share one coordinate, they are not counted, because every number near it would seem to match by
+        # chance.
         if single and len(self.distinct) > 1:
             own_counts = np.minimum(own_counts, 1)
         match_counts = np.maximum(count_within(self.values, values, errors) - own_counts, 0)
         near_counts = np.maximum(count_within(self.values, values, np.full(len(values), window)) - own_counts, 1)
         last = len(self.distinct) - 1
-        # Indices of the distinct coordinates that are NEIGHBOURS places below and above each value. The coordinate at
-        # the insertion index is the first one above.
+        # Indices of the distinct coordinates that come NEIGHBOURS places below and above each value. The coordinate at
+        # the insertion index is the first one above the value.
         insertion_indices = np.searchsorted(self.distinct, values)
         low_indices, high_indices = (
             np.clip(insertion_indices - NEIGHBOURS, 0, last),

@@ -1,6 +1,6 @@
-"""Find the columns of a table whose values state the secret of the same row, in any of many forms.
+"""Find the columns of a table whose values state the secret in the same row, in any of many forms.
 
-Each part of a table adds evidence for each column and form, and :mod:`.position_evidence` decides from all of it
+Each part of a table adds evidence for each column and form, and :mod:`.position_evidence` decides from the total
 whether a column states the secret. Numbers are compared with coordinates here (:mod:`.coordinate_chances`), codes such
 as geohashes are read by :mod:`.position_codes`, and ids, names and sentences are searched by :mod:`.secret_texts`.
 """
@@ -34,26 +34,26 @@ from privopt_tables.secret_texts import RowTexts
 __all__ = ["MIN_DROPPED_SHARE", "ColumnSearch", "PositionColumn", "RowSecrets", "find_position_columns"]
 
 SAMPLE_ROWS: Final = 100
-"""Maximum number of rows of a part that are searched for codes such as geohashes, whatever their cells look like."""
+"""Maximum number of rows in a part that are searched for codes such as geohashes, whatever their cells look like."""
 
 MAX_CODE_ROWS: Final = 500
-"""Maximum number of further rows of a part that are searched for codes, because their cells look like codes."""
+"""Maximum number of further rows in a part that are searched for codes because their cells look like codes."""
 
 CONTROL_ROWS: Final = 5_000
-"""Maximum number of rows of a part from whose secrets the probability of a chance match is estimated."""
+"""Maximum number of rows in a part whose secrets are used to estimate the probability of a chance match."""
 
 MIN_DROPPED_SHARE: Final = 0.5
 """Least share of rows that must state the secret for a column named like another position to be dropped."""
 
 MIN_PATTERN_SHARE: Final = 0.8
-"""Least share of cells with words of an address system, or with cells of a grid, for a column to be dropped."""
+"""Least share of cells that must hold an address-system code or a grid cell for a column to be dropped."""
 
 MAX_ERROR: Final = 0.25
-"""Maximum error, in degrees, of a number that states a coordinate."""
+"""Largest error, in degrees, with which a number still states a coordinate."""
 
 FINE_ERROR: Final = 0.005
-"""Largest error, in degrees, of a number that counts as fine. The error of a number is the place value of its last
-digit, so fine degrees have three decimals or more."""
+"""Largest error, in degrees, with which a number counts as fine. The error of a number is the place value of its last
+digit, so fine degrees have three or more decimals."""
 
 _THREE_WORDS: Final = r"^/{0,3}[^\W\d_]{4,}\.[^\W\d_]{4,}\.[^\W\d_]{4,}$"
 _MARKED_WORDS: Final = r"(?:^|[^:/\w])///[^\W\d_]+\.[^\W\d_]+\.[^\W\d_]+"
@@ -63,12 +63,12 @@ _WORDS_NAME: Final = "three words of an address system"
 
 @frozen(kw_only=True)
 class PositionColumn:
-    """A column that was found to state the secret of its rows.
+    """A column that was found to state the secret in its rows.
 
     Attributes:
         name: Name of the column.
         form: The form in which it states the secret, in words.
-        rows: Number of rows that state the secret, among those that were searched.
+        rows: Number of the searched rows that state the secret.
         sampled: Number of rows that were searched.
     """
 
@@ -80,15 +80,15 @@ class PositionColumn:
 
 @frozen(kw_only=True, eq=False)
 class RowSecrets:
-    """The secrets of a set of rows, which must not occur in other columns of the same rows.
+    """The secrets in a set of rows. They must not occur in other columns of the same rows.
 
     Attributes:
         positions: (B, 2) latitudes and longitudes, or x and y in km, with NaN for a row without a position. None if the
-            secrets are no positions.
+            secrets are not positions.
         is_geographic: Whether the positions are latitudes and longitudes.
         texts: Ids, names or sentences, one sequence for each kind of text. An entry is None for a row without such a
             text.
-        text_rows: (T,) numbers of the rows to which ``texts`` belong. None if they belong to all rows.
+        text_rows: (T,) indices of the rows to which ``texts`` belong. None if they belong to all rows.
         text_chance: The probability that a cell states its row's text by coincidence.
     """
 
@@ -102,11 +102,11 @@ class RowSecrets:
 def find_position_columns(
     frame: nw.DataFrame[Any], secrets: Sequence[RowSecrets], names: Sequence[str]
 ) -> Iterator[PositionColumn]:
-    """Yield the columns that state a secret of the same row.
+    """Yield the columns that state a secret in the same row.
 
     Args:
         frame: A table, or some rows of it.
-        secrets: The secrets of these rows, one entry for each position of a row.
+        secrets: The secrets in these rows, with one entry for each position that a row has.
         names: Names of the columns to examine.
     """
     # The whole table is a single part of the search.
@@ -117,23 +117,23 @@ def find_position_columns(
 
 @define
 class ColumnSearch:
-    """Searches a table's columns for the secrets of their rows, part by part, and decides from all parts together.
+    """Searches a table's columns for the secrets in their rows, part by part, and decides from all parts together.
 
     Attributes:
         names: Names of the columns to examine.
-        _evidence: Evidence by column and form. The text of a form consists of the number of the secret in the row, a
-            word for its kind, and its name.
+        _evidence: Evidence by column and form. The text for a form consists of the secret's index within the row, a
+            word for the kind of form with its index, and the form's name.
     """
 
     names: Sequence[str]
     _evidence: dict[tuple[str, str], Evidence] = field(factory=dict)
 
     def add_part(self, frame: nw.DataFrame[Any], secrets: Sequence[RowSecrets]) -> None:
-        """Search the columns of a part of the table for the secrets of its rows, and add the result to the evidence.
+        """Search the columns in one part of the table for the secrets in its rows, and add the result to the evidence.
 
         Args:
             frame: Rows of the table.
-            secrets: The secrets of these rows, one entry for each position of a row.
+            secrets: The secrets in these rows, with one entry for each position that a row has.
         """
         if not len(frame):
             return
@@ -142,11 +142,11 @@ class ColumnSearch:
             column = ColumnPart.of(frame[name])
             for number, part in enumerate(parts):
                 for form, evidence in part.search(column):
-                    # Evidence of all parts adds up in the same entry.
+                    # Evidence from all parts accumulates in the same entry.
                     self._evidence.setdefault((name, f"{number} {form}"), Evidence()).add(evidence)
 
     def columns(self) -> Iterator[PositionColumn]:
-        """Yield the columns for which the evidence is sufficient, in the table's order."""
+        """Yield the columns for which the evidence is sufficient, in the order of the table."""
         for name in self.names:
             matches = [
                 (key[1], candidate)
@@ -165,7 +165,7 @@ class ColumnSearch:
                 )
 
     def to_json(self) -> list[list[Any]]:
-        """Return the evidence so far as JSON, for :meth:`add_json` of another search of the same table."""
+        """Return the evidence so far as JSON data, for use by :meth:`add_json` in another search of the same table."""
         return [
             [*key, evidence.logs.tolist(), evidence.matches, evidence.searched]
             for key, evidence in self._evidence.items()
@@ -175,7 +175,7 @@ class ColumnSearch:
         """Add the evidence that another search found in other rows.
 
         Args:
-            entries: The result of :meth:`to_json`. Entries of other columns, or of another version, are ignored.
+            entries: The result of :meth:`to_json`. Entries for other columns, or from another version, are ignored.
         """
         for name, form, logs, matches, searched in entries:
             if name in self.names and len(logs) == len(BETS):
@@ -185,12 +185,12 @@ class ColumnSearch:
 
 @frozen(eq=False)
 class _Axis:
-    """The result of comparing cells with one coordinate of their rows.
+    """The result of comparing cells with one coordinate in their rows.
 
     Attributes:
         near: (C,) Whether the cell contains a number near the coordinate.
-        matched: (C,) Whether the cell contains a number that equals the coordinate within its error.
-        pair_chances: (C,) The probability of a chance match if the other coordinate is compared too.
+        matched: (C,) Whether the cell contains a number that equals the coordinate within the number's error.
+        pair_chances: (C,) The probability of a chance match if both coordinates are compared.
         single_chances: (C,) The probability of a chance match if this coordinate is compared alone.
     """
 
@@ -202,16 +202,16 @@ class _Axis:
 
 @frozen(eq=False)
 class _SecretPart:
-    """The secrets of a set of rows, prepared for searching.
+    """The secrets in a set of rows, prepared for searching.
 
     Attributes:
         secret: The secrets.
         positions: (B, 2) The positions of the rows, with longitudes from -180 to 180. Shape (0, 2) if no row has a
             position.
         has_position: (B,) Whether each row has a position.
-        corners: (2, 2) The smallest and largest absolute values of both coordinates.
-        texts: The texts of the rows, one entry for each kind.
-        _controls: Cached coordinates of other rows, by form and axis, see :meth:`_control`.
+        corners: (2, 2) The smallest and the largest absolute value of each coordinate.
+        texts: The texts in the rows, with one entry for each kind.
+        _controls: Cached coordinates of other rows, by form and axis (see :meth:`_control`).
     """
 
     secret: RowSecrets
@@ -223,11 +223,11 @@ class _SecretPart:
 
     @classmethod
     def of(cls, secret: RowSecrets) -> Self:
-        """Prepare the secrets of a set of rows for searching."""
+        """Prepare the secrets in a set of rows for searching."""
         positions = np.empty((0, 2)) if secret.positions is None else np.asarray(secret.positions, dtype=np.float64)
         if secret.is_geographic and len(positions):
             positions = normal_longitudes(positions)
-        # A position of which one coordinate is missing does not count.
+        # A position with one missing coordinate does not count.
         has_position = np.asarray(np.isfinite(positions).all(axis=1))
         sizes = np.abs(positions[has_position]) if has_position.any() else np.zeros((1, 2))
         corners = np.array([sizes.min(axis=0), sizes.max(axis=0)])
@@ -235,9 +235,9 @@ class _SecretPart:
         return cls(secret, positions, has_position, corners, texts)
 
     def search(self, column: ColumnPart) -> Iterator[tuple[str, Evidence]]:
-        """Yield the name of each form of the secret, with the evidence that a column states the secret in that form.
+        """Yield the name of each form with the evidence that a column states the secret in that form.
 
-        The name begins with a word for the kind of form and a number, which distinguish forms that have the same name.
+        The name begins with a word for the kind of form and the form's index, which distinguish forms of the same name.
         """
         for kind, row_texts in enumerate(self.texts):
             if (evidence := row_texts.search(column, self.secret.text_chance)) is not None:
@@ -247,7 +247,7 @@ class _SecretPart:
         rows = np.flatnonzero(column.is_filled & self.has_position)
         if not len(rows):
             return
-        # The number of searched rows is only reported. The searches of texts and codes set it themselves.
+        # The number of searched rows is only reported. The searches for texts and codes set it themselves.
         for index, form in enumerate(GEOGRAPHIC_FORMS if self.secret.is_geographic else PLANAR_FORMS):
             for axes, evidence in self._search_numbers(column.numbers, form):
                 evidence.searched = float(len(rows))
@@ -264,7 +264,7 @@ class _SecretPart:
         # Numbers outside the range that the rows' positions have in this form cannot match.
         lower, upper = form.bounds(self.corners)
         is_selected = (numbers.values >= lower) & (numbers.values <= upper)
-        # For the start or end of a path, only the first or last two numbers are taken, of cells with four or more
+        # For the start or end of a path, only the first or last two numbers are taken from cells with four or more
         # numbers. Two numbers alone are a position, not a path.
         if form.part != "all":
             ranks = numbers.ranks if form.part == "start" else numbers.counts - 1 - numbers.ranks
@@ -275,7 +275,7 @@ class _SecretPart:
             return
         # The rows of the numbers, each once. Numbers are sorted by cell, so a new row begins where the cell changes.
         rows = numbers.cells[np.flatnonzero(np.diff(numbers.cells, prepend=-1))]
-        # Each row that is read represents ``scale`` rows in the counted matches, but not in the evidence.
+        # Each row that is read stands for ``scale`` rows in the counted matches, but for one row in the evidence.
         scale = max(1.0, len(rows) / MAX_CELLS)
         if scale > 1.0:
             rows = rows[spread_rows(len(rows), MAX_CELLS)]
@@ -286,7 +286,7 @@ class _SecretPart:
         is_fine = numbers.errors <= FINE_ERROR * form.width
         grades = {"all": numbers}
         # Fine numbers are also searched by themselves, so that many rows with rounded numbers do not hide a few rows
-        # with all digits.
+        # with full precision.
         if is_fine.any() and not is_fine.all():
             grades["fine"] = numbers.take(np.flatnonzero(is_fine))
         for grade, graded in grades.items():
@@ -311,13 +311,14 @@ class _SecretPart:
 
         Args:
             column: The column.
-            rows: Numbers of the rows that have both a cell and a position.
+            rows: Indices of the rows that have both a cell and a position.
         """
         sample = rows[spread_rows(len(rows), SAMPLE_ROWS)]
         if column.texts is not None:
             candidates = rows[spread_rows(len(rows), MAX_CELLS)]
             texts = column.texts_of(candidates)
-            # There may be few cells that look like codes, which an evenly spaced sample would rarely include.
+            # Cells that look like codes are searched as well, because an evenly spaced sample would rarely include them
+            # if there are few.
             coded = candidates[texts.str.contains(STRICT_CODES).to_numpy()]
             if len(coded):
                 sample = np.union1d(sample, coded[spread_rows(len(coded), MAX_CODE_ROWS)])
@@ -340,10 +341,10 @@ class _SecretPart:
             counts = [len(cell_readings) for cell_readings in readings]
             if not any(counts):
                 continue
-            # (readings, 4): first coordinate, its error, second coordinate, its error.
+            # Shape (readings, 4): the first coordinate, its error, the second coordinate, its error.
             numbers = np.array([reading for cell_readings in readings for reading in cell_readings], dtype=np.float64)
             cell_indices = np.repeat(np.arange(len(cells)), counts)
-            # The numbers that the code of each row's position would state.
+            # The numbers that a code for each row's own position would state.
             targets = code.transform(self.positions[sample])
             first, second = (
                 self._compare(numbers[:, 2 * axis], numbers[:, 2 * axis + 1], cell_indices, targets, code, axis)
@@ -361,12 +362,12 @@ class _SecretPart:
     def _compare(
         self, values: Floats, errors: Floats, cells: Ints, targets: Floats, form: NumberForm, axis: int
     ) -> _Axis:
-        """Compare the numbers in cells with one coordinate of their rows.
+        """Compare the numbers in cells with one coordinate in their rows.
 
         Args:
             values: (R,) The numbers.
             errors: (R,) The maximum errors of the numbers.
-            cells: (R,) The index of each number's cell, into ``targets``.
+            cells: (R,) The index of each number's cell in ``targets``.
             targets: (C, 2) The position of each cell's row, in the given form.
             form: The form in which the numbers may state a position, such as degrees or a code.
             axis: Index of the coordinate, 0 or 1.
@@ -375,7 +376,8 @@ class _SecretPart:
         # The factor 1 + 1e-9 covers the rounding of the difference below.
         errors = np.maximum(errors, MIN_ERROR * form.width) * (1 + 1e-9)
         distances = np.abs(values - column[cells])
-        # A number with a larger error reveals too little, and could hide what a finer number in the same cell states.
+        # A number with a larger error is left out: it reveals little, and could hide what a finer number in the same
+        # cell states.
         is_fine = errors <= MAX_ERROR * form.width
         is_near, is_match = is_fine & (distances <= form.width / 2), is_fine & (distances <= errors)
         has_near_number, has_match = (np.zeros(len(column), dtype=np.bool_) for _ in range(2))
@@ -384,7 +386,7 @@ class _SecretPart:
         is_weighed = is_near & has_match[cells]
         pair_chances = single_chances = np.ones(len(column))
         if is_weighed.any():
-            # Each number of a cell may match by chance, so their probabilities are added.
+            # Each number in a cell may match by chance, so the probabilities are added.
             weighed_cells = cells[is_weighed]
             control = self._control(form, axis)
             pair_chances, single_chances = (
@@ -400,7 +402,7 @@ class _SecretPart:
         return _Axis(has_near_number, has_match, pair_chances, single_chances)
 
     def _control(self, form: NumberForm, axis: int) -> ControlValues:
-        """Return the values of a coordinate (``axis`` 0 or 1) in all rows, in the given form. The result is cached."""
+        """Return the values that one coordinate (``axis`` 0 or 1) has in the rows, in the given form. It is cached."""
         if (form, axis) not in self._controls:
             rows = np.flatnonzero(self.has_position)
             # Evenly spaced rows are enough to estimate the density of positions.
@@ -412,6 +414,6 @@ class _SecretPart:
 
 
 def _limit_readings(readings: list[Reading]) -> list[Reading]:
-    """Return at most `MAX_READINGS` readings of a cell: the first and the last ones, which are the ends of a path."""
+    """Return at most `MAX_READINGS` readings of a cell: the first and the last ones, at both ends of a path."""
     half = MAX_READINGS // 2
     return readings if len(readings) <= MAX_READINGS else readings[:half] + readings[-half:]

@@ -1,7 +1,7 @@
-"""Read other table formats: GeoJSON, GPX, Google Timeline, tab-separated fields, and positions in a text column.
+"""Read further table formats: GeoJSON, GPX, Google Timeline, tab-separated fields, and positions in a text column.
 
-Each becomes a table with columns of text, like a table read from CSV. No message quotes a cell, because cells may be
-secret.
+Each file becomes a table with columns of text, like a table read from CSV. No message quotes a cell, because cells may
+be secret.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from privopt_tables.position_texts import read_position, read_positions
 __all__ = ["FOREIGN_ENDINGS", "find_position_column", "read_foreign_table", "split_positions"]
 
 FOREIGN_ENDINGS: Final = (".geojson", ".json", ".gpx", ".txt", ".tsv")
-"""Endings of the names of files in these formats."""
+"""File name endings for these formats."""
 
 MIN_POSITION_SHARE: Final = 0.9
-"""Least share of a column's cells that must state a position for ``init`` to take the column for positions."""
+"""Least share of a column's cells that must state a position for ``init`` to treat the column as positions."""
 
 _TIMELINE_COLUMNS: Final = ("kind", "time", "lat", "lon")
 _TIMELINE_TIMES: Final = ("time", "timestamp", "startTime", "startTimestamp")
@@ -43,39 +43,39 @@ def read_foreign_table(path: Path) -> pl.DataFrame | None:
     """Read GeoJSON, GPX, Google Timeline or tab-separated fields as a table of text.
 
     Args:
-        path: The file. Its first characters determine the format.
+        path: The file. Its first characters, not its ending, determine the format.
 
     Returns:
         The table, or None for a file of another kind, such as CSV or Parquet.
 
     Raises:
-        InputError: The file is of one of these kinds but cannot be read, or its reference system is not WGS 84.
+        InputError: The file has one of these formats but cannot be read, or its reference system is not WGS 84.
     """
     file = File.read(path, str(path), expectation="a table")
     if file.contents.startswith(PARQUET):
         return None
-    # The first character determines the format, whatever the file's ending is. A byte order mark before it is skipped.
+    # The first character determines the format, whatever the file's ending. A byte order mark is skipped.
     head = file.contents.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if head in (b"{", b"["):
         return _read_geojson(file, path.name)
     if head == b"<":
         return _read_gpx(file, path.name)
     header = io.BytesIO(file.contents).readline()
-    # A header with a comma belongs to a CSV file, in which a tab may be part of a name.
+    # A header that contains a comma belongs to a CSV file, in which a tab may be part of a name.
     return _read_tab_separated(file, path.name) if b"\t" in header and b"," not in header else None
 
 
 def _read_geojson(file: File, name: str) -> pl.DataFrame:
     """Read a GeoJSON FeatureCollection of points (RFC 7946), or an export of Google Timeline.
 
-    Properties become columns of text, and the points become columns lat and lon.
+    Properties become columns of text, and the points become the columns lat and lon.
 
     Args:
         file: The file.
         name: Name of the file, for error messages.
 
     Raises:
-        InputError: The file is of neither kind, or has features that are not points.
+        InputError: The file has neither format, or has features that are not points.
     """
     expectation = "GeoJSON: a FeatureCollection of points in longitude and latitude; or an export of Google Timeline"
     try:
@@ -83,7 +83,7 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
         # A FeatureCollection may have properties that look like a timeline, so "features" takes precedence.
         if (visits := list(_iter_timeline(document))) and "features" not in document:
             return pl.DataFrame(visits, schema=dict.fromkeys(_TIMELINE_COLUMNS, pl.String))
-        # The form of the document is not checked before. A document of another form raises an error in these lines.
+        # The structure of the document has not been checked. If it differs, these lines raise an error.
         features = document["features"]
         check_geojson_degrees(document, name)
         rows = [_read_feature(feature) for feature in features]
@@ -94,18 +94,18 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
     for number, row in enumerate(rows):
         if row is None:
             raise InputError([Fault(name, f"features[{number}]", "a geometry that is no point", expectation)])
-    # Features may have different properties. The table has a column for each, in the order of their first use.
+    # Features may have different properties. The table has a column for each, in the order in which they first occur.
     columns = dict.fromkeys(column for row in rows if row is not None for column in row)
     return pl.DataFrame({column: [None if row is None else row.get(column) for row in rows] for column in columns})
 
 
 def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterator[dict[str, str | None]]:
-    """Yield the positions in an export of Google Timeline, in any of its formats, as cells by column.
+    """Yield the positions in a Google Timeline export of any format, each as cells keyed by column.
 
     Args:
         part: A part of the document.
         kind: The key under which the part is stored.
-        time: The time stated by an enclosing part, if any.
+        time: The time that an enclosing part states, if any.
     """
     if isinstance(part, list):
         for element in part:
@@ -123,7 +123,7 @@ def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterat
 
 
 def _read_feature(feature: Any) -> dict[str, str | None] | None:
-    """Return the cells of a GeoJSON feature by column, or None if its geometry is not a point.
+    """Return the cells of a GeoJSON feature keyed by column, or None if its geometry is not a point.
 
     A feature without a geometry has empty coordinates.
     """
@@ -131,12 +131,12 @@ def _read_feature(feature: Any) -> dict[str, str | None] | None:
     if geometry is not None and geometry["type"] != "Point":
         return None
     properties = feature["properties"] or {}
-    # In RFC 7946 the id is not one of the properties. If there is a property with this name, it has precedence.
+    # In RFC 7946 the id is not one of the properties. A property with this name takes precedence.
     cells = {"id": feature["id"]} if "id" in feature and "id" not in properties else {}
     # Properties with these names would clash with the columns of the point.
     cells |= {key: value for key, value in properties.items() if key not in ("lat", "lon")}
     texts = {str(key): _to_cell(value) for key, value in cells.items()}
-    # GeoJSON has longitude before latitude, and perhaps an altitude.
+    # GeoJSON puts longitude before latitude, and possibly an altitude after them.
     lon, lat = (None, None) if geometry is None else geometry["coordinates"][:2]
     return texts | {"lat": None if lat is None else repr(float(lat)), "lon": None if lon is None else repr(float(lon))}
 
@@ -156,11 +156,11 @@ def _read_gpx(file: File, name: str) -> pl.DataFrame:
         name: Name of the file, for error messages.
 
     Raises:
-        InputError: The file is not GPX, or has no points.
+        InputError: The file is not GPX, or contains no points.
     """
     expectation = "GPX with waypoints or tracks"
     raw = text_of(file)
-    # XML entities can expand to enormous texts ("billion laughs"), and GPX needs none.
+    # Entities are refused, because they can expand to enormous texts ("billion laughs") and GPX needs none.
     if b"<!DOCTYPE" in raw or b"<!ENTITY" in raw:
         raise InputError([Fault(name, "", "XML with declarations of its own", expectation)])
     try:
@@ -170,12 +170,12 @@ def _read_gpx(file: File, name: str) -> pl.DataFrame:
     rows = []
     for point in root.iter():
         if _local_name(point.tag) in _GPX_POINTS:
-            # Elements with children, such as extensions, have no text that could be a cell.
+            # Elements with children, such as extensions, are left out, because they have no text that could be a cell.
             cells = {_local_name(child.tag): (child.text or "").strip() or None for child in point if not len(child)}
             rows.append(cells | {"lat": point.get("lat"), "lon": point.get("lon")})
     if not rows:
         raise InputError([Fault(name, "", "XML without points", expectation)])
-    # Points may have different elements. The table has a column for each of them.
+    # Points may have different elements. The table has a column for each element that occurs.
     columns = dict.fromkeys(column for row in rows for column in row)
     return pl.DataFrame({column: pl.Series([row.get(column) for row in rows], dtype=pl.String) for column in columns})
 
@@ -186,14 +186,14 @@ def _local_name(tag: object) -> str:
 
 
 def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
-    """Read a table of tab-separated fields, and strip blanks around names and cells.
+    """Read a table of tab-separated fields, and strip the blanks around names and cells.
 
     Args:
         file: The file.
         name: Name of the file, for error messages.
 
     Raises:
-        InputError: Rows have different lengths.
+        InputError: The rows do not all have the same number of fields.
     """
     try:
         # All columns stay text, and quotes are ordinary characters.
@@ -241,17 +241,17 @@ def split_positions(frame: pl.DataFrame, column: str, file: str) -> pl.DataFrame
         file: Name of the table, for error messages.
 
     Raises:
-        InputError: Some cells state no position. The error names the rows of at most five of them.
+        InputError: Some cells state no position. The error names the rows of at most five such cells.
     """
     positions, fault = read_positions(texts_of(nw.from_native(frame[column], series_only=True)))
     rows = [row for row, has_fault in enumerate(fault.tolist()) if has_fault]
     if rows:
         expectation = '"lat, lon", geo:lat,lon, POINT (lon lat), or a list of [lon, lat]'
-        # Rows count from 0 here. In messages the header is row 1, so the first row of data is row 2.
+        # Indices count from 0. In messages the header is row 1, so the first row of data is row 2.
         raise InputError(
             [Fault(file, f"row {row + 2:,}, column {column}", "no position", expectation) for row in rows[:5]]
         )
     numbers = {name: pl.Series(name, positions[:, axis]).fill_nan(None) for axis, name in enumerate(("lat", "lon"))}
-    # Existing columns with the names lat or lon would clash, so they are dropped.
+    # Existing columns named lat or lon would clash with the new ones, so they are dropped.
     other_columns = frame.drop(column, *(name for name in frame.columns if name in numbers))
     return other_columns.with_columns(*numbers.values())

@@ -1,9 +1,9 @@
-"""Find the matrix row for a row of a table: that of the record with its id, or of the record nearest to its position.
+"""Find the matrix row for each table row: that of the record with its id, or of the record nearest to its position.
 
-If the guarantee of the release covers every point of a region, the row of a position is drawn among the rows of the
+If the guarantee of the release covers every point in a region, the matrix row for a position is drawn from those of the
 surrounding vertices (:mod:`privopt_metric_dp.region.snap_to_region`). Nearest records are found with a k-d tree. On the
-globe the tree has points of the unit sphere, scaled to km. Chords have the same order as great-circle distances, so
-neither the poles nor the antimeridian is a special case.
+globe, the tree contains points on the unit sphere, scaled to km. Chords sort in the same order as great-circle
+distances, so neither the poles nor the antimeridian are special cases.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ REASONS: Final = (
 """Reasons why a row has no report. Arrays of reasons contain indices into this tuple, and -1 for a row with a report.
 
 "No row of its own" means that the release has no row for the nearest record, or for a vertex around the position. The
-reasons on budget, subjects and times occur only with a ledger (:mod:`.charge_rows`), and the reasons on text and words
-only for sentences.
+reasons that concern budgets, subjects and times occur only with a ledger (:mod:`.charge_rows`), and those that concern
+text and words only with sentences.
 """
 
 _UNKNOWN, _EMPTY, _IMPOSSIBLE, _TOO_FAR, _NO_ROW = range(5)
 _COMMA: Final = len(REASONS) - 1
 
 MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
-"""Reasons that show an error in a cell. The table's owner is told the first row with each of them."""
+"""Reasons that indicate an error in a cell. The table's owner is told the first row to which each applies."""
 
 
 @define(kw_only=True)
@@ -69,10 +69,10 @@ class Strays:
     Such positions are probably errors.
 
     Attributes:
-        reach: Length in km of the diagonal of the records' bounding box, at least 1. It is as public as the records.
+        reach: Diagonal of the records' bounding box in km, at least 1. It is as public as the records.
         position_count: Number of positions counted so far.
-        stray_count: Number of counted positions that are farther than ``reach`` from every record.
-        max_distance: Largest distance so far of a position from its nearest record, in km.
+        stray_count: Number of these positions that are farther than ``reach`` from every record.
+        max_distance: Largest distance so far between a position and its nearest record, in km.
     """
 
     reach: float
@@ -108,13 +108,13 @@ class Snap:
     """Finds the record to which each row of a table refers.
 
     Attributes:
-        ids: (N,) Ids of the rows of the release.
-        places: All records with their coordinates, including records without a row in the release. None if records have
+        ids: (N,) Ids of the records that have a row in the release.
+        places: All records with their coordinates, including those without a row in the release. None if records have
             no coordinates.
-        region: Replaces positions by vertices, which are numbered like the places, if the guarantee covers every point
-            of a region. Otherwise None.
+        region: Replaces positions with vertices, which have the same indices as the places, if the guarantee covers
+            every point in a region. Otherwise None.
         source: Source of the random bytes with which vertices are drawn.
-        max_distance: Distance in km beyond which a position gets no record. None if there is no limit.
+        max_distance: Distance in km from every record beyond which a position gets no record. None for no limit.
     """
 
     ids: NDArray[np.str_]
@@ -128,16 +128,16 @@ class Snap:
             raise UsageError(f"max-snap must be a finite number of km above 0, got {self.max_distance}")
 
     def check(self, secret: Secret) -> None:
-        """Refuse a kind of secret that the records do not have.
+        """Refuse a secret of a kind that the records do not have.
 
         Raises:
-            UsageError: The columns of the secret are of another kind, or a distance is given for ids.
+            UsageError: The secret is of another kind than the records, or a maximum distance is given for ids.
         """
         kinds = {"none" if self.places is None else self.places.kind}
         if self.region is not None:
-            # Positions in a region with a projection are in degrees, and in one without in km. If the places are on a
-            # plane, km are accepted too. Other kinds of the places are ignored, because nodes of a region may have no
-            # place.
+            # Positions in a region are in degrees if it has a projection, and otherwise in km. If the places lie on a
+            # plane, km are accepted too. Any other kind of places is ignored, because the nodes of a region may have no
+            # coordinates.
             kinds = (kinds & {"planar"}) | {"planar" if self.region.projection is None else "geographic"}
         if secret.kind == "id":
             if self.max_distance is not None:
@@ -166,20 +166,20 @@ class Snap:
             frame: Rows of the table.
             secret: The columns of the secret.
             fixed: Whether to find records without drawing. With a region, the vertex with the largest barycentric
-                coordinate is returned (the lowest number if there are several), so that each vertex has a fixed cell.
-            strays: Counter to which the positions that get a record are added. None to count nothing.
-            streams: Random bytes with which vertices are drawn, one stream per row. None to use :attr:`source`.
+                coordinate is returned (the lowest index if there are several), so that each vertex has a fixed cell.
+            strays: The counter to which positions that get a record are added. None to count nothing.
+            streams: The random bytes with which vertices are drawn, one stream per row. None to use :attr:`source`.
 
         Returns:
-            (B,) rows of the matrix (or vertices, with ``fixed`` in a region), 0 if there is none; and (B,) the reason
-            why there is none, as an index into :data:`REASONS`, or -1.
+            (B,) matrix rows (or vertices, with ``fixed`` in a region), 0 for a row that has none; and (B,) the reason
+            why it has none, as an index into :data:`REASONS`, or -1 if it has one.
 
         Raises:
             InputError: The columns cannot be read.
         """
         if secret.kind == "id":
             row_by_id = {name: row for row, name in enumerate(self.ids.tolist())}
-            # The number is -1 for an id that no record has.
+            # An id that no record has gets -1.
             numbers = number_ids(texts_of(frame[secret.columns[0]]), row_by_id)
             return np.maximum(numbers, 0), np.where(numbers < 0, _UNKNOWN, -1)
         positions, fault = positions_of(frame, secret)
@@ -193,7 +193,7 @@ class Snap:
             )
         else:
             rows[usable_rows], distances = self._find_nearest(positions[usable_rows])
-        # -1 marks a nearest record, or a vertex, that has no row in the release.
+        # -1 marks a nearest record or a vertex that has no row in the release.
         reason[usable_rows[rows[usable_rows] < 0]] = _NO_ROW
         if self.max_distance is not None:
             reason[usable_rows[distances > self.max_distance]] = _TOO_FAR
@@ -218,21 +218,21 @@ class Snap:
     def make_neighbour_finder(self, radius_km: float, *, degrees: bool) -> Callable[[Floats, Ints], list[list[int]]]:
         """Return a function that finds the cells whose centres are near positions.
 
-        The stored report of such a cell is repeated. Cells are fixed and public: each is the set of points that are
-        nearest to the same record or vertex. The distance is measured from the centre of a cell and never from a
-        position that was reported before, because three renewals at known places would locate such a position.
+        The stored report of such a cell is repeated. Cells are fixed and public: each consists of the points nearest to
+        the same record or vertex. The distance is measured from the centre of a cell, never from a position that was
+        reported before, because three renewals at known places would locate that position.
 
         Args:
-            radius_km: Maximum distance of a near centre.
+            radius_km: Maximum distance in km between a position and a near centre.
             degrees: Whether positions are latitudes and longitudes.
 
         Returns:
-            A function of positions (B, 2) and reasons (B,) that returns the numbers of the cells near each position, or
-            no cells for a row that has a reason to get no report.
+            A function of positions (B, 2) and reasons (B,) that returns the indices of the cells near each position, or
+            no cells for a row that gets no report for some reason.
 
         Raises:
-            UsageError: The radius is not a number above 0, or so small that it does not reach the corners of a cell
-                from its centre.
+            UsageError: The radius is not a number above 0, or is too small to reach the corners of a cell from its
+                centre.
         """
         from scipy.spatial import cKDTree
 
@@ -248,23 +248,24 @@ class Snap:
         min_radius = 0.0
         if len(cells) > 1:
             # The corners of a square cell are half a diagonal from its centre: the spacing divided by the square root
-            # of 2. The spacing is the median distance between nearest centres; column 0 is the distance to itself.
+            # of 2. The spacing is the median distance between nearest centres (column 1, because column 0 is the centre
+            # itself).
             spacing = float(np.median(tree.query(tree.data, k=2)[0][:, 1]))
             min_radius = spacing / math.sqrt(2.0)
-        # The tolerance of 1e-6 allows for rounding. The message states a value that is rounded up to metres, so that
-        # the value is accepted.
+        # The tolerance of 1e-6 allows for rounding. The message states the least radius rounded up to metres, so that
+        # the stated value is accepted.
         if radius < min_radius * (1 - 1e-6):
             raise UsageError(
                 f"sticky-within must be at least half a cell's diagonal, {math.ceil(min_radius * 1000) / 1000:g} km "
                 f"for squares as wide as records are apart, and the noise of positions, got {radius:g}"
             )
-        # On the globe the tree measures chords: 2 R sin(angle / 2) for an arc of that angle. The angle is at most half
-        # a great circle.
+        # On the globe the tree measures chords, 2 R sin(angle / 2) for an arc of that angle. The arc is at most half a
+        # great circle, so half its angle is at most pi / 2.
         half_angle = min(math.pi / 2, radius / (2.0 * EARTH_RADIUS_KM))
         tree_radius = 2.0 * EARTH_RADIUS_KM * math.sin(half_angle) if centres.kind == "geographic" else radius
 
         def find_neighbours(positions: Floats, reason: Ints) -> list[list[int]]:
-            """Return the numbers of the cells near each position, or no cells for a row whose reason is not -1."""
+            """Return the indices of the cells near each position, or no cells for a row whose reason is not -1."""
             neighbours: list[list[int]] = [[] for _ in reason]
             usable_rows = np.flatnonzero(reason < 0)
             points = _to_tree_points(positions[usable_rows], centres.kind)
@@ -277,24 +278,24 @@ class Snap:
 
     @property
     def reach(self) -> float:
-        """Length in km of the diagonal of the records' bounding box, at least 1. Infinite without coordinates."""
+        """Diagonal of the records' bounding box in km, at least 1. Infinite if records have no coordinates."""
         if self.places is None or self.places.coordinates is None:
             return math.inf
         points = _to_tree_points(self.places.coordinates, self.places.kind)
         points = points[np.isfinite(points).all(axis=1)]
         if not len(points):
             return math.inf
-        # The diagonal of the box around all points, in the coordinates of the tree.
+        # The diagonal of the box around all points, in the tree's coordinates.
         diagonal = float(np.linalg.norm(np.ptp(points, axis=0)))
         if self.places.kind == "geographic":
-            # The points are in space, so the diagonal is converted from a chord of the globe to an arc. A diagonal that
-            # is longer than the globe's diameter counts as half a great circle.
+            # The points lie in space, so the diagonal is a chord of the globe, and is converted to an arc. If it is
+            # longer than the globe's diameter, it counts as half a great circle.
             diagonal = 2 * EARTH_RADIUS_KM * math.asin(min(1.0, diagonal / (2 * EARTH_RADIUS_KM)))
         return max(1.0, diagonal)
 
     @cached_property
     def _release_rows(self) -> Ints:
-        """(N,) The number of each place's row in the release, or -1 if the place has none."""
+        """(N,) The index of each place's row in the release, or -1 if the place has none."""
         assert self.places is not None  # check() refuses positions otherwise
         row_by_id = {name: number for number, name in enumerate(self.ids.tolist())}
         return np.array([row_by_id.get(name, -1) for name in self.places.ids], dtype=np.int64)
@@ -309,7 +310,7 @@ class Snap:
         return cKDTree(_to_tree_points(self.places.coordinates, self.places.kind))
 
     def _draw_vertices(self, positions: Floats, secret: Secret, *, fixed: bool, source: Source) -> tuple[Ints, Floats]:
-        """Draw a row of the release for each position, among the rows of the surrounding vertices.
+        """Draw a matrix row for each position from those of the surrounding vertices.
 
         The probability of a vertex is its barycentric coordinate.
 
@@ -320,15 +321,15 @@ class Snap:
             source: Source of random bytes.
 
         Returns:
-            (B,) rows of the release, or with ``fixed`` the numbers of the vertices, -1 if a surrounding vertex has no
-            row; and (B,) the distances from the region in km.
+            (B,) matrix rows, or with ``fixed`` the vertices, -1 if a surrounding vertex has no row; and (B,) the
+            distances from the region in km.
         """
         mixtures = self._snapper_for(secret).snap(positions)
-        # A report is refused if any vertex around the position has no row, whichever vertex is drawn. So the refusal
-        # reveals nothing about the draw.
+        # A report is refused if any vertex around the position lacks a row, whichever vertex is drawn, so that the
+        # refusal reveals nothing about the draw.
         has_gap = ((self._release_rows[mixtures.corners] < 0) & (mixtures.shares > 0)).any(axis=1)
         if fixed:
-            # Corners with a smaller share get a number above all vertices, so that the minimum ignores them.
+            # Corners with a smaller share are given an index above all vertices, so that the minimum ignores them.
             is_largest = mixtures.shares == mixtures.shares.max(axis=1)[:, None]
             rows = np.where(is_largest, mixtures.corners, len(self._release_rows)).min(axis=1)
         else:
@@ -336,16 +337,16 @@ class Snap:
         return np.where(has_gap, -1, rows), mixtures.away
 
     def _find_nearest(self, positions: Floats) -> tuple[Ints, Floats]:
-        """Find the nearest record of each of the positions (B, 2).
+        """Find the record nearest to each of the positions (B, 2).
 
         Returns:
-            (B,) rows of the release, -1 if the record has no row, and (B,) the distances in km.
+            (B,) matrix rows, -1 if the nearest record has none; and (B,) its distances in km.
         """
         assert self.places is not None  # check() refuses positions otherwise
         assert self.places.coordinates is not None
         distances, nearest = self._tree.query(_to_tree_points(positions, self.places.kind))
         if self.places.kind == "geographic":
-            # Converts chords to arcs. The tree is exact to about a micrometre, which is enough for comparisons.
+            # Chords are converted to arcs. The tree is accurate to about a micrometre, which is enough for comparisons.
             distances = 2.0 * EARTH_RADIUS_KM * np.arcsin(np.minimum(distances / (2.0 * EARTH_RADIUS_KM), 1.0))
         return self._release_rows[nearest], distances
 
@@ -359,18 +360,18 @@ def to_degrees(space: Space) -> Space:
 
 
 def _to_number(value: object) -> float:
-    """Convert a number to a double, and any other value to NaN, with which every comparison is false."""
+    """Convert a number to a double, and any other value to NaN, for which every comparison is false."""
     # bool is a subclass of int, but True is not a distance.
     return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
 
 
 def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> Ints:
-    """Return (B,) the reason why each position cannot be used, as an index into :data:`REASONS`, or -1 if it can.
+    """Return the reason why each position cannot be used (B,), as an index into :data:`REASONS`, or -1 if it can.
 
     Args:
         positions: (B, 2) positions, NaN for an empty cell.
-        fault: (B,) :data:`DECIMAL_COMMA` for a number with a comma, 1.0 for another cell that is not a number, 0
-            otherwise.
+        fault: (B,) :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other cell that is not a
+            number, and 0 otherwise.
         geographic: Whether positions are in degrees.
     """
     reason = np.full(len(positions), -1, dtype=np.int64)
@@ -378,8 +379,8 @@ def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> I
         is_outside = (np.abs(positions[:, 0]) > 90.0) | (positions[:, 1] < -180.0) | (positions[:, 1] > 360.0)
     else:
         is_outside = np.maximum(np.abs(positions[:, 0]), np.abs(positions[:, 1])) > MAX_COORDINATE
-    # A later reason replaces an earlier one. Text that is not a number is NaN too, but only cells without a fault are
-    # empty.
+    # Later reasons replace earlier ones. Text that is not a number is NaN too, so NaN means an empty cell only if the
+    # cell has no fault.
     reason[(fault > 0) | is_outside] = _IMPOSSIBLE
     reason[fault == DECIMAL_COMMA] = _COMMA
     reason[np.isnan(positions).any(axis=1) & (fault == 0)] = _EMPTY
@@ -387,8 +388,8 @@ def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> I
 
 
 def _to_tree_points(positions: Floats, kind: str) -> Floats:
-    """Convert positions to points whose straight-line distances have the same order as their distances.
+    """Convert positions to points whose straight-line distances sort in the same order as the positions' own distances.
 
-    Latitudes and longitudes become points on a sphere in space, in km. Points of a plane stay unchanged.
+    Latitudes and longitudes become points on a sphere in space, in km. Points on a plane stay unchanged.
     """
     return EARTH_RADIUS_KM * directions(positions) if kind == "geographic" else positions

@@ -1,4 +1,4 @@
-"""Options for applying a release to a table, checks of these options, and notes on limits of the guarantee."""
+"""Options for applying a release to a table, checks of these options, and notes on the limits of the guarantee."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BETWEEN_RECORDS: Final = "the guarantee is between records: a position is report
 def _normal_columns(names: Sequence[str]) -> tuple[str, ...]:
     """Return column names in Unicode normal form, as they are in tables, each once.
 
-    A column that was named twice would be hashed twice.
+    Duplicates are removed because a column that is named twice would be hashed twice.
     """
     return tuple(dict.fromkeys(map(normal_form, names)))
 
@@ -48,21 +48,21 @@ class ApplyOptions:
 
     Attributes:
         max_snap: Distance in km from the nearest record, or from the region, beyond which a position gets no report.
-        seed: Seed for experiments. Seeded reports are not private, and are marked as such.
-        charge: Ledger options. If given, the whole table is read first, and each report is charged durably to its
-            subject before it is drawn.
-        subject: Column that identifies the subject of each row, for releases that report traces. ``charge`` takes
-            precedence.
-        time: Column with the time of each row. For traces, each subject's rows are sorted by it, which requires holding
-            the table in memory; None means that the rows are already in order.
+        seed: Seed for experiments. Seeded reports are not private, and are marked as seeded.
+        charge: Ledger options. If they are given, the whole table is read first, and each report is charged durably to
+            its subject before it is drawn.
+        subject: Column that identifies the subject of each row, for releases that report traces. The column in
+            ``charge`` takes precedence.
+        time: Column with the time of each row. For traces, each subject's rows are sorted by time, which requires
+            holding the table in memory. None means that the rows are already in order.
         prefix: Prefix of the names of the added columns, joined with an underscore. None for no prefix.
-        positions: Columns of each position, keyed by prefix, if a row has several positions. Either all positions of a
-            row are reported or none.
-        batch: Name of a batch, which can be repeated if it is interrupted.
+        positions: The columns of each position, keyed by prefix, if a row has several positions. Either all positions
+            in a row are reported or none.
+        batch: Name of the batch. A run with a name can be repeated if it is interrupted.
         text: Column of sentences whose words are reported one by one, instead of one secret record per row.
         forms: The formats of subjects and times.
         keep: Columns to keep even though they reveal the secret. Their contents are not protected.
-        drop: Columns to omit, such as ids of people.
+        drop: Columns to omit, such as personal ids.
         hashed: Columns whose cells are replaced with keyed hashes.
         hash_key: File with the key for these hashes. None for the ledger's key.
         unknown: What to do with words that match no record: "drop" or "mask".
@@ -86,7 +86,7 @@ class ApplyOptions:
 
     @property
     def subject_column(self) -> str | None:
-        """The column of subjects, from ``charge`` or otherwise from ``subject``."""
+        """The subject column, from ``charge`` if it is given and otherwise from ``subject``."""
         return self.subject if self.charge is None else self.charge.subject
 
 
@@ -101,7 +101,7 @@ def format_counts(refused: Mapping[str, int]) -> str:
 
 def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
     """Return a note on each limit of the guarantee for a table's rows, or nothing if it covers all records."""
-    # A release without a guarantee gets a note on that alone.
+    # If there is no guarantee, the only note says so.
     if guarantee.kind == NOTHING:
         return ("no guarantee: reports of this release may reveal what they were drawn for",)
     sentences = []
@@ -122,12 +122,12 @@ def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
 def list_positions(
     secret: Secret, options: ApplyOptions, data: MetricData | None
 ) -> tuple[tuple[str | None, Secret], ...]:
-    """Return the positions of each row, as pairs of the prefix of the report columns and the columns of the position.
+    """Return each row's positions, as pairs of the prefix for the report columns and the position's columns.
 
     Args:
-        secret: The secret of a row with one position.
+        secret: The secret if a row has a single position.
         options: How the release is applied.
-        data: The problem's data, which say whether records are on a plane. None if the release has no records with
+        data: The problem's data, which show whether records are on a plane. None if the release has no records with
             positions.
     """
     if not options.positions:
@@ -146,14 +146,14 @@ def check_options(positions: Sequence[tuple[str | None, Secret]], options: Apply
     """Refuse options that exclude one another.
 
     Args:
-        positions: The positions of each row, as pairs of the prefix of the report columns (or None) and the columns.
+        positions: The positions in each row, as pairs: the prefix of the report columns (or None), and the columns.
         options: The options.
         traces: Whether the release reports traces.
 
     Raises:
-        UsageError: The seed is below 0 or combined with a ledger; a batch has no ledger, or has reports that depend on
-            earlier ones; named positions are combined with a prefix, stored reports or traces; or the prefix is empty,
-            or a column is given twice.
+        UsageError: The seed is negative or combined with a ledger; a batch has no ledger, or its reports depend on
+            earlier ones; named positions are combined with a prefix, stored reports or traces; the prefix is empty; or
+            a column is given twice.
     """
     if options.prefix is not None and not options.prefix.strip():
         raise UsageError("prefix must be what the names of the added columns begin with, got nothing")
@@ -161,7 +161,7 @@ def check_options(positions: Sequence[tuple[str | None, Secret]], options: Apply
         raise UsageError(f"seed must be a whole number of at least 0, got {options.seed}")
     if options.seed is not None and options.charge is not None:
         raise UsageError("seed must be omitted with a ledger, got both: no epsilon covers what a seed draws")
-    # A repeated batch must draw the same reports, so each report must depend on its own row only.
+    # A repeated batch must draw the same reports, so each report must depend only on its own row.
     if options.batch is not None and (traces or options.charge is None or options.charge.sticky):
         actual = "no ledger" if options.charge is None else "traces" if traces else "kept reports"
         raise UsageError(f"batch must have a ledger and fresh reports, got {actual}: those depend on more than one row")

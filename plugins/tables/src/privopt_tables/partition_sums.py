@@ -1,4 +1,4 @@
-"""Keyed sums of subjects' rows, with which the second pass over a partitioned table recognises the charged rows.
+"""Keyed sums over subjects' rows, by which the second pass over a partitioned table recognises the charged rows.
 
 Source: docs/adr/0028-partitions.md.
 """
@@ -24,12 +24,12 @@ class RowSums:
     """A keyed hash of the set of a subject's rows: the sum of the rows' hashes and the sum of their squares, in GF(p).
 
     Each row is represented by an element of the field: its HMAC under the batch's key, modulo p. Without the key, an
-    attempt to replace rows without changing the sum succeeds with a probability of about 2^-61. The squares show which
-    row was replaced.
+    attempt to replace rows without changing the sum succeeds with a probability of about 2^-61. The sum of squares
+    makes it possible to identify a replaced row.
 
     Attributes:
         rows: Number of rows.
-        total: Sum of the elements of the rows.
+        total: Sum of the rows' elements.
         squares: Sum of the squares of these elements.
     """
 
@@ -53,8 +53,8 @@ class RowSums:
             charged: The sums of the rows that were charged.
 
         Returns:
-            The element, 0 if a row is missing, or None if the totals are equal. If several rows changed, the result
-            matches no row.
+            The element, 0 if a row is missing, or None if the totals are equal. If several rows changed, the result is
+            not the element of any row.
         """
         # All computations are modulo p, where every number except 0 has an inverse, pow(number, -1, p).
         difference = (self.total - charged.total) % FIELD
@@ -68,10 +68,10 @@ class RowSums:
 class ChargedRows:
     """The sums over all rows that were charged, by subject.
 
-    They take 24 bytes per subject. A table of the subjects' names might not fit into each worker's memory.
+    They take 24 bytes per subject, whereas a table of the subjects' names might not fit into each worker's memory.
 
     Attributes:
-        marks: (S,) Keyed hashes of the subjects' names, ascending.
+        marks: (S,) Keyed hashes of the subjects' names, in ascending order.
         totals, squares: (S,) The sums of each subject, as in :class:`RowSums`.
     """
 
@@ -88,8 +88,8 @@ class ChargedRows:
             subjects: The names of the subjects.
             totals, squares: The sums of each subject, as in :class:`RowSums`.
         """
-        # Two subjects have the same hash with a probability of 2^-64. Their rows would then be refused, so nothing
-        # would leak.
+        # Two subjects share a hash with a probability of 2^-64. Their rows would then be refused, so nothing would
+        # leak.
         marks = np.array([_hash_subject(key, subject) for subject in subjects], dtype=np.uint64)
         order = np.argsort(marks, kind="stable")
         columns = (np.array(column, dtype=np.int64)[order] for column in (totals, squares))
@@ -98,10 +98,10 @@ class ChargedRows:
     def sums_of(self, key: bytes, subject: str) -> RowSums:
         """Return the charged sums of a subject, which are zero for a subject that was not charged.
 
-        ``key`` is the batch's key, with which the subjects' names were hashed.
+        ``key`` is the batch's key, under which the subjects' names were hashed.
         """
         mark = np.uint64(_hash_subject(key, subject))
-        # The marks are sorted, so a subject is found by binary search instead of a dictionary of millions of objects.
+        # The marks are sorted, so a binary search finds a subject without a dictionary of millions of objects.
         row = int(np.searchsorted(self.marks, mark))
         if row == len(self.marks) or self.marks[row] != mark:
             return RowSums()

@@ -45,11 +45,11 @@ class PartitionedBatch:
     The first pass (:meth:`tally`) adds up each subject's rows, and the second pass draws the reports.
 
     Attributes:
-        partitions: The object that workers need for the first pass.
+        partitions: The object that workers use in the first pass.
         batch: The batch, with its key and record.
         ledger: The ledger that is charged.
         cost: The cost of one row.
-        options: The digest of the release, columns and options, to which the rows are added later.
+        options: The digest of the release, columns and options. The rows are added to a copy of it later.
         keep: Columns to keep although they state the secret.
         is_charged: Whether the subjects were charged, so that the second pass may run.
     """
@@ -75,11 +75,11 @@ class PartitionedBatch:
             charge: The ledger, and the column of subjects.
             row: Column of row ids, which must be distinct among the rows of a subject.
             secret: Columns of the secret.
-            options: The positions, their maximum distance from a record, and columns to keep.
+            options: The options that name the positions, their maximum distance from a record, and the columns to keep.
 
         Raises:
-            UsageError: The release has no matrix or reports traces, the batch has ended, or the ledger has a calendar
-                limit.
+            UsageError: The release has no matrix or reports traces, the batch has already ended, or the ledger has a
+                calendar limit.
             InputError, DoesNotHoldError: The ledger or the batch cannot be used.
         """
         release, problem = matrix_of(opened, traces=False)
@@ -93,7 +93,7 @@ class PartitionedBatch:
             )
             digest = Digest(batch.key())
             columns = {name: position.columns for name, position in protector.positions}
-            # A repeated batch must have the same release, columns and options, so its digest of these is compared with
+            # A repeated batch must have the same release, columns and options, so the digest of these is compared with
             # the recorded one.
             bound = [sums, subject, row, options.max_snap, columns]
             digest.add(b"partitions", json.dumps(bound, sort_keys=True).encode())
@@ -105,7 +105,7 @@ class PartitionedBatch:
                 options=digest,
                 keep=options.keep,
             )
-            # An error in the block is raised here, so that the batch stays open and can be repeated.
+            # An error in the block is raised at this line, so the batch is not ended and can be repeated.
             yield partitioned
             if partitioned.is_charged:
                 batch.end()
@@ -119,25 +119,25 @@ class PartitionedBatch:
         """Charge every subject durably for its rows, with one ledger entry per subject.
 
         Args:
-            tallies: The results of the first pass for all partitions, as any kind of table.
+            tallies: The results of the first pass over all partitions, as a table of any kind.
 
         Returns:
-            The object that draws reports in the second pass, only for the rows that were tallied. Subjects whose
-            remaining budget is too small get reports for their first rows by id. Columns that state the secret are
-            dropped, and a :class:`PrivoptWarning` names each of them.
+            The object that draws reports in the second pass, for the tallied rows only. A subject whose remaining
+            budget is too small gets reports only for its first rows in the order of their ids. Columns that state the
+            secret are dropped, and a :class:`PrivoptWarning` names each of them.
 
         Raises:
-            UsageError: The tables are not results of the first pass, a subject has rows in two partitions, or the batch
-                was begun with another table or other options.
+            UsageError: The tables are not results of the first pass, a subject has rows in more than one partition, or
+                the batch was begun with another table or other options.
             DoesNotHoldError: The batch has charges, but its record is missing.
         """
         table = frame_of(tallies, "tallies")
         numbers = ("rows", "total", "squares")
         if {"subject", "digest", "search", *numbers} - {*table.columns}:
             raise UsageError(f"tallies must be what tally gives ({TALLY}), got columns {', '.join(table.columns)}")
-        # The digest is copied, so that a repeated call starts from the options again.
+        # The digest is copied, so that a repeated call starts from the options alone.
         digest = evolve(self.options)
-        # The sum does not depend on the order of partitions.
+        # The digests are summed, because a sum does not depend on the order of partitions.
         for text in texts_of(table["digest"]).drop_nulls().to_list():
             digest.add_sum(text)
         columns = {name: table[name].to_list() for name in numbers}
@@ -151,7 +151,7 @@ class PartitionedBatch:
             )
         protector = self._drop_columns(table["search"].drop_nulls().to_list())
         paid = self.ledger.charges_for(self.cost.purpose)
-        # Without its record the batch could be continued with another table, whose reports nobody paid for.
+        # Without its record, the batch could be continued with another table, for whose reports nobody was charged.
         if paid and not self.batch.record:
             raise DoesNotHoldError(f"{self.batch.folder}: changed: the batch was charged, and its record is gone")
         self.batch.begin(digest)
@@ -172,9 +172,9 @@ class PartitionedBatch:
         )
 
     def _drop_columns(self, searches: Sequence[str]) -> PositionProtector:
-        """Return a protector that drops the columns that state the secret according to the first pass.
+        """Return a protector that drops the columns that, according to the first pass, state the secret.
 
-        The column of row ids is kept, because the second pass needs it.
+        The column of row ids is kept in any case, because the second pass needs it.
 
         Args:
             searches: The evidence of each partition, as JSON.
@@ -199,14 +199,14 @@ class PartitionedBatch:
         return drop_columns(protector, search, names, ApplyOptions(keep=kept))
 
     def _charge_subjects(self, counts: Mapping[str, int], paid: Mapping[AccountKey, int]) -> dict[str, int]:
-        """Charge subjects for as many of their rows as their limits allow, minus the charges of an earlier run.
+        """Charge subjects for as many of their rows as their limits allow, except rows that an earlier run charged.
 
         Args:
-            counts: Number of rows of each subject.
+            counts: Number of rows that belong to each subject.
             paid: Number of rows for which an earlier run of the batch charged each account.
 
         Returns:
-            Number of rows of each subject that are granted.
+            Number of rows that are granted to each subject.
         """
         unit = self.cost.account
         accounts = {name: AccountKey(self.ledger.name_of(name), unit) for name in counts}
@@ -218,12 +218,13 @@ class PartitionedBatch:
             refused = []
             for name, is_name_charged in zip(due, is_charged, strict=True):
                 if is_name_charged:
-                    # All rows of a subject are charged at once. A refused subject is tried again with as many rows as
-                    # its budget allows.
+                    # All rows of a subject are charged at once. If the charge is refused, it is tried again with as
+                    # many rows as the budget allows.
                     granted[name] = due[name]
                 else:
                     refused.append((name, self.ledger.account(name, unit=unit).left or 0))
-            # Always fewer rows than were refused, so that the loop ends even if the limit changes meanwhile.
+            # The new number of rows is always smaller than the refused one, so that the loop ends even if the limit
+            # changes in the meantime.
             affordable = {
                 name: min(due[name] - 1, int(remaining_budget / self.cost.amount[0]))
                 for name, remaining_budget in refused

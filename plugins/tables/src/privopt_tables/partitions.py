@@ -1,12 +1,12 @@
 """Draw reports for the partitions of a table in Spark or Dask, with one report and one charge for each row.
 
-Engines may repeat a task, run two copies at once, or lose it. So a task decides nothing and stores nothing: every
+Engines may repeat a task, run two copies of it at once, or lose it. So a task decides nothing and stores nothing: every
 report follows from the batch's key and from the row's subject, id and secret. Only the driver writes the ledger,
 between two passes over the table. The first pass, the tally, adds up keyed hashes of each subject's rows. The second
-pass draws reports for subjects whose rows still have the same sums.
+pass draws reports for those subjects whose rows still have the same sums.
 
 Source:
-    docs/adr/0028-partitions.md. Coins (random bytes from the batch's key) and digests are those of ADR 24.
+    docs/adr/0028-partitions.md. Coins (random bytes derived from the batch's key) and digests are those of ADR 24.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = ["TALLY", "Partitions"]
 T = TypeVar("T")
 
 TALLY: Final = "subject string, rows long, total long, squares long, digest string, search string"
-"""Columns that the first pass returns, with types as Spark names them."""
+"""Columns that the first pass returns, with their types in Spark's notation."""
 
 SEARCHED_ROWS: Final = 200_000
-"""Number of rows that are collected before their other columns are searched for the secret at once."""
+"""Number of rows that are collected before their other columns are searched for the secret together."""
 
 MAX_NAMED_IDS: Final = 5
-"""Number of row ids that an error lists if it cannot tell which row of a subject changed."""
+"""Number of row ids that an error lists if it cannot tell which of a subject's rows changed."""
 
 _TABLE, _ORDER = "table", "privopt order"
 """Name of the table in error messages, and of a temporary column with the order of rows."""
@@ -58,15 +58,14 @@ class Partitions:
     """The workers' side of a batch: tallies partitions and draws their reports, in any process.
 
     A process must be able to read the batch's folder, and the batch's ``with`` block must not have ended. The object
-    can be pickled without revealing the key, which is read from the folder.
+    can be pickled without revealing the key, because each process reads the key from the folder.
 
     Attributes:
-        protector: Draws reports once it has the batch's coins, the random numbers that are derived from the batch's
+        protector: Draws reports once it has been given the batch's coins, the random bytes derived from the batch's
             key.
-        access: Reads the key of the batch.
-        release: SHA-256 of the release's file of checksums.
-        granted: Number of allowed reports by subject, but only for subjects to whom the ledger allows fewer reports
-            than they have rows.
+        access: Reads the batch's key.
+        release: The SHA-256 digest of the release's file of checksums.
+        granted: Number of allowed reports by subject. It contains only subjects with fewer allowed reports than rows.
         charged: Sums of the rows that were charged. None before the charge.
     """
 
@@ -78,7 +77,7 @@ class Partitions:
 
     @property
     def _row_key_columns(self) -> tuple[str, str]:
-        """The names of the columns of subjects and row ids."""
+        """The names of the subject column and of the column of row ids."""
         assert self.protector.row_key_columns is not None  # set by PartitionedBatch.open_batch
         return self.protector.row_key_columns
 
@@ -93,7 +92,7 @@ class Partitions:
 
         Raises:
             InputError: A column is missing, a row has no id, or a subject has two rows with the same id.
-            UsageError: The batch's block has ended, or its key cannot be read here.
+            UsageError: The batch's ``with`` block has ended, or its key cannot be read in this process.
         """
         key = self.access.read_key()
         return self._map(partition, lambda batches: self._tally(batches, key))
@@ -101,8 +100,8 @@ class Partitions:
     def reports(self, partition: T) -> T:
         """Draw the reports of a partition. Repeated calls draw the same reports.
 
-        The partition must have all rows of its subjects. It is held in memory, because nothing is drawn before all its
-        rows are compared with the charged ones.
+        The partition must contain all rows of its subjects. It is held in memory, because nothing is drawn before all
+        its rows have been compared with the charged ones.
 
         Args:
             partition: An iterator of Arrow batches, as ``mapInArrow`` passes it, or a pandas frame.
@@ -113,20 +112,21 @@ class Partitions:
 
         Raises:
             InputError: A column is missing, or a row has no id.
-            DoesNotHoldError: The rows are not the charged ones. The error names the id of one such row.
-            UsageError: Nothing has been charged yet, the block has ended, or the key cannot be read here.
+            DoesNotHoldError: The rows differ from the charged ones. The error names the id of a row that differs.
+            UsageError: Nothing has been charged yet, the batch's ``with`` block has ended, or its key cannot be read
+                here.
         """
         if self.charged is None:
             raise UsageError("plan must be what charge of the batch returned, got one before the charge")
         key = self.access.read_key()
         coins = self.access.coins(key, self.release)
-        # Tasks may run in several threads, so each has its own counter of refusals.
+        # Tasks may run in several threads, so each gets its own counter of refusals.
         task = evolve(self, protector=evolve(self.protector, coins=coins, refusals=Counter()))
         return task._map(partition, lambda batches: task._reports(batches, key))
 
     def schema(self, schema: Schema) -> Schema:
         """Return the Arrow schema of the table of reports, given the schema of the original table."""
-        # The schema is found by protecting a table without rows.
+        # The schema is determined by protecting a table without rows.
         frame, nothing = self._frame(schema.empty_table()), pl.Series([], dtype=pl.Boolean)
         return self._draw_part(frame, nothing, schema, without=nothing).schema
 
@@ -134,8 +134,8 @@ class Partitions:
         """Transform a partition into a table of the same kind.
 
         Args:
-            partition: An iterator of Arrow batches, or a pandas frame. A frame is a single batch. Its rows keep their
-                order and index if the result has as many rows.
+            partition: An iterator of Arrow batches, or a pandas frame. A frame is treated as a single batch. Its rows
+                keep their order and index if the result has as many rows.
             transform: Function from Arrow batches to Arrow tables.
         """
         import pyarrow as pa
@@ -145,16 +145,16 @@ class Partitions:
             if not isinstance(table, Iterator):
                 expected = "an iterator of Arrow batches or a frame of pandas"
                 raise UsageError(f"partition must be {expected}, got {type(table).__name__}")
-            # A generator, because engines take batches one by one.
+            # This is a generator, because engines take batches one by one.
             return cast("T", (batch for part in transform(iter(table)) for batch in part.to_batches()))
         order = pa.array(range(len(table)), pa.int64())
         batch = _to_arrow(table).append_column(_ORDER, order)
         result = pa.concat_tables(list(transform(iter([batch]))))
-        # A tally has a row for each subject instead of each row, so there is no order to restore.
+        # A tally has one row per subject rather than one per row of the table, so there is no order to restore.
         if _ORDER not in result.column_names:
             return cast("T", result.to_pandas())
         result = result.sort_by(_ORDER).drop_columns(_ORDER)
-        # Columns that stay are taken from the frame itself, because Arrow does not preserve all of their types.
+        # Columns that stay are taken from the original frame, because Arrow does not preserve all of their types.
         remaining = [name for name in table.columns if name in result.column_names]
         reports = result.drop_columns(remaining).to_pandas().set_index(table.index)
         return cast("T", table[remaining].assign(**reports))
@@ -162,7 +162,7 @@ class Partitions:
     def _tally(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:
         """Yield one table with the sums of each subject's rows.
 
-        The table has an additional row without a subject. This row has the digest of all rows, and the evidence that
+        The table has an additional row without a subject, which contains the digest of all rows and the evidence that
         other columns state the secret.
 
         Args:
@@ -181,19 +181,19 @@ class Partitions:
                 unsearched = []
             subjects, ids = self._subjects(frame), texts_of(frame[self._row_key_columns[1]])
             for subject, mac in zip(subjects.to_list(), self._row_macs(frame, digest), strict=True):
-                # Rows without a subject are not charged, but a repeated batch must have them too, so they are digested.
+                # Rows without a subject are not charged. They are digested all the same, because a repeated batch must
+                # have them too.
                 digest.add_number(mac)
                 if subject is not None:
                     sums.setdefault(subject, RowSums()).add(mac % FIELD)
             ids_by_batch.append(pl.DataFrame({"subject": subjects, "id": ids}).drop_nulls("subject"))
         self._search_columns(unsearched, search)
-        # A report follows from subject, id and secret, so two rows that have all three in common would have the same
-        # report.
+        # A report follows from the subject, id and secret, so two rows with the same three would get the same report.
         if ids_by_batch and (count := pl.concat(ids_by_batch).is_duplicated().sum()):
             actual = f"an id twice among the rows of a subject ({count:,} such rows)"
             raise InputError([Fault(_TABLE, f"column {self._row_key_columns[1]}", actual, "ids that differ")])
         row: dict[str, Any] = {"subject": None, "rows": 0, "total": 0, "squares": 0, "digest": digest.text}
-        # The evidence is passed to the driver as text, because a tally has columns of plain types only.
+        # The evidence is passed to the driver as text, because the columns of a tally have plain types only.
         row["search"] = json.dumps({"names": list(search.names), "evidence": search.to_json()})
         tallies = [row, *({"subject": subject, **_to_columns(row_sums)} for subject, row_sums in sums.items())]
         numbers = [(name, pa.int64()) for name in ("rows", "total", "squares")]
@@ -201,7 +201,7 @@ class Partitions:
         yield pa.Table.from_pylist(tallies, schema=schema)
 
     def _search_columns(self, frames: Sequence[nw.DataFrame[Any]], search: ColumnSearch) -> None:
-        """Search the other columns for the secret in several batches at once, because engines pass small batches.
+        """Search the other columns for the secret, several batches at a time because engines pass small batches.
 
         Args:
             frames: The batches.
@@ -212,12 +212,12 @@ class Partitions:
         frame = frames[0] if len(frames) == 1 else nw.concat(frames)
         if not search.names:
             names = columns_to_search(self.protector, frame, ApplyOptions())
-            # The column of subjects is needed for the charge, and that of the order is temporary.
+            # The subject column is needed for the charge, and the column with the order is temporary.
             search.names = [name for name in names if name not in (self._row_key_columns[0], _ORDER)]
         search.add_part(frame, self.protector.row_secrets(frame))
 
     def _reports(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:
-        """Draw reports batch by batch, and at the end those of subjects who may have fewer reports than rows.
+        """Draw reports batch by batch, leaving subjects who are allowed fewer reports than rows until the end.
 
         Args:
             batches: The Arrow batches of a partition.
@@ -229,7 +229,7 @@ class Partitions:
         limited_frames = []
         for frame, schema in parts:
             subjects = self._subjects(frame)
-            # Which rows of a limited subject get a report depends on all of its rows, so these rows are drawn last.
+            # Which rows of a limited subject get a report depends on all rows of that subject, so they are drawn last.
             is_limited = subjects.is_in(list(self.granted)).fill_null(value=False)
             yield self._draw_part(frame, ~is_limited & subjects.is_not_null(), schema, without=subjects.is_null())
             limited_frames.append(_filter_rows(frame, is_limited))
@@ -239,7 +239,7 @@ class Partitions:
             yield self._draw_part(frame, is_granted, parts[-1][1], without=~is_granted)
 
     def _row_macs(self, frame: nw.DataFrame[Any], digest: Digest) -> list[int]:
-        """Return the HMAC of each row's subject, id and secrets, as an integer below 2^256.
+        """Return an HMAC over each row's subject, id and secrets, as an integer below 2^256.
 
         Args:
             frame: The rows.
@@ -250,14 +250,14 @@ class Partitions:
         return [digest.mac(b"row", name, *of_row) for name, *of_row in zip(names, *secrets, strict=True)]
 
     def _check_rows(self, frames: Sequence[nw.DataFrame[Any]], key: bytes) -> None:
-        """Refuse rows unless they are, for each subject, exactly the rows that were charged.
+        """Refuse the rows unless those of each subject are exactly the ones that were charged.
 
         Args:
             frames: All rows of a partition.
             key: The key of the batch.
 
         Raises:
-            DoesNotHoldError: Some rows differ. The error names the id of one row, never its secret.
+            DoesNotHoldError: Some rows differ. The error names the id of a row that differs, never its secret.
         """
         assert self.charged is not None  # reports() refuses a plan before the charge
         digest, sums = Digest(key), dict[str, RowSums]()
@@ -274,7 +274,7 @@ class Partitions:
     def _describe_change(
         self, frames: Sequence[nw.DataFrame[Any]], digest: Digest, subject: str, charged: RowSums
     ) -> str:
-        """Return a description of the subject's row that was not charged, which names the row's id.
+        """Return a description, with the row's id, of the subject's row that was not charged.
 
         Args:
             frames: All rows of a partition.
@@ -294,7 +294,7 @@ class Partitions:
         element = actual.changed_element(charged)
         column = self._row_key_columns[1]
         # If the element is that of a row, this row is new or changed. Otherwise, 0 means that one row is missing, and
-        # any other value that several rows changed.
+        # any other value means that several rows changed.
         if element in ids_by_element:
             row = f"the row with {column} {cut(ids_by_element[element])}"
             return f"{row} is not as it was charged: its id is new, or its secret is another; {_UNSTABLE_IDS}"
@@ -308,7 +308,7 @@ class Partitions:
         )
 
     def _is_granted(self, frame: nw.DataFrame[Any]) -> pl.Series:
-        """Return a mask of the rows that get a report: the granted number of each subject's first rows by id."""
+        """Return a mask of the rows that get a report: each subject's first rows by id, as many as are granted."""
         subjects, ids = self._subjects(frame), texts_of(frame[self._row_key_columns[1]])
         table = pl.DataFrame({"subject": subjects, "id": ids})
         # Ranks count from 1, so the first n rows are those with ranks up to n.
@@ -316,7 +316,7 @@ class Partitions:
         return ranks <= subjects.replace_strict(self.granted, return_dtype=pl.UInt32)
 
     def _draw_part(self, frame: nw.DataFrame[Any], rows: pl.Series, schema: Schema, *, without: pl.Series) -> Table:
-        """Draw reports for selected rows of a part, and return the rows with the column types of the table.
+        """Draw reports for selected rows in a part, and return the rows with the column types of the table.
 
         Args:
             frame: The part.
@@ -331,8 +331,8 @@ class Partitions:
         table = pl.concat([reported_frame, unreported_frame], how="diagonal").to_arrow()
         types_by_name = dict(zip(_normal_names(schema.names), schema.types, strict=True))
         remaining = set(types_by_name) - {*self.protector.secret.columns, *self.protector.secret.also}
-        # polars returns some columns with another Arrow type, such as large strings. So columns that stay are cast to
-        # their type in the schema.
+        # polars returns some columns with a different Arrow type, such as large strings, so columns that stay are cast
+        # to their type in the schema.
         types = {
             column.name: column.type if pa.types.is_floating(column.type) else pa.string() for column in table.schema
         }
@@ -362,8 +362,8 @@ class Partitions:
 def _to_arrow(frame: Any) -> Table:
     """Convert a pandas frame to an Arrow table.
 
-    An error for a column with values of mixed types names only the column, because Arrow's own error quotes one of the
-    values.
+    If a column contains values of mixed types, the error names only the column, because Arrow's own error quotes one of
+    the values.
     """
     import pyarrow as pa
 
@@ -388,7 +388,7 @@ def _fits_arrow(column: Any) -> bool:
 
 
 def _to_columns(sums: RowSums) -> dict[str, Any]:
-    """Return the sums of a subject as columns of its row in the tally."""
+    """Return a subject's sums, keyed by column, for its row in the tally."""
     return {"rows": sums.rows, "total": sums.total, "squares": sums.squares, "digest": None, "search": None}
 
 

@@ -10,9 +10,9 @@ __all__ = ["privopt_checks", "privopt_commands", "privopt_handle", "privopt_name
 @hookimpl
 def privopt_commands() -> Sequence[CommandSpec]:
     """Register the commands that protect a table, draft a problem and compare mechanisms."""
-    # The groups under which the command line lists its commands.
+    # The groups under which ``privopt --help`` lists its commands.
     make, use = "Make a release", "Use a release"
-    # Each with its module, group, summary, example and page of the documentation.
+    # Each command with its module, group, summary, example and documentation page.
     commands = [
         (
             "apply",
@@ -68,9 +68,9 @@ def privopt_names() -> Sequence[NameSpec]:
 
 @hookimpl
 def privopt_handle(release: object) -> type | None:
-    """Return the class of the Python handle that protects tables with a release, or None if it cannot protect rows.
+    """Return the class of the Python handle that protects tables with a release, or None if the release cannot do so.
 
-    Rows can be protected by a matrix, and by a release that overrides ``sample``, which draws for ids.
+    A matrix can protect rows, and so can any release that overrides ``sample``, which draws reports for ids.
     """
     from privopt.interfaces import Release
     from privopt_metric_dp.matrix.release import MatrixRelease
@@ -85,7 +85,7 @@ def privopt_handle(release: object) -> type | None:
 
 @hookimpl
 def privopt_checks() -> Sequence[TraitSpec | CheckSpec]:
-    """Register the conformance kit's check of releases that report traces."""
+    """Register the conformance kit's check for releases that report traces."""
     module = "privopt_tables.kit.check_traces"
     return [
         TraitSpec(name="traces", missing="the release draws no traces", target=f"{module}:draws_traces"),

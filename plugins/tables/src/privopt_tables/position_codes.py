@@ -1,7 +1,7 @@
-"""Read the positions in a text that are written as codes, such as geohashes, map tiles, polylines and WKB.
+"""Read positions that a text contains as codes, such as geohashes, map tiles, polylines and WKB.
 
-Readers yield every position that a text might mean, and :mod:`.find_positions` decides from many rows whether it is
-meant. docs/adr/0035-own-readers-of-positions.md explains why privopt has its own readers.
+Readers yield every position that a text might mean, and :mod:`.find_positions` decides from many rows whether it does
+mean one. docs/adr/0035-own-readers-of-positions.md explains why privopt has its own readers.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from privopt.arrays import Floats
 __all__ = ["CODE_READERS", "MAX_READINGS", "STRICT_CODES", "Reading", "read_mgrs", "to_mercator", "to_utm"]
 
 MAX_READINGS: Final = 200
-"""Maximum number of readings of one cell that are used: half from its start, half from its end."""
+"""Maximum number of readings that are used from one cell: half from its start, half from its end."""
 
-# The lookahead requires either an even number of digits in one piece, or two pieces: the digits of the easting, then
-# those of the northing.
+# The lookahead requires either an even number of digits in one piece, or two pieces: first the digits of the easting,
+# then those of the northing.
 _MGRS: Final = re.compile(r"(?<!\d)\d{1,2}\s?[C-X]\s?[A-Z]{2}\s?(?=(?:\d\d){2,5}(?!\d)|\d+\s\d)(\d+)\s?(\d*)", re.ASCII)
-# Alphabets of the codes. Geohashes leave out a, i, l and o. Plus codes (Open Location Code) leave out vowels and
+# The alphabets of the codes. Geohashes leave out a, i, l and o. Plus codes (Open Location Code) leave out vowels and
 # characters that look alike.
 _GEOHASH: Final = "0123456789bcdefghjkmnpqrstuvwxyz"
 _PLUS: Final = "23456789CFGHJMPQRVWX"
 
 
 class Reading(NamedTuple):
-    """Two coordinates that a cell states, each with its maximum error. A single number may be given as both."""
+    """Two coordinates that a cell states, each with its maximum error. A number of unknown axis is given as both."""
 
     first: float
     first_error: float
@@ -41,7 +41,8 @@ class Reading(NamedTuple):
 def _box_reading(south: float, west: float, height: float, width: float) -> Reading:
     """Return the centre of a box as a position.
 
-    The errors are 1.5 times the sides, so that a point that is outside the box by at most its size still matches.
+    The errors are 1.5 times the sides, so that a point still matches if it lies outside the box by no more than its
+    size.
 
     Args:
         south, west: The smallest coordinates of the box.
@@ -53,7 +54,7 @@ def _box_reading(south: float, west: float, height: float, width: float) -> Read
 def _read_geohash(text: str) -> Iterator[Reading]:
     """Yield the boxes of the geohashes in a text.
 
-    A geohash has five bits per character. Even bits belong to the longitude and odd bits to the latitude.
+    A geohash has five bits per character. Even bits (counted from 0) belong to the longitude, odd bits to the latitude.
     """
     for code in re.findall(r"(?<![a-z0-9])[0-9bcdefghjkmnpqrstuvwxyz]{4,14}(?![a-z0-9])", text.lower()):
         bits = "".join(f"{_GEOHASH.index(sign):05b}" for sign in code)
@@ -62,7 +63,7 @@ def _read_geohash(text: str) -> Iterator[Reading]:
 
 
 def _decode_bits(bits: str, size: float) -> tuple[float, float]:
-    """Return the lower end and width of the interval that bits select by repeatedly halving [-size / 2, size / 2)."""
+    """Return the lower end and width of the interval that bits select by halving [-size / 2, size / 2) repeatedly."""
     width = size / 2 ** len(bits)
     return int(bits or "0", 2) * width - size / 2, width
 
@@ -70,7 +71,7 @@ def _decode_bits(bits: str, size: float) -> tuple[float, float]:
 def _read_plus_code(text: str) -> Iterator[Reading]:
     """Yield the boxes of the full plus codes in a text.
 
-    Characters after the tenth would refine the box. They are ignored, which only enlarges the box.
+    Characters after the tenth would refine the box further. They are ignored, which only makes the box larger.
     """
     for code in re.findall(rf"(?<![A-Z0-9])[{_PLUS}]{{8}}\+[{_PLUS}]{{0,5}}", text.upper()):
         south, west, size = -90.0, -180.0, 20.0
@@ -89,7 +90,7 @@ def _read_short_plus_code(text: str) -> Iterator[Reading]:
     The omitted characters select multiples of 20 degrees and of 1 degree.
     """
     for code in re.findall(rf"(?<![A-Z0-9])([{_PLUS}]{{4}})\+([{_PLUS}]{{2,5}})", text.upper()):
-        # Three pairs are left, of 1/20, 1/400 and 1/8000 of a degree.
+        # Three pairs of characters are left, which stand for 1/20, 1/400 and 1/8000 of a degree.
         characters = code[0] + code[1][:2]
         northward, eastward = (
             sum(_PLUS.index(characters[index + axis]) / 20.0 ** (index // 2 + 1) for index in (0, 2, 4))
@@ -100,14 +101,14 @@ def _read_short_plus_code(text: str) -> Iterator[Reading]:
 
 
 def _read_quadkey(text: str) -> Iterator[Reading]:
-    """Yield the boxes of the quadkeys in a text. Their digits interleave the bits of x (1) and y (2)."""
+    """Yield the boxes of the quadkeys in a text. Each digit combines a bit of x (value 1) with a bit of y (value 2)."""
     for code in re.findall(r"(?<!\d)[0-3]{8,24}(?!\d)", text):
         x, y = (int("".join("1" if int(sign) & bit else "0" for sign in code), 2) for bit in (1, 2))
         yield _tile_reading(len(code), x, y)
 
 
 def _read_tile(text: str) -> Iterator[Reading]:
-    """Yield the boxes of map tiles zoom/x/y or zoom/y/x in a text, because both orders are in use."""
+    """Yield the boxes of the map tiles in a text, read as zoom/x/y and as zoom/y/x because both orders are in use."""
     for zoom, x, y in re.findall(r"(?<!\d)(\d{1,2})[/,;:_\s-]+(\d{1,8})[/,;:_\s-]+(\d{1,8})(?!\d)", text):
         if 6 <= int(zoom) <= 24 and max(int(x), int(y)) < 2 ** int(zoom):
             yield _tile_reading(int(zoom), int(x), int(y))
@@ -130,34 +131,35 @@ def _tile_reading(zoom: int, x: int, y: int) -> Reading:
 def _read_maidenhead(text: str) -> Iterator[Reading]:
     """Yield the boxes of the Maidenhead locators in a text.
 
-    Each pair of characters, longitude first, divides the box, in turn by 18, 10, 24 and 10.
+    Each pair of characters, longitude first, divides both sides of the box: by 18, 10, 24 and 10 in turn.
     """
     for code in re.findall(r"(?<![A-Z0-9])[A-R]{2}\d{2}(?:[A-X]{2}(?:\d{2}(?:[A-X]{2})?)?)?(?![A-Z0-9])", text.upper()):
         south, west, size = -90.0, -180.0, 10.0
         for index in range(0, len(code), 2):
             first_character = "A" if code[index].isalpha() else "0"
-            # Boxes are twice as wide, in degrees of longitude, as high.
+            # In degrees, boxes are twice as wide as they are high.
             west += (ord(code[index]) - ord(first_character)) * size * 2
             south += (ord(code[index + 1]) - ord(first_character)) * size
-            # Letters and digits alternate, so the kind of this pair determines by how much the next one divides.
+            # Pairs of letters and of digits alternate, so the kind of this pair determines by how much the next one
+            # divides.
             height, size = size, size / (10.0 if first_character == "A" else 24.0)
         yield _box_reading(south, west, height, height * 2)
 
 
 def _read_polyline(text: str) -> Iterator[Reading]:
-    """Yield the points of encoded polylines (Google's format) in a text, decoded with 5, 6 and 7 decimals."""
-    # In JSON a backslash of the code is written twice.
+    """Yield the points of the encoded polylines (Google's format) in a text, decoded with 5, 6 and 7 decimals."""
+    # JSON writes a backslash in the code as two.
     for code in re.findall(r"[?-~]{4,}", text.replace("\\\\", "\\")):
         numbers, value, shift = [0, 0], 0, 0
         number_index = 0
         # A point takes fewer than 20 characters, so these are enough for MAX_READINGS points.
         for sign in code[: 20 * MAX_READINGS]:
-            # Each character has five bits of a number, the lowest first. The sixth bit (32) means that more follow.
+            # Each character holds five bits of a number, the lowest first. The sixth bit (32) means that more follow.
             chunk = ord(sign) - 63
             value |= (chunk & 31) << shift
             shift += 5
             if chunk < 32:
-                # A number is the difference to the previous number of its axis. Its lowest bit is the sign.
+                # A number is the difference from the previous number on the same axis. Its lowest bit is the sign.
                 numbers[number_index % 2] += ~(value >> 1) if value & 1 else value >> 1
                 value, shift, number_index = 0, 0, number_index + 1
                 if number_index % 2 == 0:
@@ -166,19 +168,19 @@ def _read_polyline(text: str) -> Iterator[Reading]:
 
 
 def _read_binary(text: str) -> Iterator[Reading]:
-    """Yield the absolute values of doubles, at every offset, in the hexadecimal digits of a text.
+    """Yield the absolute values of the doubles at every offset in the hexadecimal digits of a text.
 
-    Well-known binary (WKB), a format of geometries, has such doubles. It is unknown which double belongs to which axis,
-    so each number is yielded as both coordinates.
+    Well-known binary (WKB), a format of geometries, has such doubles. The axis to which a double belongs is unknown, so
+    each number is yielded as both coordinates.
     """
     for code in re.findall(r"(?:[0-9a-fA-F]{2}){16,4000}", text):
         raw = bytes.fromhex(code)
         for start in range(8):
-            # As many whole doubles as fit behind the offset.
+            # As many whole doubles as fit after the offset.
             aligned_bytes = raw[start : start + (len(raw) - start) // 8 * 8]
             for order in ("<f8", ">f8"):
                 values = np.frombuffer(aligned_bytes, dtype=order)
-                # Bytes that are not doubles mostly give absurdly large or small numbers, which no coordinate has.
+                # Bytes that are not doubles mostly give absurdly large or small numbers, which cannot be coordinates.
                 sizes = np.abs(values[np.isfinite(values)])
                 for value in sizes[(sizes > 1e-4) & (sizes < 1e9)].tolist():
                     yield Reading(value, 0.0, value, 0.0)
@@ -187,14 +189,14 @@ def _read_binary(text: str) -> Iterator[Reading]:
 def read_mgrs(text: str) -> Iterator[Reading]:
     """Yield the positions in a text that are references of the Military Grid Reference System (MGRS).
 
-    Each reading is a northing and an easting in metres within their 100 km square.
+    Each reading consists of a northing and an easting in metres within a 100 km square.
     """
     for east, north in _MGRS.findall(text.upper()):
         digits = east + north
         half = len(digits) // 2
         if 2 <= half <= 5 and len(digits) % 2 == 0:
             unit = 10.0 ** (5 - half)
-            # The middle of the square that the digits select, to the north and to the east.
+            # The northing and the easting of the middle of the square that the digits select.
             up, across = (int(part) * unit + unit / 2 for part in (digits[half:], digits[:half]))
             yield Reading(up, unit, across, unit)
 
@@ -219,7 +221,7 @@ STRICT_CODES: Final = "|".join(
         r"(?i:\b[0-9]{1,2} ?[C-X] ?[A-Z]{2} ?[0-9]{2,5} ?[0-9]{2,5}\b)",
     )
 )
-"""Pattern (of Rust's regular expressions, for polars) of cells that look like codes and not like words or numbers."""
+"""Pattern for cells that look like codes rather than words or numbers, in the syntax of Rust (for polars)."""
 
 
 CODE_READERS: Final[Mapping[str, Callable[[str], Iterator[Reading]]]] = {
@@ -232,14 +234,14 @@ CODE_READERS: Final[Mapping[str, Callable[[str], Iterator[Reading]]]] = {
     "an encoded polyline": _read_polyline,
     "binary coordinates": _read_binary,
 }
-"""Readers of codes, by the name of the code in warnings. Each yields latitudes and longitudes in degrees, except for
-binary coordinates, whose reader yields numbers without signs that may belong to either axis."""
+"""Readers of codes, keyed by the code's name in warnings. Each yields latitudes and longitudes in degrees, except the
+reader of binary coordinates, which yields unsigned numbers that may belong to either axis."""
 
 
 def to_mercator(positions: Floats) -> Floats:
-    """Convert (N, 2) degrees to (N, 2) northings and eastings in metres of the Web Mercator projection."""
-    # The projection is infinite at the poles, so latitudes are cut before them. It uses a sphere with the earth's
-    # equatorial radius of 6,378,137 m.
+    """Convert degrees (N, 2) to northings and eastings (N, 2) in metres in the Web Mercator projection."""
+    # The projection is infinite at the poles, so latitudes are clipped just short of them. It uses a sphere with the
+    # Earth's equatorial radius, 6,378,137 m.
     latitudes = np.radians(np.clip(positions[:, 0], -89.9, 89.9))
     northings = 6378137.0 * np.log(np.tan(math.pi / 4 + latitudes / 2))
     return np.column_stack([northings, 6378137.0 * np.radians(positions[:, 1])])
@@ -273,6 +275,6 @@ def to_utm(positions: Floats, zone_shift: int) -> Floats:
     terms = (n / 2 - 2 * n**2 / 3 + 5 * n**3 / 16, 13 * n**2 / 48 - 3 * n**3 / 5, 61 * n**3 / 240)
     north = xi + sum(a * np.sin(2 * k * xi) * np.cosh(2 * k * eta) for k, a in enumerate(terms, start=1))
     east = eta + sum(a * np.cos(2 * k * xi) * np.sinh(2 * k * eta) for k, a in enumerate(terms, start=1))
-    # UTM scales by 0.9996, and adds offsets (a false origin) that keep coordinates positive.
+    # UTM scales by 0.9996 and adds offsets (a false origin) that keep coordinates positive.
     false_north = np.where(positions[:, 0] < 0, 1e7, 0.0)
     return np.column_stack([0.9996 * radius * north + false_north, 5e5 + 0.9996 * radius * east])

@@ -1,12 +1,12 @@
-"""Weigh how often the cells of a column state the secrets of their rows: evidence from "testing by betting".
+"""Weigh how often a column's cells state the secrets in their rows, as evidence in the sense of "testing by betting".
 
 A column is dropped on accumulated evidence, not for a single match. A row is a bet if its cell could state the row's
 secret, for example if a number is within half a degree of a coordinate. Let c be the probability that such a cell
 states the secret by coincidence. It is estimated from the number's digits, and from how often the cell states the
-secrets of other rows. If a share f of the stake is bet on each such row, the stake is multiplied by 1 - f + f * (match
+secrets in other rows. If a share f of the stake is bet on each such row, the stake is multiplied by 1 - f + f * (match
 / c), whose expectation in an unrelated column is at most 1. So by Markov's inequality the product over rows exceeds
 :data:`MIN_EVIDENCE` with a probability of at most 1 / MIN_EVIDENCE. The product runs over all parts of a table. Small
-bets find a secret that only a few rows state.
+bets are included so that a secret is found even if only a few rows state it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from privopt.arrays import Bools, Floats
 __all__ = ["BETS", "MAX_MATCHES", "Evidence", "conclusive_evidence", "weigh_rows"]
 
 MAX_MATCHES: Final = 1_000
-"""Number of matches of a part that are weighed. If there are more, rows are left out evenly until this many remain."""
+"""Maximum number of matches in a part that are weighed. If there are more, rows are left out evenly."""
 
 MIN_EVIDENCE: Final = 1e4
 """Least odds against chance at which a column is considered to state the secret."""
 
 BETS: Final = np.array([1e-6, 1e-5, 1e-4, 1e-3, 0.005, 0.02, 0.1, 0.3, 0.9])
-"""The shares f of the stake that are bet on each row. Each share is a test, and the mean of their stakes is the test
-that decides."""
+"""The shares f of the stake that are bet on each row. Each share defines a test, and the mean of their stakes
+decides."""
 
 MIN_CHANCE: Final = 1e-9
-"""Least probability of a chance match that is assumed, which limits the evidence of a single row."""
+"""Least probability that is assumed for a chance match, which limits the evidence from a single row."""
 
 
 @define
@@ -40,7 +40,7 @@ class Evidence:
 
     Attributes:
         logs: Logarithm of the stake for each of :data:`BETS`, in an array of the same shape. A stake is a product over
-            rows, and begins at 1.
+            rows that starts at 1.
         matches: Number of rows that state the secret.
         searched: Number of rows that were searched.
     """
@@ -68,17 +68,18 @@ def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Ev
         near: (C,) Whether the row is a bet.
         matched: (C,) Whether the row states the secret.
         chances: (C,) The probability c that such a row of an unrelated column states the secret.
-        scale: The number of rows of the table that each of these rows represents. It only scales the counted matches.
+        scale: The number of table rows that each of these rows stands for. It only scales the counted matches.
     """
     count = int(matched.sum())
     rows = np.flatnonzero(near)
     if count > MAX_MATCHES:
-        # So many matches are conclusive anyway, and the array below has an entry for each. Every n-th row is kept,
-        # whether it matches or not, so the evidence becomes weaker but is not biased. -(-a // b) is a / b rounded up.
+        # More matches than this are conclusive anyway, and the array below has an entry for each. Every n-th row is
+        # kept, whether it matches or not, so the evidence becomes weaker but not biased. -(-a // b) is a / b rounded
+        # up.
         rows = rows[:: -(-count // MAX_MATCHES)]
     is_match = matched[rows]
-    # A bet f multiplies the stake by 1 - f without a match, and by 1 + f * (1 / c - 1) with a match. The logarithms of
-    # the factors are summed over all rows, for each bet.
+    # A bet f multiplies the stake by 1 - f without a match, and by 1 + f * (1 / c - 1) with a match. For each bet, the
+    # logarithms of these factors are summed over all rows.
     odds = 1.0 / np.clip(chances[rows[is_match]], MIN_CHANCE, 1.0) - 1.0
     logs = (len(rows) - len(odds)) * np.log1p(-BETS) + np.log1p(BETS * odds[:, None]).sum(axis=0)
     return Evidence(logs, count * scale)
@@ -87,6 +88,6 @@ def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Ev
 def conclusive_evidence(matches: int, searched: int) -> Evidence:
     """Return conclusive evidence, for cells whose pattern alone shows that they state a place.
 
-    ``matches`` is the number of such cells, and ``searched`` that of all cells that were searched.
+    ``matches`` is the number of such cells, and ``searched`` the number of cells that were searched.
     """
     return Evidence(np.full(len(BETS), 2 * np.log(MIN_EVIDENCE)), float(matches), float(searched))

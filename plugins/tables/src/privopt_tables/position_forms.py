@@ -29,10 +29,10 @@ class NumberForm:
 
     Attributes:
         name: Name of the form in warnings.
-        transform: Converts (N, 2) positions to the (N, 2) numbers that state them in this form.
-        width: The change of the numbers over one degree, or over one km in the plane.
-        part: Which numbers of a cell are read: all, or only the first or last two of a path.
-        max_numbers: Upper bound on both numbers. None if the bounds follow from the coordinates, see :meth:`bounds`.
+        transform: Converts positions (N, 2) to the numbers (N, 2) that state them in this form.
+        width: How much the numbers change over one degree, or over one km in the plane.
+        part: Which numbers in a cell are read: all of them, or only the first or the last two of a path.
+        max_numbers: Upper bound on both numbers. None if the bounds follow from the coordinates (see :meth:`bounds`).
     """
 
     name: str
@@ -42,10 +42,10 @@ class NumberForm:
     max_numbers: float | None = field(default=None)
 
     def bounds(self, corners: Floats) -> tuple[float, float]:
-        """Return a lower and an upper bound of the numbers in this form, widened by its width.
+        """Return a lower and an upper bound on the numbers in this form, widened by :attr:`width`.
 
         Args:
-            corners: (2, 2) The smallest and largest absolute values of both coordinates.
+            corners: (2, 2) The smallest and the largest absolute value of each coordinate.
         """
         if self.max_numbers is not None:
             return -self.width, self.max_numbers
@@ -65,7 +65,7 @@ class CodeForm(NumberForm):
 
 
 def normal_longitudes(positions: Floats) -> Floats:
-    """Return the positions with longitudes converted to the range from -180 to 180 degrees."""
+    """Return the positions with their longitudes converted to the range from -180 to 180 degrees."""
     longitudes = positions[:, 1]
     normal = np.where(np.abs(longitudes) <= 180.0, longitudes, (longitudes + 180.0) % 360.0 - 180.0)
     return np.column_stack([positions[:, 0], normal])
@@ -93,26 +93,26 @@ def _pack_minutes(digits: int) -> Callable[[Floats], Floats]:
     """
 
     def pack(positions: Floats) -> Floats:
-        """Convert positions (N, 2) in degrees to the packed numbers, without signs."""
+        """Convert positions (N, 2) in degrees to packed numbers without signs."""
         sizes = np.abs(positions)
         whole_degrees = np.floor(sizes)
         minutes = (sizes - whole_degrees) * 60.0
         if digits == 2:
             return np.asarray(whole_degrees * 100.0 + minutes)
-        # With four digits only the seconds have decimals; minutes are whole.
+        # With four digits, only the seconds have decimals, and minutes are whole numbers.
         whole_minutes = np.floor(minutes)
         return np.asarray(whole_degrees * 1e4 + whole_minutes * 100.0 + (minutes - whole_minutes) * 60.0)
 
     return pack
 
 
-# A degree of latitude is about 110 km, which is the width of the forms in metres below.
+# A degree of latitude is about 110 km long, hence the width of 1.1e5 for the forms in metres below.
 _SEMICIRCLES: Final = 2.0**31 / 180.0
 """Number of semicircles in a degree. Garmin devices use this unit."""
 
 GEOGRAPHIC_FORMS: Final = (
     NumberForm(name="coordinates", transform=_scale_sizes(1.0), width=1.0),
-    # Here longitudes are up to 360 degrees, whatever the absolute values of the secret's longitudes.
+    # In this form longitudes go up to 360 degrees, however small the absolute values of the secret's longitudes.
     NumberForm(name="coordinates", transform=_to_eastward_degrees, width=1.0, max_numbers=361.0),
     NumberForm(name="the start of a path", transform=_scale_sizes(1.0), width=1.0, part="start"),
     NumberForm(name="the end of a path", transform=_scale_sizes(1.0), width=1.0, part="end"),
@@ -132,7 +132,7 @@ GEOGRAPHIC_FORMS: Final = (
     NumberForm(name="seconds of arc", transform=_scale_sizes(3600.0), width=3600.0),
     NumberForm(name="semicircles", transform=_scale_sizes(_SEMICIRCLES), width=_SEMICIRCLES),
 )
-"""Forms of latitude and longitude in degrees."""
+"""Forms for positions that are latitudes and longitudes in degrees."""
 
 PLANAR_FORMS: Final = (
     NumberForm(name="coordinates", transform=_scale_sizes(1.0), width=1.0),
@@ -146,11 +146,11 @@ PLANAR_FORMS: Final = (
     NumberForm(name="the start of a path", transform=_scale_sizes(1.0), width=1.0, part="start"),
     NumberForm(name="the end of a path", transform=_scale_sizes(1.0), width=1.0, part="end"),
 )
-"""Forms of x and y in kilometres."""
+"""Forms for positions that are x and y in kilometres."""
 
 
 def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
-    """Return a function that converts positions to metres within their 100 km square, as in MGRS references."""
+    """Return a function that converts positions to metres within a 100 km square, as in MGRS references."""
     return lambda positions: to_utm(positions, zone_shift) % 1e5
 
 
@@ -174,7 +174,7 @@ GEOGRAPHIC_CODES: Final = (
         for shift in (0, -1, 1)
     ),
 )
-"""Codes of latitude and longitude in degrees."""
+"""Codes for positions that are latitudes and longitudes in degrees."""
 
 PLANAR_CODES: Final = tuple(
     CodeForm(
@@ -182,4 +182,4 @@ PLANAR_CODES: Final = tuple(
     )
     for name, factor in (("coordinates", 1.0), ("coordinates in metres", 1e3))
 )
-"""Codes of x and y in kilometres."""
+"""Codes for positions that are x and y in kilometres."""

@@ -22,9 +22,9 @@ __all__ = ["read_position", "read_positions"]
 
 _NUMBER: Final = r"[-+]?\d{1,3}(?:\.\d+)?"
 _PAIR: Final = re.compile(rf"\(?\s*({_NUMBER})\s*°?\s*[,;]\s*({_NUMBER})\s*°?\s*\)?", re.ASCII)
-# RFC 5870: geo:latitude,longitude, with an altitude and parameters that are ignored.
+# RFC 5870: geo:latitude,longitude. An altitude and parameters may follow, and are ignored.
 _GEO: Final = re.compile(rf"geo:({_NUMBER}),({_NUMBER})(?:,{_NUMBER})?(?:;[\w=.;-]*)?", re.ASCII | re.IGNORECASE)
-# WKT and EWKT name longitude before latitude.
+# WKT and EWKT put longitude before latitude.
 _WKT: Final = re.compile(rf"(?:SRID=4326;)?POINT\s*(?:Z\s*)?\(\s*({_NUMBER})\s+({_NUMBER})(?:\s+{_NUMBER})?\s*\)", re.I)
 
 EMPTY: Final = (math.nan, math.nan)
@@ -50,11 +50,11 @@ def read_position(text: str) -> tuple[float, float] | None:
         except (ValueError, RecursionError):
             return None
     if match := _WKT.fullmatch(text):
-        # WKT has longitude first.
+        # WKT puts longitude first.
         return _check_degrees(match[2], match[1])
     match = _GEO.fullmatch(text) or _PAIR.fullmatch(text)
     # A comma between whole numbers without a blank may be a decimal comma, so such a text is not read. A wrong guess
-    # would lead to the report of another place.
+    # would draw a report for another place.
     if match is None or re.fullmatch(r"[-+]?\d+,\d+", text):
         return None
     return _check_degrees(match[1], match[2])
@@ -63,7 +63,7 @@ def read_position(text: str) -> tuple[float, float] | None:
 def _read_json(value: Any) -> tuple[float, float] | None:
     """Return the position in a JSON value: a GeoJSON point, an object with lat and lon, or a track.
 
-    The position of a track is its first one, or two NaNs if it is empty. Returns None for any other value.
+    For a track, the first position is returned, or two NaNs if it is empty. For any other value, None is returned.
 
     A track is a list of [longitude, latitude], each with an optional altitude.
     """
@@ -82,7 +82,7 @@ def _read_json(value: Any) -> tuple[float, float] | None:
             if isinstance(coordinates, list) and len(coordinates) in (2, 3)
             else None
         )
-    # Programs write the keys in different cases.
+    # Some programs capitalise the keys, others do not.
     keys_by_name = {str(name).lower(): name for name in value}
     lat = next((keys_by_name[name] for name in ("lat", "latitude") if name in keys_by_name), None)
     lon = next((keys_by_name[name] for name in ("lon", "lng", "longitude") if name in keys_by_name), None)
@@ -109,9 +109,9 @@ def read_positions(texts: pl.Series) -> tuple[Floats, Floats]:
 
     Returns:
         (B, 2) latitudes and longitudes in degrees, NaN for a cell without a position; and (B,) 1.0 for a text that is
-        not a position, otherwise 0.0.
+        not a position, and 0.0 otherwise.
     """
-    # NULL, NA and similar words count as empty cells, not as wrong ones.
+    # NULL, NA and similar words count as empty cells rather than wrong ones.
     is_empty = (texts.is_null() | is_null_word(texts)).to_list()
     positions, is_wrong = np.full((len(texts), 2), np.nan), np.zeros(len(texts))
     for row, text in enumerate(texts.to_list()):

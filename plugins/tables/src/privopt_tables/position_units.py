@@ -16,9 +16,9 @@ from privopt_tables.position_codes import to_mercator, to_utm
 __all__ = ["UnitSearch"]
 
 MIN_SHARE: Final = 0.5
-"""Least share of a table's positions that must fit a unit for the unit to be named in a note."""
+"""Least share of a table's positions that must fit a unit for a note to name that unit."""
 
-# Powers of ten by which degrees are multiplied, with notes on who does so.
+# Powers of ten by which some programs multiply degrees, with remarks on the better-known ones.
 _POWERS: Final = {7: " (E7, as Google writes them)", 6: " (microdegrees)", 5: "", 4: "", 3: ""}
 
 
@@ -48,12 +48,12 @@ _KILOMETRES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
 """Functions that convert x and y in km to other units, by the unit's name."""
 
 _MAX_DEGREES: Final = np.array([[85.0, 180.0], [-85.0, -180.0]])
-"""Corners of the part of the earth on which a position may be, in degrees. Web Mercator maps end at 85 degrees."""
+"""Corners of the part of the Earth where a position may be, in degrees. Web Mercator maps end at 85 degrees."""
 
 
 @define(kw_only=True)
 class UnitSearch:
-    """Counts how many positions of a table would be among the records if they were in another unit.
+    """Counts how many of a table's positions would be among the records if they were in another unit.
 
     A position is among the records if it is in their bounding box, widened on each side by the size of the box.
 
@@ -61,7 +61,7 @@ class UnitSearch:
         columns: Names of the two columns of a position.
         records: (N, 2) Positions of the records, in degrees or km.
         is_geographic: Whether the records are in degrees.
-        position_count: Number of rows counted so far that have two numbers.
+        position_count: Number of rows with two numbers that were counted so far.
         fitting_counts: Number of these rows that are among the records, by unit. The unit of the records is "".
         possible_counts: Number of these rows that are positions on the earth, by unit.
     """
@@ -74,10 +74,10 @@ class UnitSearch:
     possible_counts: Counter[str] = field(factory=Counter)
 
     def add_positions(self, positions: Floats) -> None:
-        """Count the positions of rows by the units in which they are among the records.
+        """Count the rows' positions by the units in which they are among the records.
 
         Args:
-            positions: (B, 2) The numbers of the rows, NaN for missing ones.
+            positions: (B, 2) The numbers in the rows, NaN for missing ones.
         """
         numbers = positions[np.isfinite(positions).all(axis=1)]
         records = self.records[np.isfinite(self.records).all(axis=1)]
@@ -97,9 +97,9 @@ class UnitSearch:
         if self.fitting_counts[""] >= least:
             return ()
         units = [unit for unit, count in self.fitting_counts.most_common() if count >= least]
-        # If no unit fits the records, name those in which the numbers can be positions on the earth at all.
+        # If no unit fits the records, the units are named in which the numbers can be positions on the Earth at all.
         if not units and self.is_geographic and self.possible_counts[""] < least:
-            # Small numbers can always be radians, so that unit is not named.
+            # Radians are not named, because small numbers always fit them.
             units = [unit for unit, count in self.possible_counts.items() if count >= least and unit != "radians"]
         if not units:
             return ()
@@ -120,7 +120,7 @@ def _count_inside(numbers: Floats, corners: Floats, margin: float) -> int:
         margin: The multiple.
     """
     low, high = corners.min(axis=0), corners.max(axis=0)
-    # If all records are on a line, or there is only one, the box has no size on some axis. Its size there counts as at
-    # least 2 % of the coordinate.
+    # If all records lie on a line, or there is only one, the box has no extent along some axis. Its size there counts
+    # as at least 2 % of the coordinate.
     pad = margin * np.maximum(high - low, 0.02 * np.maximum(np.abs(low), np.abs(high)))
     return int(((numbers >= low - pad) & (numbers <= high + pad)).all(axis=1).sum())

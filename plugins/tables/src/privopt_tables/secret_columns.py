@@ -1,4 +1,4 @@
-"""Find the columns of a table that contain the secret, a record's id or a position, and others that reveal it.
+"""Find the columns of a table that hold the secret (a record's id or a position), and others that reveal it.
 
 :class:`Secret` names these columns. :class:`GeoSource` is a table with information on its geometry columns, which may
 hold or reveal the secret.
@@ -33,7 +33,7 @@ __all__ = ["DECIMAL_COMMA", "GeoSource", "Secret", "is_box", "positions_of"]
 Kind = Literal["id", "geographic", "planar"]
 
 DECIMAL_COMMA: Final = 2.0
-"""Value in an array of faults that marks a position with a decimal comma in a number."""
+"""Value in an array of faults that marks a position in which a number has a decimal comma."""
 
 # GeoParquet 1.1 stores the box around a geometry in a structure with these fields.
 _BOX_FIELDS: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
@@ -45,7 +45,8 @@ class Secret:
 
     Attributes:
         kind: ``"id"`` for ids of records, ``"geographic"`` for positions in degrees, ``"planar"`` for positions in km.
-        columns: One column of ids, two columns with latitude and longitude or x and y, or one column of geometries.
+        columns: One column of ids, two columns of coordinates (latitude and longitude, or x and y), or one column of
+            geometries.
         also: Other columns that reveal the secret, such as the bounding box of each geometry. They are omitted too.
         geometries: Other geometry columns, which stay so that a second ``apply`` can protect them.
         unwanted: Columns that the table's owner wants to omit. They may hold subjects or times, which are read before
@@ -72,7 +73,8 @@ class Secret:
         """Return the secret in an id column, ``lat`` and ``lon``, ``x`` and ``y``, or a geometry column.
 
         Raises:
-            UsageError: None of these or more than one is given, or a column is named twice.
+            UsageError: Not exactly one of these is given, only one of two coordinates is given, or both have the same
+                column.
         """
         choices: list[tuple[Kind, tuple[str | None, ...]]] = [
             ("id", (id,)),
@@ -80,7 +82,7 @@ class Secret:
             ("planar", (x, y)),
             ("geographic", (geometry,)),
         ]
-        # A choice is partly named if --lat is given without --lon, for example.
+        # A choice is only partly named if, for example, --lat is given without --lon.
         partly_named = [(kind, columns) for kind, columns in choices if any(column is not None for column in columns)]
         completely_named = [
             (kind, columns) for kind, columns in partly_named if all(column is not None for column in columns)
@@ -131,20 +133,20 @@ class Secret:
         If the secret is a geometry column, other geometries stay, such as a trip's other end, but not their boxes.
 
         Args:
-            geometries: The table's geometry columns, each with the columns of its bounding boxes.
+            geometries: The table's geometry columns, each with the columns that hold its bounding boxes.
             active: The active geometry of a GeoDataFrame, which is always replaced.
 
         Raises:
-            InputError: The secret is an id or a pair of coordinates, and geometry columns that would stay may reveal it
-                exactly.
+            InputError: The secret is an id or a pair of coordinates, but a geometry column that would stay may reveal
+                it exactly.
         """
-        # A GeoDataFrame needs its active geometry, so this column is replaced with the positions of the reports. It
-        # comes after the secret's own columns.
+        # A GeoDataFrame needs its active geometry, so that column is replaced with the positions of the reports. It is
+        # listed after the secret's own columns.
         replaced_columns = (*self.columns, *(() if active is None else (active,)))
         boxes = [box for boxes in geometries.values() for box in boxes]
         also = dict.fromkeys([*self.also, *replaced_columns[len(self.columns) :], *boxes])
         remaining = tuple(name for name in geometries if name not in (*replaced_columns, *also, *self.unwanted))
-        # A geometry in the same row probably states the id or the coordinates.
+        # A geometry in the same row probably gives away the id or the coordinates.
         if remaining and not self.is_geometry:
             expectation = "no such geometries (drop the column first, or name it as the secret)"
             raise InputError([Fault(TABLE, f"column {remaining[0]}", "geometries that would stay", expectation)])
@@ -154,10 +156,11 @@ class Secret:
         """Return the table without the columns that reveal the secret.
 
         Raises:
-            InputError: Bounding boxes of geometries would remain, because no metadata name them.
+            InputError: Bounding boxes of geometries would stay, because no metadata say to which geometry they belong.
         """
         public_frame = frame.drop([name for name in frame.columns if name in self.columns or name in self.omitted])
-        # The box around a point is the point itself, and nothing says to which geometry a box without metadata belongs.
+        # The bounding box of a point is the point itself. Without metadata, nothing says to which geometry a box
+        # belongs.
         for name in public_frame.columns:
             if is_box(public_frame[name]):
                 expectation = "no such boxes (drop the column first, or leave it out of the table)"
@@ -169,7 +172,7 @@ class Secret:
         """Refuse a table that lacks columns of the secret, or has two columns with the same name.
 
         Args:
-            names: The columns of the table.
+            names: The table's column names.
             table: Name of the table, for error messages.
 
         Raises:
@@ -186,7 +189,7 @@ class Secret:
             for name in self.columns
             if name not in names
         ]
-        # dict.fromkeys keeps each repeated name once.
+        # dict.fromkeys removes duplicates, so that each repeated name gets one fault.
         faults += [
             Fault(table, f"column {name}", "this name twice", "columns that differ in name")
             for name in dict.fromkeys(name for index, name in enumerate(names) if name in names[:index])
@@ -201,7 +204,7 @@ class Secret:
         return secrets_of(positions_of(frame, self)[0].T.tolist())
 
     def check_other_columns(self, meanings: Mapping[str, str], names: list[str], table: str) -> None:
-        """Refuse a table that lacks other required columns, or in which they are columns of the secret.
+        """Refuse a table if other required columns are missing or hold the secret.
 
         Args:
             meanings: The meaning of each required column, such as "when each row was", by column name.
@@ -234,7 +237,7 @@ def is_box(column: nw.Series[Any]) -> bool:
         return {field.name.lower() for field in column.dtype.fields} >= _BOX_FIELDS
     if column.dtype != nw.Object:
         return False
-    # The first value represents the whole column.
+    # The first value is taken to represent the whole column.
     first_box = next((value for value in column if isinstance(value, Mapping)), {})
     return {str(name).lower() for name in first_box} >= _BOX_FIELDS
 
@@ -244,7 +247,8 @@ def _read_numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
 
     Returns:
         (B,) doubles, NaN for a cell that is empty, holds a word for a missing value, or is not a number; and (B,)
-        :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for other text that is not a number, otherwise 0.
+        :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other text that is not a number, and 0
+        otherwise.
     """
     if column.dtype.is_numeric():
         values = column.cast(nw.Float64).to_numpy().astype(np.float64)
@@ -263,22 +267,22 @@ def _has_text(column: nw.Series[Any]) -> bool:
 
 
 def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floats]:
-    """Return the positions of a table's rows, with the axes and unit of the records' coordinates.
+    """Return the positions in a table's rows, with the same axes and unit as the records' coordinates.
 
     Args:
         frame: The rows.
-        secret: The columns of the position: two of coordinates, or one of geometries.
+        secret: The columns of the position: two with coordinates, or one with geometries.
 
     Returns:
         (B, 2) doubles, latitude before longitude, NaN for an empty cell; and (B,) :data:`DECIMAL_COMMA` for a number
-        with a decimal comma, 1.0 for another cell that is neither a number nor a point, otherwise 0.
+        with a decimal comma, 1.0 for any other cell that is neither a number nor a point, and 0 otherwise.
 
     Raises:
         InputError: A column cannot be read as text, numbers or geometries.
     """
     if secret.is_geometry:
         column = frame[secret.columns[0]]
-        # A column of geometries has objects or bytes (WKB). A column of text states positions in other forms.
+        # A column of geometries contains objects or bytes (WKB). A column of text states positions in other forms.
         is_text = column.dtype == nw.String or (column.dtype == nw.Object and _has_text(column))
         return read_positions(texts_of(column)) if is_text else points_in(column)
     (first, first_fault), (second, second_fault) = (_read_numbers(frame[name]) for name in secret.columns)
@@ -292,7 +296,7 @@ class GeoSource(TableSource):
     Attributes:
         place: Name of the table in messages that concern the whole table, such as the path of a file.
         geo: GeoParquet metadata. None if there are none.
-        geometries: The geometry columns named in the metadata, each with the columns of its bounding boxes.
+        geometries: The geometry columns named in the metadata, each with the columns that hold its bounding boxes.
         active: Name of the active geometry of a GeoDataFrame. None for other tables.
         index: Names of the levels of a pandas index, which are not columns.
     """
@@ -324,13 +328,13 @@ class GeoSource(TableSource):
             boxes_by_geometry = geometries_of(geo)
         except ValueError as error:
             refuse_table(path, str(error), "GeoParquet, or a table without them")
-        # Metadata may name columns that the file does not have, such as those of a selection of a larger table.
+        # Metadata may name columns that the file lacks, for example if it is a selection from a larger table.
         geometries = {name: boxes for name, boxes in boxes_by_geometry.items() if name in source.columns}
         return evolve(source, place=str(path), geo=geo, geometries=geometries)
 
     @classmethod
     def of_memory(cls, table: object) -> Self:
-        """Return an in-memory table of any library that :mod:`narwhals` supports.
+        """Return an in-memory table from any library that :mod:`narwhals` supports.
 
         Raises:
             UsageError: The table has GeoParquet metadata that cannot be read.
@@ -358,16 +362,17 @@ class GeoSource(TableSource):
         """Return the secret with all columns that reveal it, such as the bounding boxes of geometries.
 
         Raises:
-            InputError: Geometries would stay next to ids or coordinates. Or the metadata name a reference system other
-                than longitude and latitude, even for geometries that stay, because the metadata are removed.
-            UsageError: A pandas index has the name of a column of the secret, and would stay in the table.
+            InputError: Geometries would stay next to ids or coordinates, or the metadata name a reference system other
+                than longitude and latitude. The latter applies even to geometries that stay, because the metadata are
+                removed.
+            UsageError: A pandas index, which would stay in the table, has the same name as a column of the secret.
         """
         with naming(self.name):
             completed = secret.with_geometries(self.geometries, active=self.active)
         for column in (*(completed.columns if completed.is_geometry else ()), *completed.geometries):
-            # If coordinates of another system were read as degrees, they would be positions elsewhere, or invalid.
+            # Coordinates in another system, if read as degrees, would be invalid or lie elsewhere.
             check_degrees(self.geo, column, self.name)
-        # The index of a pandas table stays, because it is not a column that could be dropped.
+        # The index of a pandas table stays, because it is not a column that can be dropped.
         for name in self.index:
             if name in (*completed.columns, *completed.omitted):
                 actual = f"{TABLE}: index {name}: got an index of the secret's name, which would stay"

@@ -19,22 +19,22 @@ from privopt_tables.position_evidence import MAX_MATCHES, Evidence, weigh_rows
 __all__ = ["MAX_TEXT_ROWS", "RowTexts"]
 
 MAX_TEXT_ROWS: Final = 10_000
-"""Maximum number of rows of a part in which ids, names and sentences are searched."""
+"""Maximum number of rows in a part in which ids, names and sentences are searched for."""
 
 MAX_CONTROL_TEXTS: Final = 1_000
-"""Number of the most frequent texts that are searched in all cells, to estimate the probability of chance matches."""
+"""How many of the most frequent texts are searched for in all cells, to estimate the probability of chance matches."""
 
 TEXT_CAUTION: Final = 1.2
-"""Factor by which the probabilities of chance matches of texts are raised, because they are only estimated."""
+"""Factor by which the probabilities of chance matches between texts are raised, because they are only estimated."""
 
 
 @frozen(eq=False)
 class RowTexts:
-    """Ids, names or sentences of a set of rows, for which other columns are searched.
+    """The ids, names or sentences in a set of rows. Other columns are searched for them.
 
     Attributes:
-        rows: (T,) Numbers of the rows.
-        texts: (T,) The texts of these rows, with case folded.
+        rows: (T,) Indices of the rows.
+        texts: (T,) The texts in these rows, case-folded.
         counts: Number of rows that have each text.
         common: The most frequent texts.
     """
@@ -46,30 +46,30 @@ class RowTexts:
 
     @classmethod
     def of(cls, row_texts: Sequence[str | None], rows: Ints | None) -> Self:
-        """Collect the texts of the rows that have one, or of an evenly spaced sample of many rows.
+        """Collect the texts from the rows that have one or, if there are many, from an evenly spaced sample.
 
         Args:
             row_texts: The text of each row, or None.
-            rows: The numbers of these rows. None means 0, 1, ...
+            rows: The indices of these rows. None means 0, 1, ...
         """
         numbers = np.arange(len(row_texts)) if rows is None else rows
-        # Each different text is normalised once.
+        # Each distinct text is normalised once.
         forms = {text: normal_form(text).strip().casefold() for text in {*row_texts} if text is not None}
         texts = ["" if text is None else forms[text] for text in row_texts]
         indices = np.array([index for index, text in enumerate(texts) if text], dtype=np.int64)
         indices = indices[spread_rows(len(indices), MAX_TEXT_ROWS)]
         selected = [texts[index] for index in indices]
         counts = Counter(selected)
-        # The most frequent texts represent the texts of all rows.
+        # The most frequent texts stand for the texts in all rows.
         common = frozenset(text for text, _ in counts.most_common(MAX_CONTROL_TEXTS))
         return cls(numbers[indices], selected, counts, common)
 
     def search(self, column: ColumnPart, chance: float) -> Evidence | None:
-        """Return the evidence from the cells that contain their row's text as a separate word.
+        """Return the evidence from cells that contain their row's text as a separate word.
 
         Args:
             column: The column.
-            chance: Lower limit of the estimated probability that a cell states its row's text by chance.
+            chance: Lower limit for the estimated probability that a cell states its row's text by chance.
 
         Returns:
             The evidence, or None if no row has both a text and a cell.
@@ -77,7 +77,7 @@ class RowTexts:
         indices = np.flatnonzero(column.is_filled[self.rows])
         if not len(indices):
             return None
-        # A cell that contains no text of any row is not a bet, because it could not state the secret.
+        # A cell that contains no row's text is not a bet, because it cannot state the secret.
         cells = column.texts_of(self.rows[indices]).str.to_lowercase()
         names_record = cells.str.contains_any(list(self.common))
         if len(self.common) < len(self.counts):
@@ -99,7 +99,7 @@ class RowTexts:
         other_count = max(1, len(self.texts) - 1)
         for row in np.flatnonzero(is_match):
             if (cell := cell_list[row]) not in row_counts:
-                # How many rows have a text that the cell contains. A cell that contains the texts of many rows probably
+                # The number of rows whose text the cell contains. A cell that contains the texts of many rows probably
                 # matches by chance.
                 row_counts[cell] = sum(
                     self.counts[text] for text in self.common if text in cell and _word_pattern(text).search(cell)

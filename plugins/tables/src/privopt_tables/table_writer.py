@@ -1,4 +1,4 @@
-"""Write tables to CSV and Parquet files batch by batch, so that only one batch is in memory."""
+"""Write tables to CSV and Parquet files batch by batch, so that only one batch at a time is in memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TableWriter:
                 writable = pl.DataFrame([without_far_dates(batch[name]) for name in batch.columns])
                 writable.write_csv(stream, include_header=not self._is_begun)
         else:
-            # No table can have this name, because names of tables have an ending.
+            # No table can have this name, because the file name of a table has an ending.
             folder = self.path.with_name("parts")
             folder.mkdir(exist_ok=True)
             part = folder / f"{len(self._parts):06d}.parquet"
@@ -75,7 +75,7 @@ class TableWriter:
 
     @contextmanager
     def _report_errors(self) -> Iterator[None]:
-        """Convert errors of polars, such as on a full disk, to :class:`StoppedError`. Other errors pass through."""
+        """Convert polars errors, such as for a full disk, to :class:`StoppedError`. Other errors pass through."""
         try:
             yield
         except pl.exceptions.PolarsError as error:

@@ -1,7 +1,7 @@
 """Draw reports along traces: each subject's rows in order of time, repeating the last report while it is near.
 
-Charges depend only on which rows a subject has and on its earlier reports, both of which the published table shows. A
-row without a position is charged like any other row, and its charge pays for the subject's next row.
+Charges depend only on which rows a subject has and on its earlier reports, and the published table shows both. A row
+without a position is charged like any other row, and its charge pays for the subject's next row.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ __all__ = ["Tracer", "check_subject", "rank_times"]
 
 _EXPECTED_TIMES: Final = "whole numbers, or ISO 8601 dates and times (2026-05-01T09:00:00.5Z), all of one form"
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,60}", re.ASCII)
-"""A time as a whole number of any unit, counted from 1970 or any other moment."""
+"""A time given as a whole number in any unit, counted from 1970 or any other moment."""
 
 _NO_PERIOD: Final = -2
-"""Number of the trace of a row that has no usable time and so belongs to no calendar period."""
+"""Trace number for a row that has no usable time and therefore belongs to no calendar period."""
 
 MAX_HELD_STEPS: Final = 1 << 22
-"""Maximum number of distances from rows' positions to outputs that are in memory at once."""
+"""Maximum number of distances, from rows' positions to outputs, that are held in memory at once."""
 
 
 def rank_times(column: nw.Series[Any]) -> Ints:
-    """Return (B,) the rank of each row's time. Equal times have equal ranks.
+    """Return the rank of each row's time, shape (B,). Equal times have equal ranks.
 
     Texts are ordered by the times that they state, not alphabetically. Different times have different ranks, however
     close they are, and no time is guessed.
@@ -62,7 +62,7 @@ def rank_times(column: nw.Series[Any]) -> Ints:
     # Numbers and dates are ordered by their values. A time of day without a date has no order over several days.
     if column.dtype.is_numeric() or (column.dtype.is_temporal() and column.dtype != nw.Time):
         return np.asarray(column.rank("dense").to_numpy(), dtype=np.int64)
-    # Each different text is read once.
+    # Each distinct text is read once.
     distinct_texts = texts.unique(maintain_order=True)
     readings = [_read_time(text) for text in distinct_texts.to_list()]
     forms = [None if reading is None else reading[0] for reading in readings]
@@ -75,7 +75,8 @@ def rank_times(column: nw.Series[Any]) -> Ints:
         row = int((texts == invalid_text).arg_true()[0])
         raise _row_error(column, row, "another form", _EXPECTED_TIMES)
     times = [reading[1] for reading in readings if reading is not None]
-    # Two texts of the same time (10:00 and 10:00:00) have the same rank, so that their rows keep the table's order.
+    # Two texts for the same time (10:00 and 10:00:00) get the same rank, so that their rows stay in the order of the
+    # table.
     ranks = {time: number for number, time in enumerate(sorted(set(times)))}
     ranks_of_texts = [ranks[time] for time in times]
     return np.asarray(texts.replace_strict(distinct_texts, ranks_of_texts, return_dtype=pl.Int64), dtype=np.int64)
@@ -86,7 +87,7 @@ def _row_error(column: nw.Series[Any], row: int, actual: str, expectation: str) 
 
     Args:
         column: The column.
-        row: Number of the row, counted from 0. In the message the header is row 1.
+        row: Index of the row. In the message, rows are counted from the header, which is row 1.
         actual: What is wrong with the cell, without its value, which may be secret.
         expectation: What the cell must be.
     """
@@ -112,14 +113,14 @@ _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no s
 
 
 def check_subject(walker: Walker | None, subject: str | None, time: str | None, *, charged: bool, dashes: str) -> None:
-    """Check the columns of subjects and times: refuse those a release cannot use, and require those it needs.
+    """Check the subject and time columns: refuse those that a release cannot use, and require those that it needs.
 
-    Only releases of traces and ledgers use these columns.
+    Only ledgers, and releases that report traces, use these columns.
 
     Args:
         walker: The walker of a release that reports traces. None for other releases.
-        subject: Column of subjects.
-        time: Column of times.
+        subject: The subject column.
+        time: The column of times.
         charged: Whether a ledger charges the subjects.
         dashes: Prefix of option names in messages, such as ``--``.
 
@@ -141,25 +142,26 @@ def check_subject(walker: Walker | None, subject: str | None, time: str | None, 
 
 @define(kw_only=True, eq=False)
 class Tracer:
-    """Draws reports along subjects' traces, part by part of a table.
+    """Draws reports along subjects' traces, one part of the table at a time.
 
     A trace is divided into segments, each from one fresh report to the next. With a calendar limit every segment ends
-    with its period: each subject has a separate trace in each period, which begins with a fresh report. A noisy
-    threshold shared by two periods would reveal information about both, although only one was charged for it.
+    with its period: each subject has a separate trace in each period, which begins with a fresh report. If two periods
+    shared a noisy threshold, it would reveal information about both although only one was charged for it.
 
     Attributes:
         walker: The walker of the release, which decides by a private test whether a report is repeated.
-        subject: Column of subjects.
+        subject: The subject column.
         time: Column that orders the rows of a subject. None if they are already in order.
         source: Source of random bytes.
         unit: Unit of distance.
-        slack_mm: Millimetres that are added to the distance between two different positions, because tests measure
-            distances in steps of a millimetre. 0 if traces go from record to record.
+        slack_mm: Millimetres to add to the distance between two different positions, because tests measure distances in
+            steps of a millimetre. 0 if traces go from record to record.
         charger: Also charges each segment to a ledger. None to count in memory only.
         forms: The formats of subjects and times.
         limit: The budget that each subject has spent in this table, and the limit.
-        _state: The last report and the current segment of each trace, by the trace's number.
-        _trace_numbers: Number of each trace by subject and period, in the order in which the traces occurred.
+        _state: The last report and the current segment of each trace, indexed by the trace's number.
+        _trace_numbers: The number of each trace, keyed by subject and period, in the order in which the traces first
+            occurred.
     """
 
     walker: Walker
@@ -175,7 +177,7 @@ class Tracer:
     _trace_numbers: dict[tuple[str, str | None], int] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        # This limit counts in memory, for one table. A ledger counts over all tables.
+        # This limit counts in memory for one table, whereas a ledger counts over all tables.
         self.limit = Limit(self.walker.terms.total)
 
     @classmethod
@@ -194,14 +196,14 @@ class Tracer:
         Args:
             release: The release.
             data: The data of the release's problem.
-            subject: Column of subjects.
+            subject: The subject column.
             time: Column that orders the rows of a subject. None if they are already in order.
             source: Source of random bytes.
             charger: Also charges each segment to a ledger. None to count in memory only.
             forms: The formats of subjects and times.
 
         Raises:
-            UsageError: Stored reports were requested, but traces have their own way to repeat reports.
+            UsageError: Stored reports were requested, but traces repeat reports in a way of their own.
         """
         if release.walker is None or subject is None:
             return None
@@ -231,9 +233,9 @@ class Tracer:
 
         Args:
             frame: The part.
-            records: (B,) record of each row, or the vertex that was drawn for the row if the release covers every point
-                of a region.
-            reason: (B,) reason why a row has no position, as an index into :data:`REASONS`, or -1.
+            records: (B,) The record for each row, or the vertex that was drawn for it if the release covers every point
+                in a region.
+            reason: (B,) The reason why a row has no position, as an index into :data:`REASONS`, or -1 if it has one.
             measure_steps: Returns the distances (M, K), in steps, from the positions of rows (M,) to the outputs. None
                 if tests measure from the rows' records.
 
@@ -251,7 +253,7 @@ class Tracer:
             # The sort is stable, so that rows with equal times keep the order of the table.
             traced_rows = traced_rows[np.argsort(ranks[traced_rows], kind="stable")]
         positions, numbers = np.where(reason < 0, records, -1), trace_numbers[traced_rows]
-        # The state has no entry yet for traces that begin in this part: they have no last report.
+        # Traces that begin in this part have no entry in the state yet, and therefore no last report.
         last_outputs = np.full(len(self._trace_numbers), -1, dtype=np.int64)
         last_outputs[: len(self._state.last)] = self._state.last
         row_count = len(trace_numbers)
@@ -277,15 +279,15 @@ class Tracer:
             outputs[part], is_repeated[part] = walked.outputs, walked.kept
             report_reason[part[walked.spent]] = _BUDGET_SPENT
         reported_rows = traced_rows[(outputs[traced_rows] >= 0) & (last_outputs[numbers] < 0)]
-        # The rows are in the order of time, and unique() gives the first of equal numbers.
+        # The rows are sorted by time, and unique() gives the first index of each number.
         is_first[reported_rows[np.unique(trace_numbers[reported_rows], return_index=True)[1]]] = True
         return (outputs[:, None], report_reason), is_repeated, is_first
 
     def _measure_part(self, part: Ints, has_position: Bools, measure_steps: Callable[[Ints], Ints]) -> Ints:
-        """Return (M, K) distances, in steps, from the positions of rows to the outputs, 0 for rows without a position.
+        """Return the distances (M, K), in steps, from rows' positions to the outputs, 0 for rows without a position.
 
         Args:
-            part: (M,) Numbers of the rows.
+            part: (M,) Indices of the rows.
             has_position: (M,) Whether each row has a position.
             measure_steps: Measures the rows that have a position.
         """
@@ -294,13 +296,13 @@ class Tracer:
         return steps
 
     def _number_traces(self, frame: nw.DataFrame[Any]) -> Ints:
-        """Return (B,) the number of each row's trace. A subject has one trace in each period.
+        """Return the number of each row's trace, shape (B,). A subject has one trace in each period.
 
         The number is -1 for a row without a subject, and :data:`_NO_PERIOD` for a row without a usable time. A trace
         gets its number when its first row is read, so numbers increase over all parts of the table.
         """
         names = self.forms.subjects(frame[self.subject]).to_list()
-        # Without a calendar all rows of a subject are one trace, whose period is None.
+        # Without a calendar, all rows of a subject form one trace, whose period is None.
         has_calendar = self.charger is not None and self.charger.has_calendar
         periods = self.charger.periods(frame) if self.charger is not None else [None] * len(names)
         return np.array(
@@ -316,16 +318,16 @@ class Tracer:
         )
 
     def _charge_segments(self, trace_numbers: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
-        """Charge a segment to each trace, in memory and durably in the ledger. Both must allow the segment.
+        """Charge one segment to each trace, in memory and durably in the ledger. Both limits must allow the segment.
 
         Args:
             trace_numbers: Numbers of the traces.
             epsilon: The cost of the segment.
 
         Returns:
-            Whether the segment of each trace is granted.
+            For each trace, whether its segment is granted.
         """
-        # Numbers count from 0 in the order in which traces occurred, which is the order of the dictionary's keys.
+        # Numbers count from 0 in the order in which traces first occurred, which is the order of the dictionary's keys.
         known_traces = list(self._trace_numbers)
         traces = [known_traces[number] for number in trace_numbers]
         is_allowed = self.limit([name for name, _ in traces], epsilon)
@@ -348,7 +350,7 @@ class Tracer:
 
     @property
     def sequence(self) -> str:
-        """A sentence on the guarantee for all reports of a subject, and on what is charged for it."""
+        """A sentence on the guarantee for all of a subject's reports, and on what is charged for them."""
         terms = self.walker.terms
         first, segment, stay, total = (
             "" if epsilon is None else f"{exact_text(epsilon)} per {self.unit}"

@@ -1,7 +1,7 @@
-"""Check reports along traces: charges must cover what the reports reveal, and draws follow the stated distribution.
+"""Check reports along traces: charges must cover what reports reveal, and draws must follow the stated distribution.
 
-The kit computes the distribution itself (:mod:`privopt_tables.kit.trace_law`), from the numbers in the release. Traces
-go from record to record. Traces through arbitrary points of a region are not checked.
+The kit computes the distribution itself (:mod:`privopt_tables.kit.trace_law`) from the numbers in the release. The
+traces that are checked go from record to record, never through arbitrary points of a region.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["draws_traces", "traces"]
 
 TRACE_LENGTH: Final = 4
-"""Number of rows of a trace. It is 3 if there would be too many sequences of reports."""
+"""Number of rows in a trace. It is 3 instead if there would be too many sequences of reports."""
 
 TRACE_DRAWS: Final = 20_000
 """Number of subjects with the same trace for whom reports are drawn."""
@@ -48,17 +48,17 @@ TRACE_PAIRS: Final = 8
 """Number of pairs of traces that are compared."""
 
 MAX_SEQUENCES: Final = 600
-"""Largest number of sequences of reports that are summed up for one trace."""
+"""Largest number of report sequences whose probabilities are computed for one trace."""
 
 MIN_CHANCE: Final = 1e-8
-"""A deviation with a smaller probability than this is not explained by chance, and counts as a fault."""
+"""A deviation less probable than this cannot be put down to chance, and counts as a fault."""
 
 MIN_EXPECTED_DRAWS: Final = 50.0
-"""Least expected number of draws of a sequence that is counted by itself. For rarer sequences, the chi-square
+"""Least expected number of draws for a sequence to be counted by itself. For rarer sequences, the chi-square
 distribution is a poor approximation."""
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""Relative error that counts as rounding of doubles, and not as a fault."""
+"""Relative error that counts as rounding of doubles rather than as a fault."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -66,10 +66,10 @@ class _TraceSetting:
     """The places through which the checked traces go.
 
     Attributes:
-        law: The probability distribution of reports along traces of places.
+        law: The probability distribution of reports along traces through these places.
         distances: (P, P) distances between places, infinite for pairs without a guarantee.
         names: Names of the places, for messages.
-        columns: The columns, by name, of a table with one row for each place.
+        columns: The columns, keyed by name, of a table with one row for each place.
     """
 
     law: Law
@@ -86,7 +86,7 @@ def draws_traces(release: type[Any]) -> bool:
 
 @check("traces", version=3, of={"traces"}, share=0.3)
 def traces(trial: Trial) -> None:
-    """Check that charges bound how much reports distinguish two traces, and that draws follow the distribution."""
+    """Check that charges bound how far reports can distinguish two traces, and that draws follow the distribution."""
     problem = trial.problem()
     _check_release(trial, problem, trial.run(problem))
 
@@ -104,7 +104,7 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
         trial.fail("the release has no walker, which draws the reports of traces", problem)
     output_count = walker.weights.shape[1]
     # The probability of every sequence of reports is computed, so the number of outputs limits the length of traces.
-    # The number of sequences of n reports over K outputs is K (K + 1)^(n - 1).
+    # There are K (K + 1)^(n - 1) sequences of n reports over K outputs.
     length = next((n for n in (TRACE_LENGTH, 3) if output_count * (output_count + 1) ** (n - 1) <= MAX_SEQUENCES), 0)
     if not length:
         hypothesis.reject()
@@ -112,7 +112,7 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
         trial.pass_over("its traces go through any point of a region, and records alone are tried")
     record_count, random = data.shape[0], trial.chance(problem)
     pair_distances = np.full((record_count, record_count), np.inf)
-    # For pairs that are not required, the guarantee follows from the required pairs along shortest paths.
+    # For all other pairs, the guarantee follows from the required pairs along shortest paths.
     i, j = data.pairs.T
     pair_distances[i, j] = pair_distances[j, i] = data.distances
     np.fill_diagonal(pair_distances, 0.0)
@@ -137,11 +137,12 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, sett
     terms, prediction, steps = walker.terms, walker.prediction, walker.prediction.steps
     noises = (("threshold", prediction.threshold, terms.threshold), ("test", prediction.test, terms.test))
     for first_place, distances in enumerate(setting.distances):
-        # For each second place, the greatest difference, over outputs, between the two places' distances to an output.
+        # For each second place, the largest difference over all outputs between the two places' distances to the
+        # output.
         step_differences = np.abs(steps - steps[first_place]).max(axis=1, initial=0)
         for noise_name, rate, epsilon in noises:
-            # Noise with a given rate per step hides a difference of d steps with a privacy loss of rate * d, which must
-            # be at most epsilon * distance.
+            # Noise at a given rate per step hides a difference of d steps with a privacy loss of rate * d. This must be
+            # at most epsilon * distance.
             excesses = float(rate) * step_differences - float(epsilon) * distances * (1.0 + RELATIVE_TOLERANCE)
             second_place = int(excesses.argmax())
             if excesses[second_place] > RELATIVE_TOLERANCE * float(rate):
@@ -154,7 +155,7 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, sett
                     problem,
                 )
     epsilon = Fraction(trial.subject.epsilon(trial.subject.load(problem)))
-    # The terms are the release's own claim, so a fresh report is taken to cost at least the problem's epsilon.
+    # The terms are only the release's own claim, so a fresh report is taken to cost at least the problem's epsilon.
     min_segment = max(terms.report, epsilon) + terms.threshold + 2 * terms.test
     if terms.segment < min_segment:
         trial.fail(
@@ -175,23 +176,23 @@ def _compare_traces(
         problem: The generated problem.
         walker: The walker of the release, which draws reports along traces.
         setting: The places of traces.
-        length: Number of rows of a trace.
-        random: Random generator that chooses the traces.
+        length: Number of rows in a trace.
+        random: The generator with which the traces are chosen.
     """
     place_count = len(setting.names)
     for number in range(TRACE_PAIRS):
         first_trace = [random.randrange(place_count) for _ in range(length)]
         if number % 2:
-            # Every second trace stays at one place, where the log ratios of the rows add up.
+            # Every second trace stays at one place, where the log ratios from all rows add up.
             first_trace = first_trace[:1] * length
-        # Three of four second traces are near the first one, and the fourth is random.
+        # In three of four cases, the second trace stays near the first one. In the fourth, it is random.
         second_trace = (
             [_neighbouring_place(place_number, place_count) for place_number in first_trace]
             if number % 4
             else [random.randrange(place_count) for _ in first_trace]
         )
         distances = setting.distances[first_trace, second_trace]
-        # If the two traces are somewhere at places without a guarantee between them, their reports may differ at will.
+        # If there is no guarantee between the two traces' places in some row, their reports may differ by any amount.
         if not np.isfinite(distances).all():
             continue
         probabilities = setting.law.sequence_probabilities(first_trace)
@@ -208,17 +209,17 @@ def _compare_traces(
 
 
 def _neighbouring_place(place_number: int, count: int) -> int:
-    """Return the neighbour of a place: the other place of its pair (2k, 2k + 1), or itself if there is none."""
+    """Return a place's neighbour: the other index of its pair (2k, 2k + 1), or its own if there is none."""
     return min(place_number ^ 1, count - 1)
 
 
 def _describe_trace(setting: _TraceSetting, trace: list[int]) -> str:
-    """List the names of the places of a trace."""
+    """List the names of the places along a trace."""
     return ", ".join(setting.names[place_number] for place_number in trace)
 
 
 def _log_ratio(first: float, second: float) -> float:
-    """Return the absolute log ratio of two probabilities, or 0 if one is too small to be computed accurately."""
+    """Return the absolute log ratio of two probabilities, or 0 if either is too small to be computed accurately."""
     return 0.0 if min(first, second) < MIN_PROBABILITY else abs(math.log(first / second))
 
 
@@ -239,19 +240,19 @@ def _compare_draws(
         release: The release.
         data: The data of the release's problem.
         setting: The places of traces.
-        length: Number of rows of the trace.
-        random: Random generator that chooses the trace.
+        length: Number of rows in the trace.
+        random: The generator with which the trace is chosen.
     """
     trace = [random.randrange(len(setting.names)) for _ in range(length)]
-    # Half of the traces stay at one place, where a fault that reveals a little in each row becomes visible.
+    # Half of the traces stay at one place, because a fault that reveals a little in each row becomes visible there.
     if trial.history.examples % 4 > 1:
         trace = trace[:1] * length
     counts, min_charges = _count_draws(release, data, setting, trace, random.getrandbits(60))
     terms = release.walker.terms
     segment_epsilon = terms.report + terms.threshold + 2 * terms.test
     for reports, cost in min_charges.items():
-        # Charged are the first report and a segment for each later fresh report, and one more if the last report is a
-        # repetition, because a segment that has not ended is charged in advance.
+        # The first report is charged, and a segment for each later fresh report. If the last report is a repetition,
+        # one more segment is charged, because a segment is charged in advance.
         min_charge = terms.report + segment_epsilon * (
             sum(not is_repeated for is_repeated, _ in reports) - 1 + reports[-1][0]
         )
@@ -274,21 +275,21 @@ def _compare_draws(
 def _count_draws(
     release: Any, data: MetricData, setting: _TraceSetting, trace: list[int], seed: int
 ) -> tuple[Counter[Reports], dict[Reports, Fraction]]:
-    """Draw the reports of one trace for `TRACE_DRAWS` subjects.
+    """Draw reports along one trace for `TRACE_DRAWS` subjects.
 
     Args:
         release: The release.
         data: The data of the release's problem.
         setting: The places of traces.
-        trace: Numbers of the places of the trace.
-        seed: The seed of the draws.
+        trace: Indices of the places along the trace.
+        seed: The seed for the draws.
 
     Returns:
-        How often each sequence of reports was drawn, and the smallest amount charged for it to any subject.
+        How often each sequence of reports was drawn, and the smallest amount that any subject was charged for it.
     """
     secret = Secret.of(**{name: name for name in setting.columns})
     protector = PositionProtector.of(release, data, secret, ApplyOptions(seed=seed, subject="who"))
-    # The first rows of all subjects come first, then all second rows, and so on. So the rows of a subject are in order.
+    # The first rows of all subjects come first, then all second rows, and so on, so each subject's rows are in order.
     rows, subjects = np.repeat(trace, TRACE_DRAWS), np.tile(np.arange(TRACE_DRAWS), len(trace))
     table = pl.DataFrame(
         {"who": subjects, **{name: pl.Series(places).gather(rows) for name, places in setting.columns.items()}}
@@ -312,7 +313,7 @@ def _count_draws(
 
 
 def _tail_probability(observed: Counter[Reports], law: Mapping[Reports, float]) -> float:
-    """Return the p-value of a chi-square test of the draws against the distribution.
+    """Return the p-value of a chi-square test that compares the draws with the distribution.
 
     Rare sequences are pooled, because the chi-square approximation fails for small expected counts.
 
@@ -322,25 +323,25 @@ def _tail_probability(observed: Counter[Reports], law: Mapping[Reports, float]) 
     """
     from scipy.stats import chisquare
 
-    # A drawn sequence that the distribution does not allow refutes the distribution at once.
+    # A single draw of a sequence that the distribution rules out refutes the distribution.
     if any(reports not in law for reports in observed):
         return 0.0
     expected = np.array([law[reports] * TRACE_DRAWS for reports in law])
     counts = np.array([observed[reports] for reports in law], dtype=np.float64)
     is_frequent = expected >= MIN_EXPECTED_DRAWS
     rare_expectation = float(expected[~is_frequent].sum())
-    # If rare sequences are too rare for chi-square even together, their number is tested as a binomial count.
+    # If the rare sequences are too rare for chi-square even together, their total count gets a binomial test.
     if rare_expectation < MIN_EXPECTED_DRAWS and not is_plausible_count(
         int(counts[~is_frequent].sum()), TRACE_DRAWS, rare_expectation / TRACE_DRAWS
     ):
         return 0.0
     observed_counts, expected_counts = counts[is_frequent], expected[is_frequent]
-    # Rare sequences are counted together.
+    # Otherwise the rare sequences form one category.
     if rare_expectation >= MIN_EXPECTED_DRAWS:
         observed_counts = np.append(observed_counts, counts[~is_frequent].sum())
         expected_counts = np.append(expected_counts, rare_expectation)
     if len(observed_counts) < 2:
         return 1.0
-    # The test requires equal sums. Without the rare sequences the sums may differ, so the expected counts are scaled.
+    # The test requires equal sums, which may differ if the rare sequences are left out. So expected counts are scaled.
     scaled_expectations = expected_counts * observed_counts.sum() / expected_counts.sum()
     return float(chisquare(observed_counts, scaled_expectations).pvalue)

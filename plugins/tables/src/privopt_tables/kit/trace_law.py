@@ -1,7 +1,7 @@
-"""The distribution of reports along short traces, with the noise summed in closed form.
+"""The distribution of reports along short traces, summed over the noise in closed form.
 
-The kit computes the probability of every sequence of outputs from the numbers in a release. It does not use the code
-that draws reports, so that a fault in that code shows up as a difference.
+The conformance kit computes the probability of every sequence of outputs from the numbers in a release. It does not use
+the code that draws reports, so that a fault in that code shows up as a difference.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from privopt_metric_dp.traces.prediction import Prediction, Terms
 __all__ = ["MIN_PROBABILITY", "Law", "Reports", "max_log_ratio", "segment_probability"]
 
 Reports = tuple[tuple[bool, int], ...]
-"""The observable part of a trace: for each row whether the last report was repeated, and the output's number."""
+"""The observable part of a trace: for each row, whether the last report was repeated, and the output's index."""
 
 MIN_PROBABILITY: Final = 1e-280
 """Probability below which the relative error of a sum of doubles may be large."""
@@ -34,8 +34,9 @@ class Law:
     """The probabilities of reports along traces through a set of places.
 
     Attributes:
-        fresh: (P, K) Probability of each output in a fresh report (one that is drawn, not repeated) from each place.
-        steps: (P, K) Distance from each place to each output, in the steps that the tests use.
+        fresh: (P, K) Probability of each output in a fresh report from each place, that is, one that is not a
+            repetition.
+        steps: (P, K) Distance from each place to each output, in the steps in which the tests count.
         prediction: The distance (level) up to which a report is repeated, and the rates of the noise.
     """
 
@@ -49,17 +50,17 @@ class Law:
         return cls(fresh=walker.weights / float(TOTAL), steps=walker.prediction.steps, prediction=walker.prediction)
 
     def sequence_probabilities(self, trace: Sequence[int]) -> Mapping[Reports, float]:
-        """Return the probability of every sequence of reports of a trace.
+        """Return the probability of every sequence of reports along a trace.
 
         There are K (K + 1)^(n - 1) sequences of n reports: each report after the first is either a fresh output or a
         repetition of the last report.
 
         Args:
-            trace: Numbers of places.
+            trace: Indices of the places along the trace.
         """
         outputs, probabilities = self.fresh.shape[1], {}
         for first_output in range(outputs):
-            # None means a repetition of the last report.
+            # None stands for a repetition of the last report.
             for later_outputs in itertools.product([None, *range(outputs)], repeat=len(trace) - 1):
                 reports, last_output = [(False, first_output)], first_output
                 for output in later_outputs:
@@ -69,12 +70,12 @@ class Law:
         return probabilities
 
     def probability(self, trace: Sequence[int], reports: Sequence[tuple[bool, int]]) -> float:
-        """Return the probability of a sequence of reports: the product over its fresh reports and its segments.
+        """Return the probability of a sequence of reports: the product over its fresh reports and segments.
 
-        A segment is a report, the rows that repeat it, and the row that renews it.
+        A segment consists of a report, the rows that repeat it, and the row that renews it.
 
         Args:
-            trace: Numbers of places.
+            trace: Indices of the places along the trace.
             reports: The sequence, as in :data:`Reports`.
         """
         last_output, probability = reports[0][1], float(self.fresh[trace[0], reports[0][1]])
@@ -83,7 +84,7 @@ class Law:
             if is_repeated:
                 repeated_places += (place_number,)
                 continue
-            # The segment ended here. Its probability is that of its tests times that of the fresh report.
+            # The segment ends here. It contributes the probability of its tests, and then that of the fresh report.
             probability *= self._segment_probability(last_output, repeated_places, place_number) * float(
                 self.fresh[place_number, output]
             )
@@ -93,18 +94,18 @@ class Law:
     def _segment_probability(
         self, last_output: int, repeated_places: tuple[int, ...], renewal_place: int | None
     ) -> float:
-        """Return the probability of the test results in one segment.
+        """Return the probability of the test results within one segment.
 
         Args:
             last_output: The report that the tests repeat or renew.
             repeated_places: Places of the rows that repeat the report.
             renewal_place: Place of the row that renews the report. None if the segment has not ended.
         """
-        # For a given noise of the threshold, the tests are independent. So their order has no effect.
+        # Given the noise on the threshold, the tests are independent, so their order has no effect.
         key = last_output, tuple(sorted(repeated_places)), renewal_place
         if key not in self._segment_cache:
             prediction = self.prediction
-            # A report is repeated while its distance is below the noisy threshold. Distances are counted from the
+            # A report is repeated as long as its distance is below the noisy threshold. Distances are counted from the
             # level, which is the threshold without noise.
             steps_beyond_level = [
                 int(self.steps[place_number, last_output]) - prediction.level for place_number in repeated_places
@@ -119,60 +120,60 @@ class Law:
 
     @cached_property
     def _segment_cache(self) -> dict[tuple[int, tuple[int, ...], int | None], float]:
-        """Cached probabilities, by the arguments of :meth:`_segment_probability` with places in ascending order."""
+        """Cached probabilities, keyed by the arguments to :meth:`_segment_probability` with sorted places."""
         return {}
 
 
 def segment_probability(
     threshold: float, test: float, repeated_steps: Sequence[int], renewal_steps: int | None
 ) -> float:
-    """Return the probability that tests repeat a report and that a final test, if there is one, renews it.
+    """Return the probability that every test but the last repeats a report and that the last test, if any, renews it.
 
     The probability is a sum of geometric series over the threshold's noise m. A test at x steps beyond the level
     repeats the report with probability 1 - exp(-test (m - x)) if m > x, and otherwise renews it. The number of terms is
     two to the power of the number of repetitions.
 
     Args:
-        threshold: Rate of the threshold's noise, per step.
-        test: Rate of a test's noise, per step.
+        threshold: Rate of the noise on the threshold, per step.
+        test: Rate of the noise in a test, per step.
         repeated_steps: Steps beyond the level at each test that repeats the report.
         renewal_steps: Steps beyond the level at the test that renews the report. None if the segment has not ended.
     """
-    # If the threshold's noise is below this, some test renews the report for sure, so the sums begin here.
+    # If the noise on the threshold is below this, some test is certain to renew the report, so the sums begin here.
     start = max([0, *repeated_steps])
-    # The number of values of the noise, from the start on, for which the renewing test renews for sure.
+    # The number of noise values, from the start on, for which the renewing test is certain to renew.
     sure_steps = math.inf if renewal_steps is None else max(0, renewal_steps - start)
     terms = []
-    # The product over the repeating tests of 1 - exp(-test (m - x)) is expanded: one term for each subset of them.
+    # The product of 1 - exp(-test (m - x)) over the repeating tests is expanded into one term for each subset of them.
     for selection in itertools.product((False, True), repeat=len(repeated_steps)):
         rate = threshold + test * sum(selection)
         factor = math.exp(
             -test * sum(start - x for x, is_selected in zip(repeated_steps, selection, strict=True) if is_selected)
         )
-        # The sum of exp(-rate * k) over the noise start + k with k < sure_steps, for which the renewing test renews for
-        # sure. Without a renewing test, the sum is over all k.
+        # The sum of exp(-rate * k) over the noise values start + k with k < sure_steps, for which the renewing test is
+        # certain to renew. Without a renewing test, the sum is over all k.
         head_sum = math.expm1(-rate * sure_steps) / math.expm1(-rate)
         terms.append((-1) ** sum(selection) * factor * head_sum)
         if renewal_steps is not None:
-            # The sum over all other k, for which that test renews with probability exp(-test (start + k -
+            # The sum over all other k, for which that test renews with the probability exp(-test (start + k -
             # renewal_steps)).
             tail_sum = math.exp(-rate * sure_steps - test * (start + sure_steps - renewal_steps)) / -math.expm1(
                 -(rate + test)
             )
             terms.append((-1) ** sum(selection) * factor * tail_sum)
-    # Terms have both signs, and rounding must not make the probability negative.
+    # The terms have both signs, so rounding could otherwise make the probability negative.
     return max(0.0, math.exp(-threshold * start) * -math.expm1(-threshold) * math.fsum(terms))
 
 
 def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction:
-    """Return the largest log ratio between a sequence's probabilities along two traces that the guarantee allows.
+    """Return the largest log ratio that the guarantee allows between a sequence's probabilities along two traces.
 
     The ratio is computed from the epsilons of the parts, independently of the cost of a segment stated in ``terms``.
     The first report costs its epsilon times the distance at the first row. Each segment costs its epsilon times the
     largest distance in it, and only the epsilon of the threshold if it has not ended.
 
     Args:
-        terms: The epsilons of the parts.
+        terms: The epsilons of the parts: the report, the threshold and a test.
         reports: The sequence.
         distances: (T,) Distance between the two traces at each row, in the unit of the epsilons.
     """

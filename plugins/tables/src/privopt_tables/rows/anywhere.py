@@ -27,7 +27,7 @@ _AXES: Final = COORDINATES["geographic"]
 
 
 def wrap_longitudes(longitudes: Floats) -> Floats:
-    """Convert longitudes up to 360 degrees to the range from -180 to 180, by an exact subtraction."""
+    """Convert longitudes of up to 360 degrees to the range from -180 to 180, by an exact subtraction."""
     return np.where(longitudes > 180.0, longitudes - 360.0, longitudes)
 
 
@@ -51,7 +51,7 @@ class AnywhereProtector(RowProtector):
             release: The release to draw with.
             secret: The columns that hold the secret.
             options: How the release is applied.
-            charger: Charges each row to its subject. It must be opened before the first row.
+            charger: Charges each row to its subject. It must be open before the first row is protected.
 
         Raises:
             UsageError: The secret is an id or a position in km, or an option needs records: a batch, stored reports or
@@ -80,7 +80,7 @@ class AnywhereProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """Names of the columns of reports and their positions, and of the mark of a seeded table."""
+        """Names of the columns with reports and their positions, and of the column that marks a seeded table."""
         names = [name for report in self.report_columns for name in (report, *self._coordinate_columns(report))]
         return (*names, *((SEEDED,) if self.is_seeded else ()))
 
@@ -93,15 +93,15 @@ class AnywhereProtector(RowProtector):
 
         Args:
             frame: Rows of the table.
-            first: Number of the frame's first row in the whole table.
+            first: Index of the frame's first row in the whole table.
         """
-        # Rows are charged before any secret is read, so that whether a subject is charged reveals nothing.
+        # Rows are charged before any secret is read, so that the charges reveal nothing about it.
         is_granted, reason = np.ones(len(frame), dtype=np.bool_), np.full(len(frame), -1, dtype=np.int64)
         if self.charger is not None:
             is_granted, reason = self.charger.charge_table(frame)
         granted_rows = np.flatnonzero(is_granted)
         positions_by_column = [self._read_positions(frame, columns) for _, columns in self.positions]
-        # A row is reported completely or not at all, as the guarantee of several positions requires.
+        # A row is reported completely or not at all, as the guarantee for several positions requires.
         for _, unusable in positions_by_column:
             is_refused = (reason[granted_rows] < 0) & (unusable[granted_rows] >= 0)
             reason[granted_rows[is_refused]] = unusable[granted_rows[is_refused]]
@@ -110,7 +110,7 @@ class AnywhereProtector(RowProtector):
         columns = []
         for report, (places, _) in zip(self.report_columns, positions_by_column, strict=True):
             ids, coordinates = self.release.draw(*places[rows].T, source=self.source)
-            # There are draws for some rows only. Each row gets the index of its draw, or -1, which becomes null.
+            # Only some rows have a draw. Each row gets the index of its draw, or -1, which becomes null.
             numbers = np.full(len(frame), -1, dtype=np.int64)
             numbers[rows] = np.arange(len(rows))
             reported = pl.Series(numbers).replace(-1, None)
@@ -122,7 +122,7 @@ class AnywhereProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def _read_positions(self, frame: nw.DataFrame[Any], columns: Secret) -> tuple[Floats, Ints]:
-        """Return (B, 2) latitudes and longitudes, and (B,) the reason why a row has no position, or -1.
+        """Return latitudes and longitudes (B, 2), and the reason why a row has no position (B,), or -1 if it has one.
 
         Reasons are indices into :data:`.nearest_record.REASONS`. ``columns`` are the columns of one position.
         """
@@ -131,7 +131,7 @@ class AnywhereProtector(RowProtector):
         return np.column_stack([positions[:, 0], wrap_longitudes(positions[:, 1])]), reason
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the positions of all rows, for which other columns are searched."""
+        """Return the positions in all rows. Other columns are searched for them."""
         secrets = []
         for _, columns in self.positions:
             positions, reason = self._read_positions(frame, columns)

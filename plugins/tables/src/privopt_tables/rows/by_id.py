@@ -46,7 +46,7 @@ class IdProtector(RowProtector):
             release: The release to draw with.
             secret: The columns that hold the secret.
             options: How the release is applied.
-            charger: Charges each row to its subject. It must be opened before the first row.
+            charger: Charges each row to its subject. It must be open before the first row is protected.
 
         Raises:
             UsageError: The secret is a position, or an option needs a matrix: a seed, a batch or stored reports.
@@ -67,7 +67,7 @@ class IdProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """Names of the columns of reports, one for each position."""
+        """Names of the report columns, one for each position."""
         return self.report_columns
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
@@ -77,9 +77,9 @@ class IdProtector(RowProtector):
 
         Args:
             frame: Rows of the table.
-            first: Number of the frame's first row in the whole table.
+            first: Index of the frame's first row in the whole table.
         """
-        # Rows are charged before any secret is read, so that whether a subject is charged reveals nothing.
+        # Rows are charged before any secret is read, so that the charges reveal nothing about it.
         is_granted, reason = np.ones(len(frame), dtype=bool), np.full(len(frame), -1, dtype=np.int64)
         if self.charger is not None:
             is_granted, reason = self.charger.charge_table(frame)
@@ -89,7 +89,7 @@ class IdProtector(RowProtector):
             for _, position in self.positions
         ]
         row_reports = zip(*reports_by_position, strict=True)
-        # A row is reported completely or not at all, as the guarantee of several positions requires.
+        # A row is reported completely or not at all, as the guarantee for several positions requires.
         is_complete = np.array([all(report is not None for report in reports) for reports in row_reports], dtype=bool)
         reason[rows[~is_complete]] = _UNKNOWN
         self.count_refusals(reason, first)
@@ -101,7 +101,7 @@ class IdProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def _draw_reports(self, ids: Sequence[str | None]) -> list[str | None]:
-        """Draw a report for each id, or None for a missing id and an id that no record has."""
+        """Draw a report for each id. A missing id, or an id that no record has, gets None."""
         rows_by_id: dict[str, list[int]] = {}
         for row, name in enumerate(ids):
             if name is not None:
@@ -109,7 +109,8 @@ class IdProtector(RowProtector):
         reports: list[str | None] = [None] * len(ids)
         for name, rows in rows_by_id.items():
             try:
-                # All rows of an id are drawn with one call, because a release with its own sampler may be slow.
+                # The reports for all rows with the same id are drawn in one call, because a release's own sampler may
+                # be slow.
                 samples = self.release.sample(name, len(rows))
             except UnknownNameError:
                 continue

@@ -1,6 +1,6 @@
-"""Protect rows with a certified matrix: the report of a position or id is drawn from the row of its record.
+"""Protect rows with a certified matrix: the report for a position or id is drawn from its record's matrix row.
 
-In a batch the random bytes are derived from the batch's key, so that a row gets the same report each time (ADR 24).
+In a batch, the random bytes are derived from the batch's key, so that a row gets the same report each time (ADR 24).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from privopt_tables.trace_rows import Tracer
 __all__ = ["PositionProtector"]
 
 UNIT_ROWS: Final = 5_000
-"""Number of rows of a part whose positions are compared with the records in other units."""
+"""Maximum number of rows in a part whose positions are compared with the records in other units."""
 
 _READING_PRECISION: Final = "to the millimetre (degrees: to 1e-7, so two may be taken for up to 17.2 mm farther apart)"
 _EVERYWHERE_NOTES: Final = {
@@ -58,8 +58,8 @@ _EVERYWHERE_NOTES: Final = {
         "the region; a position outside is reported as the nearest point of its boundary"
     ),
 }
-"""Notes on the guarantee of a release that holds at every point, by the number of corners of the simplices of its
-region (2 for segments of streets, 3 for triangles of an area)."""
+"""Notes on a guarantee that holds at every point of a region, keyed by the number of corners that the region's
+simplices have (2 for street segments, 3 for triangles in an area)."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -68,17 +68,17 @@ class PositionProtector(RowProtector):
 
     Attributes:
         release: The matrix from whose rows reports are drawn.
-        snap: Finds each row's record, the nearest one to its position.
+        snap: Finds the record for each row: the one nearest to its position, or with its id.
         outputs: The coordinates of the outputs. None if they have none.
-        tracer: Draws reports along traces. None if the release reports rows independently.
-        find_neighbours: Finds nearby places whose stored report may be repeated at a position. None if only the report
-            of the position's own place is repeated.
-        row_key_columns: Columns of subject and id that identify a row of a batch. None if rows are identified by
-            number.
+        tracer: Draws reports along traces. None if the release reports each row independently.
+        find_neighbours: Finds nearby places whose stored report can be repeated at a position. None if only the report
+            stored for the position's own place is repeated.
+        row_key_columns: The columns of subjects and row ids that identify a row in a batch. None if rows are identified
+            by their index in the table.
         ways: Path lengths from any point to the outputs, for traces. None if positions are replaced by their records.
         strays: Counts positions that are far from every record.
         unit_searches: Searches for other units in which the positions of the table may be.
-        look_alike_counts: Number of rows so far whose id looks like a record's id but differs from it, by column.
+        look_alike_counts: Number of rows so far whose id looks like a record's id without being equal to it, by column.
     """
 
     release: MatrixRelease
@@ -113,7 +113,7 @@ class PositionProtector(RowProtector):
             data: The problem's data, for coordinates and the region.
             secret: The columns that hold the secret.
             options: How the release is applied.
-            charger: Charges each report to its subject. It must be opened before the first row.
+            charger: Charges each report to its subject. It must be open before the first row is protected.
             coins: Source of the batch's random bytes. None if there is no batch.
 
         Raises:
@@ -127,16 +127,15 @@ class PositionProtector(RowProtector):
         places = data.records if data.region is not None or data.records.on_map is not None else None
         snapper = None
         if data.region is not None and kind != "id":
-            # A position in a region is replaced by a vertex that is drawn among those around it. An id is a vertex
-            # itself.
+            # A position in a region is replaced with a vertex drawn from those around it. An id already names a vertex.
             snapper = Snapper.of(data.region, data.epsilon)
         snap = Snap(ids=release.records, places=places, region=snapper, source=source, max_distance=options.max_snap)
         for _, columns in positions:
             snap.check(columns)
-        # A release may use some of the problem's outputs only.
+        # A release may use only some of the problem's outputs.
         outputs = _select_outputs(release.outputs.tolist(), data.outputs)
         if outputs is not None and kind == "geographic":
-            # Reports have coordinates of the kind that the table has.
+            # Reports are given coordinates of the same kind as the table's.
             outputs = to_degrees(outputs)
         return cls(
             release=release,
@@ -156,25 +155,25 @@ class PositionProtector(RowProtector):
 
     @property
     def first_position(self) -> Secret:
-        """Columns of the row's first position, which is the only one with stored reports and for traces."""
+        """Columns of the row's first position. With stored reports or traces, it is the only one."""
         return self.positions[0][1]
 
     def _prefix_names(self, *names: str) -> tuple[str, ...]:
         """Return the names of columns that concern a whole row.
 
-        If the row has a single position, the names get its prefix. Of several positions, none gives its prefix.
+        The names get the prefix of the row's position if it has only one, and otherwise no prefix.
         """
         prefix = self.positions[0][0] if len(self.positions) == 1 else None
         return tuple(prefix_name(prefix, name) for name in names)
 
     def coordinate_columns(self, report: str) -> tuple[str, ...]:
-        """Return the names of the columns with coordinates of the reports in column ``report``, if there are any."""
+        """Return the names of the columns with coordinates for the reports in column ``report``, if any."""
         axes = () if self.outputs is None else COORDINATES[self.outputs.kind]
         return tuple(f"{report}_{axis}" for axis in axes)
 
     @property
     def _trace_columns(self) -> tuple[str, ...]:
-        """Names of the columns that mark repeated and first reports of a trace. Empty without traces."""
+        """Names of the columns that mark repeated reports and the first report of a trace. Empty without traces."""
         return () if self.tracer is None else self._prefix_names(KEPT, FIRST)
 
     @property
@@ -189,7 +188,7 @@ class PositionProtector(RowProtector):
         return (*reports, *self._trace_columns, *self._mark_columns)
 
     def check(self, names: list[str], table: str) -> None:
-        """Refuse a table for the reasons of the base class, or because it lacks columns that traces need.
+        """Refuse a table for the reasons that the base class gives, or because it lacks columns that traces need.
 
         Args:
             names: The columns of the table.
@@ -209,13 +208,13 @@ class PositionProtector(RowProtector):
 
         Args:
             frame: Rows of the table.
-            first: Number of the frame's first row in the whole table.
+            first: Index of the frame's first row in the whole table.
         """
         marks: list[Bools] = []
         if self.tracer is not None:
             rows, reason = self.snap.rows(frame, self.first_position, strays=self.strays)
             measure_steps = None if self.ways is None else partial(self._distances_to_outputs, frame)
-            # Traces have two marks for each row: whether its report is repeated, and whether it is the first.
+            # For traces, each row has two marks: whether its report is repeated, and whether it is the first.
             (output_numbers, reason), *marks = self.tracer.draw_reports(
                 frame, rows, reason, measure_steps=measure_steps
             )
@@ -245,16 +244,16 @@ class PositionProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def draw_outputs(self, frame: nw.DataFrame[Any]) -> Ints:
-        """Draw the number of an output for the first position of each row (B,), -1 for a row without a report.
+        """Draw an output index for each row's first position (B,), with -1 for a row without a report.
 
-        Nothing is charged, and rows without a report are not counted.
+        Nothing is charged, and rows without a report are not counted as refusals.
         """
         return self._draw_reports(frame, 0)[0][:, 0]
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
         """Return the positions of all rows, and the ids and names of the records of an evenly spaced sample of rows.
 
-        The record of a position is the nearest one. Other columns are searched for these secrets.
+        The record for a position is the nearest one. Other columns are searched for these secrets.
         """
         text_rows = spread_rows(len(frame), MAX_TEXT_ROWS)
         places, secrets = self.snap.places, []
@@ -267,7 +266,7 @@ class PositionProtector(RowProtector):
             positions, is_geographic = None, columns.kind == "geographic"
             if columns.kind != "id":
                 positions, fault = positions_of(frame, columns)
-                # Positions that cannot be reported, such as those outside the globe, are no secrets to search for.
+                # Unusable positions, such as those outside the globe, are not secrets to search for.
                 is_usable = unusable_reasons(positions, fault, geographic=is_geographic) < 0
                 positions = np.where(is_usable[:, None], positions, np.nan)
             elif self.outputs is not None and places is not None and places.on_map is not None:
@@ -283,32 +282,33 @@ class PositionProtector(RowProtector):
                     is_geographic=is_geographic,
                     texts=tuple(texts),
                     text_rows=text_rows,
-                    # If a cell names any one record, it is the row's own by coincidence with this probability.
+                    # The probability that a cell which names some record names the row's own by coincidence.
                     text_chance=1.0 / max(2, len(self.release.records)),
                 )
             )
         return secrets
 
     def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:
-        """Look for positions in other units, and for ids that look like a record's id but differ from it.
+        """Look for positions in other units, and for ids that look like a record's id without being equal to it.
 
-        Findings in the rows of ``frame`` are counted, and become warnings.
+        What is found in ``frame`` is counted, and appears in warnings.
         """
         for _, columns in self.positions:
             if columns.kind == "id":
                 self._count_look_alikes(texts_of(frame[columns.columns[0]]))
         sample = frame[spread_rows(len(frame), UNIT_ROWS).tolist()]
         for search in self.unit_searches:
-            # The numbers may be in any unit, so they are read as planar, without checks of degrees.
+            # The numbers may be in any unit, so they are read as planar ones, which skips the checks for degrees.
             search.add_positions(positions_of(sample, Secret(kind="planar", columns=search.columns))[0])
 
     def _count_look_alikes(self, texts: pl.Series) -> None:
-        """Count the rows of a column whose id is not that of a record but looks like one.
+        """Count the rows in a column whose id looks like a record's id without being equal to it.
 
         Args:
             texts: The ids.
         """
-        # An id that consists of visible ASCII characters cannot look like a different id.
+        # Only other ids can be look-alikes: one that consists of visible ASCII characters cannot look like a different
+        # id.
         unusual = texts.filter(texts.str.contains(r"[^\x21-\x7e]").fill_null(False))
         if not len(unusual):
             return
@@ -331,11 +331,11 @@ class PositionProtector(RowProtector):
         return (*(note for search in self.unit_searches for note in search.notes), *look_alikes)
 
     def no_report_error(self, table: str) -> UsageError:
-        """Return the error of the base class, with hints on likely other units and on ids that look like a record's."""
+        """Return the base class's error, with hints on likely other units and on ids that look like a record's."""
         return UsageError("; ".join((str(super().no_report_error(table)), *self._spelling_notes)))
 
     def _record_ids(self, frame: nw.DataFrame[Any], columns: Secret) -> list[str | None]:
-        """Return the id of each row's record (the nearest to a position), or None if a row has no record.
+        """Return the id of each row's record (for a position, the nearest one), or None if a row has no record.
 
         Args:
             frame: The rows.
@@ -344,22 +344,22 @@ class PositionProtector(RowProtector):
         ids = self.release.records.tolist()
         numbers, reason = self.snap.rows(frame, columns, fixed=True)
         return [
-            # In a region the number is that of a vertex, which need not be one of the release's records.
+            # In a region, ``row`` is the index of a vertex, which need not be one of the release's records.
             ids[row] if row_has_record and row < len(ids) else None
             for row, row_has_record in zip(numbers.tolist(), (reason < 0).tolist(), strict=True)
         ]
 
     def _draw_reports(self, frame: nw.DataFrame[Any], first: int, rows: Ints | None = None) -> RowOutputs:
-        """Draw output numbers for the given rows: for all positions of a row, or for none.
+        """Draw output indices for the given rows: for all positions in a row, or for none.
 
         Args:
             frame: The part of the table.
-            first: Number of the part's first row in the whole table.
-            rows: Numbers of the rows to draw for, within the part. None for all rows.
+            first: Index of the part's first row in the whole table.
+            rows: Indices, within the part, of the rows to draw for. None for all rows.
 
         Returns:
-            (rows, positions) output numbers, -1 for no report, and (rows,) the reason why a row has none, as an index
-            into ``REASONS``, or -1.
+            Output indices (rows, positions), -1 for no report; and the reason why a row has no report (rows,), as an
+            index into ``REASONS``, or -1 if it has one.
         """
         # If reports are stored, strays were already counted when the rows' places were looked up.
         strays = None if self.is_sticky else self.strays
@@ -370,14 +370,14 @@ class PositionProtector(RowProtector):
             for name, columns in self.positions
         ]
         reason = np.full(len(part), -1, dtype=np.int64)
-        # Reversed, so that the reason of the first position without a record is the one that remains.
+        # The order is reversed, so that the reason that remains is that of the first position without a record.
         for _, position_reason in reversed(records_by_position):
             reason = np.where(position_reason >= 0, position_reason, reason)
         usable_rows = np.flatnonzero(reason < 0)
         output_numbers = np.full((len(part), len(self.positions)), -1, dtype=np.int64)
         for position, (name, columns) in enumerate(self.positions):
             streams = make_streams("output", name, columns)
-            # In a batch each row draws from its own stream, so that a repeated run draws the same reports.
+            # In a batch, each row draws from its own stream, so that a repeated run draws the same reports.
             source = self.source if streams is None else streams.of(usable_rows)
             records = records_by_position[position][0][usable_rows]
             output_numbers[usable_rows, position] = self.release.sampler.draw_each(records, source=source)
@@ -386,15 +386,15 @@ class PositionProtector(RowProtector):
     def _make_streams(
         self, frame: nw.DataFrame[Any], numbers: Ints, purpose: str, name: str | None, columns: Secret
     ) -> RowStreams | None:
-        """Return the streams of random bytes for a position of the given rows of a batch, or None without a batch.
+        """Return the streams of random bytes for one position in the given rows of a batch, or None without a batch.
 
-        A stream is derived from the batch's key, the row and its secret, so a repeated run draws the same report.
+        A stream is derived from the batch's key, the row and its secret, so that a repeated run draws the same report.
 
         Args:
             frame: The rows.
-            numbers: The row numbers in the whole table, which identify the rows if there are no row ids.
-            purpose: Name of what is drawn, a vertex or an output.
-            name: Prefix of the position.
+            numbers: The rows' indices in the whole table, which identify the rows if there are no row ids.
+            purpose: The name of what is drawn: a vertex or an output.
+            name: The position's prefix.
             columns: The columns of the position.
         """
         if self.coins is None:
@@ -407,28 +407,29 @@ class PositionProtector(RowProtector):
         )
 
         def read(row: int, start: int, count: int) -> bytes:
-            """Return ``count`` bytes of a row's stream of random bytes, from the byte ``start`` on."""
+            """Return ``count`` bytes from a row's stream of random bytes, starting at the byte ``start``."""
             return coins.stream(purpose, names[row], name or "", secrets[row], start, count)
 
         return RowStreams(read, np.arange(len(names)))
 
     def _distances_to_outputs(self, frame: nw.DataFrame[Any], rows: Ints) -> Ints:
-        """Return (rows, outputs) path lengths, in steps, from the positions of the given rows to all outputs.
+        """Return the path lengths in steps, shape (rows, outputs), from the positions in the given rows to all outputs.
 
         Args:
             frame: The part of the table.
-            rows: Numbers of the rows within the part.
+            rows: Indices of the rows within the part.
         """
         assert self.ways is not None  # protect() uses this method only then
         return self.ways.of_points(self.snap.snap_positions(frame[rows], self.first_position))
 
     def _find_places(self, frame: nw.DataFrame[Any]) -> RowPlaces:
-        """Find the place under which the report of each row is stored: a record, or a vertex of the row's simplex.
+        """Find the place under which each row's report is stored: a record, or a vertex of the row's simplex.
 
-        The place is a fixed function of the position, so that all visits to it share one stored report.
+        The place is a fixed function of the position, so that all visits to the position share one stored report.
 
         Returns:
-            The place of each row, the reason why a row has none, and nearby places whose stored report may be repeated.
+            The place of each row, the reason why a row has none, and the nearby places whose stored report can be
+            repeated.
         """
         numbers, reason = self.snap.rows(frame, self.first_position, fixed=True, strays=self.strays)
         if self.find_neighbours is None:
@@ -442,24 +443,24 @@ class PositionProtector(RowProtector):
 
     @property
     def sequence(self) -> str | None:
-        """A sentence on the guarantee for all reports of a subject, or None if reports are not charged."""
-        # Traces count the spent epsilon in memory even without a ledger.
+        """A sentence on the guarantee for all of a subject's reports, or None if reports are not charged."""
+        # Traces count the epsilon that is spent in memory even if there is no ledger.
         counter = self.tracer or self.charger
         return None if counter is None else counter.sequence
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the warnings of the base class, and those on positions far from every record and in other units."""
+        """Return the base class's warnings, and those on positions far from every record or in other units."""
         return (*self.strays.notes, *self._spelling_notes, *super().warnings(names))
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return the notes of the base class, and what the guarantee means for positions that are not records."""
+        """Return the base class's notes, and one on what the guarantee means for positions that are not records."""
         base_notes = super().notes(guarantee)
         if self.positions[0][1].kind == "id" or guarantee.kind == NOTHING:
             return base_notes
         if self.snap.region is not None:
-            # Simplices of a region of streets have two corners, those of an area three.
+            # Simplices have two corners if the region consists of streets, and three if it is an area.
             return (*base_notes, _EVERYWHERE_NOTES[self.snap.region.simplices.shape[1]])
-        # A factor can be stated only for metric DP over all pairs.
+        # A factor can be stated only for metric DP between all pairs.
         difference = "as well as those"
         if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not describe_limits(guarantee):
             factor = f"exp({float(guarantee.epsilon):g} d)"
@@ -472,11 +473,11 @@ class PositionProtector(RowProtector):
 
 
 def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: Space | None) -> tuple[UnitSearch, ...]:
-    """Return a search for other units for each position that consists of two columns.
+    """Return a search for other units for each position that is given by two columns.
 
     Args:
         positions: The prefix and the columns of each position.
-        places: The records. Without coordinates of the position's kind there are no searches.
+        places: The records. There is no search unless they have coordinates of the position's kind.
     """
     if places is None or places.on_map is None:
         return ()
@@ -490,16 +491,16 @@ def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: 
 def _make_neighbour_finder(
     options: ApplyOptions, snap: Snap, kind: str
 ) -> Callable[[Floats, Ints], list[list[int]]] | None:
-    """Return a function that finds places near a position whose stored report may be repeated, or None if none may.
+    """Return a function that finds places near a position whose stored report can be repeated, or None if none can.
 
     Args:
         options: How the release is applied.
         snap: Finds records.
-        kind: The kind of the secret.
+        kind: The kind of secret.
 
     Raises:
-        UsageError: Reports are not stored, the secret is an id, or the distance is not a number above 0, or is less
-            than half the diagonal of a cell.
+        UsageError: A distance is given, but reports are not stored, the secret is an id, or the distance is not a
+            number above 0 or is less than half the diagonal of a cell.
     """
     if options.charge is None or options.charge.within is None:
         return None
@@ -514,7 +515,7 @@ def _select_outputs(ids: list[str], space: Space) -> Space | None:
     """Return the coordinates of a release's outputs, or None if they have no coordinates on a map.
 
     Args:
-        ids: The ids of the outputs, a selection of those of ``space``.
+        ids: The ids of the release's outputs, a selection of those in ``space``.
         space: The outputs of the problem.
     """
     points = space.on_map

@@ -1,4 +1,4 @@
-"""Protect columns of sentences word by word: each known word gets a report, unknown words are dropped or masked.
+"""Protect columns of sentences word by word: each known word gets a report, and unknown words are dropped or masked.
 
 A protected sentence consists of the reports and masks in the order of the words, separated by single spaces.
 """
@@ -32,22 +32,22 @@ from privopt_tables.secret_columns import Secret
 __all__ = ["MASK", "WordProtector", "split_words", "vocabulary", "word_number"]
 
 _JOINERS: Final = "\u200c\u200d"
-"""Invisible characters inside words of some scripts."""
+"""Invisible characters that occur inside words in some scripts."""
 _APOSTROPHES: Final = dict.fromkeys(map(ord, "\u2019\u02bc\uff07"), "'")
-"""Replacements of typographic apostrophes, for ``str.translate``."""
+"""Replacements for typographic apostrophes, for ``str.translate``."""
 
 
 class _Separators(dict[int, str]):
     """A table for ``str.translate`` that converts characters that separate words to spaces."""
 
     def __missing__(self, code: int) -> str:
-        """Return the character with a code point if it can be part of a word, and otherwise a space.
+        """Return the character at a code point if it can be part of a word, and otherwise a space.
 
         Letters, marks and digits (Unicode categories L, M, N), apostrophes and joiners can be part of a word.
         """
         character = chr(code)
         is_of_word = unicodedata.category(character)[0] in "LMN" or character in "'" + _JOINERS
-        # Stored, so that each character is looked up in the Unicode database once.
+        # The result is stored, so that each character is looked up in the Unicode database only once.
         self[code] = character if is_of_word else " "
         return self[code]
 
@@ -59,7 +59,7 @@ def split_words(text: str) -> list[str]:
     """Return the words of a text in any script, in order.
 
     A word is a maximal run of letters, marks and digits (Unicode categories L, M, N) in the text's normal form C. It
-    may contain apostrophes (a typographic one counts as a plain one) and the joiners of some scripts. All other
+    may contain apostrophes (typographic ones count as plain ones) and the joiners that some scripts use. All other
     characters separate words. Text in scripts without spaces between words (Chinese, Japanese, Thai) must be segmented
     first.
 
@@ -71,9 +71,9 @@ def split_words(text: str) -> list[str]:
 
 
 def vocabulary(ids: Iterable[str]) -> dict[str, int]:
-    """Return the number of the record that each word names.
+    """Return the index of the record that each word names.
 
-    A word is an id in Unicode normal form C, or the case-folded form of an id unless another id is written so.
+    A word is an id in Unicode normal form C, or the case-folded form of an id unless that is another id.
 
     Args:
         ids: The ids of the records, in their order.
@@ -84,33 +84,33 @@ def vocabulary(ids: Iterable[str]) -> dict[str, int]:
         word = unicodedata.normalize("NFC", name).translate(_APOSTROPHES)
         numbers.setdefault(word, number)
         folded.setdefault(word.casefold(), number)
-    # An id that is written exactly so takes precedence over the case-folded form of another.
+    # An exact id takes precedence over the case-folded form of another id.
     return folded | numbers
 
 
 def word_number(numbers: Mapping[str, int], word: str) -> int:
-    """Return the number of the record that a word names, or -1 if it names none."""
+    """Return the index of the record that a word names, or -1 if it names none."""
     return numbers.get(word, numbers.get(word.casefold(), -1))
 
 
 MASK: Final = "[mask]"
-"""The text that replaces an unknown word with ``--unknown mask``."""
+"""The text that replaces an unknown word if ``--unknown mask`` is given."""
 
 _NO_TEXT, _NO_WORD = map(REASONS.index, ("no text", "no known word"))
 
 
 @frozen(kw_only=True, eq=False)
 class WordProtector(RowProtector):
-    """Draws a report for each known word of a sentence.
+    """Draws a report for each known word in a sentence.
 
-    The charge of a row depends on its number of known words. This number is public in any case. If unknown words are
-    masked, the whole pattern of known and unknown words is public.
+    The charge for a row depends on its number of known words, which the protected table shows in any case. If unknown
+    words are masked, it even shows the whole pattern of known and unknown words.
 
     Attributes:
         release: The matrix, whose records are words.
-        record_numbers: Numbers of the records, by word.
+        record_numbers: Indices of the records, keyed by word.
         is_masking: Whether unknown words are masked rather than dropped.
-        word_counts: Numbers of words reported, dropped and masked so far.
+        word_counts: How many words have been reported, dropped and masked so far.
     """
 
     release: MatrixRelease
@@ -133,13 +133,13 @@ class WordProtector(RowProtector):
             release: The matrix to draw from, whose records are words.
             secret: The column of sentences.
             options: How the release is applied.
-            charger: Charges each row for its known words. It must be opened before the first row.
+            charger: Charges each row for its known words. It must be open before the first row is protected.
             coins: Source of the batch's random bytes. None if there is no batch.
 
         Raises:
             UsageError: An option cannot be used with sentences.
         """
-        # These options concern positions, or a single record for each row.
+        # These options concern positions, or require a single record in each row.
         excluded = {
             "max-snap": options.max_snap is not None,
             "prefix": options.prefix is not None,
@@ -177,12 +177,12 @@ class WordProtector(RowProtector):
 
     @property
     def sequence(self) -> str | None:
-        """A sentence on the guarantee for all words of a subject, or None if nothing is charged."""
+        """A sentence on the guarantee for all of a subject's words, or None if nothing is charged."""
         return None if self.charger is None else self.charger.sequence_of_words
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of words reported, dropped and, if unknown words are masked, masked."""
+        """How many words were reported and dropped and, if unknown words are masked, how many were masked."""
         return {name: count for name, count in self.word_counts.items() if name != "masked" or self.is_masking}
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
@@ -192,14 +192,14 @@ class WordProtector(RowProtector):
 
         Args:
             frame: Rows of the table.
-            first: Number of the frame's first row in the whole table.
+            first: Index of the frame's first row in the whole table.
         """
-        # The sentences are read before the charge, because it depends on their numbers of known words. The guarantee
-        # holds between sentences with the same number, so the charge may reveal the number.
+        # The sentences are read before the charge, because the charge depends on how many known words they contain. The
+        # guarantee holds between sentences with the same number of them, so the charge may reveal that number.
         texts = texts_of(frame[self.secret.columns[0]]).to_list()
         words = [[word_number(self.record_numbers, word) for word in split_words(text or "")] for text in texts]
         known_counts = np.array([sum(number >= 0 for number in row) for row in words], dtype=np.int64)
-        # Without masks, a sentence of unknown words would become empty.
+        # Without masks, a sentence that contains only unknown words would become empty.
         is_empty = (known_counts == 0) if not self.is_masking else np.array([not row for row in words], dtype=bool)
         reason = np.where(is_empty, _NO_WORD, -1)
         reason[[text is None for text in texts]] = _NO_TEXT
@@ -226,9 +226,9 @@ class WordProtector(RowProtector):
         """Draw a report for each known word of the given rows.
 
         Args:
-            words: Record numbers of the words of each row, -1 for an unknown word.
-            rows: Numbers of the rows to draw for.
-            first: Number of the frame's first row in the whole table.
+            words: The record index of each word in each row, -1 for an unknown word.
+            rows: Indices of the rows to draw for.
+            first: Index of the frame's first row in the whole table.
 
         Returns:
             The reports of all known words, in order, row by row.
@@ -240,7 +240,7 @@ class WordProtector(RowProtector):
             coins, secrets = self.coins, secrets_of([self.release.records[records].tolist()])
 
             def read(number: int, start: int, count: int) -> bytes:
-                """Return random bytes that follow from a known word, its row, and its position in the sentence."""
+                """Return random bytes that are derived from a known word, its row and its position in the sentence."""
                 row, index = known_words[number]
                 row_name, position = (first + row).to_bytes(8, "big"), f"word {index}"
                 return coins.stream("output", row_name, position, secrets[number], start, count)
@@ -250,7 +250,7 @@ class WordProtector(RowProtector):
         return reports
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return the notes of the base class, and one on what a sentence still reveals and how its words add up."""
+        """Return the base class's notes, and one on what a sentence reveals and how its words' guarantees add up."""
         if self.is_masking:
             shared = "pattern of known and unknown words"
             public = "the words' number, their order and the masks stay visible"

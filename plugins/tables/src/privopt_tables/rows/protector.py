@@ -1,8 +1,8 @@
-"""The base class of protectors, which replace the columns of a table that hold the secret with reports.
+"""The base class for protectors, which replace those columns of a table that hold the secret with reports.
 
-The base class determines which columns are dropped and added, who is charged, and which notes and warnings the owner
-and the publisher of a table get. Its subclasses in :mod:`.by_position`, :mod:`.by_id`, :mod:`.by_word` and
-:mod:`.anywhere` draw the reports.
+The base class determines which columns are dropped and added, who is charged, and which notes and warnings the table's
+owner and publisher get. Its subclasses in :mod:`.by_position`, :mod:`.by_id`, :mod:`.by_word` and :mod:`.anywhere` draw
+the reports.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class RowProtector(ABC):
 
     Attributes:
         secret: The columns that hold or reveal the secret, which are dropped.
-        positions: The positions of each row, as pairs of the prefix of the report columns (or None) and the columns.
+        positions: The positions in each row, as pairs: the prefix of the report columns (or None), and the columns.
         source: Source of random bytes.
         is_seeded: Whether the source is seeded. Seeded reports are not private.
         coins: Source of a batch's random bytes, with a separate stream for each draw. None to use ``source``.
         charger: Charges each row to its subject before the secret is read. None if nothing is charged.
         refusals: Number of rows without a report so far, by reason.
-        first_malformed: Number of the first row whose cell is not a position, by reason.
+        first_malformed: Index of the first row whose cell is not a position, by reason.
         leaks: Columns whose values state the secret. Those in ``secret.also`` are dropped, and the others stay.
-        leaky_columns: Finds columns that stay and reveal the secret by their values or fields.
-        column_hashes: Replace the cells of columns with keyed hashes. A list, because the ledger's key is known only
-            once the ledger is open.
+        leaky_columns: Finds columns that stay although their values or fields reveal the secret.
+        column_hashes: Replace cells with keyed hashes. This is a list to which an entry can be added later, because the
+            ledger's key is known only once the ledger is open.
     """
 
     secret: Secret
@@ -80,7 +80,7 @@ class RowProtector(ABC):
 
     @property
     def report_columns(self) -> tuple[str, ...]:
-        """Names of the columns of reports, one for each position."""
+        """Names of the report columns, one for each position."""
         return tuple(prefix_name(prefix, REPORT) for prefix, _ in self.positions)
 
     @abstractmethod
@@ -89,13 +89,13 @@ class RowProtector(ABC):
 
         Args:
             frame: Rows of the table.
-            first: Number of the frame's first row in the whole table.
+            first: Index of the frame's first row in the whole table.
         """
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the secrets of rows, for which other columns are searched.
+        """Return the secrets in the rows. Other columns are searched for them.
 
-        The base class returns the ids or sentences of an evenly spaced sample of the rows.
+        The base class returns the ids or sentences in an evenly spaced sample of the rows.
         """
         rows = spread_rows(len(frame), MAX_TEXT_ROWS)
         return [
@@ -118,7 +118,7 @@ class RowProtector(ABC):
 
     @property
     def sequence(self) -> str | None:
-        """A sentence on the guarantee for all reports of a subject, or None if nothing is charged."""
+        """A sentence on the guarantee for all of a subject's reports, or None if nothing is charged."""
         return None if self.charger is None else self.charger.sequence
 
     @property
@@ -147,7 +147,7 @@ class RowProtector(ABC):
             if self.charger.time is not None:
                 roles[self.charger.time] = "when each row was"
             self.secret.check_other_columns(roles, names, table)
-        # An added column may have the name of a column that is dropped.
+        # An added column may share its name with a column that is dropped, but not with one that stays.
         expected = "no such column (reports go there, or under a prefix)"
         faults = [
             Fault(table, f"column {name}", "a column of that name", expected)
@@ -158,18 +158,18 @@ class RowProtector(ABC):
             raise InputError(faults)
 
     def add_rows(self, digest: Digest, frame: nw.DataFrame[Any], first: int) -> None:
-        """Add rows to the digest of a batch: their numbers, secrets, subjects and times.
+        """Add rows to a batch's digest: their indices, secrets, subjects and times.
 
         Args:
             digest: The digest, which is changed in place.
             frame: Rows of the table.
-            first: Number of the frame's first row in the whole table.
+            first: Index of the frame's first row in the whole table.
         """
         assert self.charger is not None  # a batch has a ledger
-        # An empty name marks a row without a subject, because no subject has an empty name.
+        # An empty name can mark a row without a subject, because no subject's name is empty.
         subjects = [name or "" for name in self.charger.subjects(frame)]
         periods = [period or "" for period in self.charger.periods(frame)]
-        # Secrets are part of the digest, because a changed secret would need a report that was not charged.
+        # Secrets are part of the digest, because a changed secret would need a report that was not charged for.
         secrets = [columns.bytes_of(frame) for _, columns in self.positions]
         rows = zip(subjects, periods, *secrets, strict=True)
         for number, (subject, period, *row_secrets) in enumerate(rows, start=first):
@@ -180,9 +180,9 @@ class RowProtector(ABC):
 
         Args:
             reason: (B,) indices into :data:`REASONS`, -1 for rows with a report.
-            first: Number of the first of these rows in the whole table.
+            first: Index of the first of these rows in the whole table.
         """
-        # The first row is noted only for reasons that concern malformed cells, which the owner can repair.
+        # The first row is noted only for reasons that concern malformed cells, because the owner can correct these.
         for index in MALFORMED:
             if (rows := np.flatnonzero(reason == index)).size:
                 self.first_malformed.setdefault(REASONS[index], first + int(rows[0]))
@@ -198,7 +198,7 @@ class RowProtector(ABC):
             columns: The columns to add.
         """
         backend = frame.implementation
-        # Reports are polars series. A table of pandas or pyarrow needs columns of its own library.
+        # Reports are polars series, but a pandas or pyarrow table needs columns from its own library.
         native_columns = [
             nw.from_native(column, series_only=True)
             if backend.is_polars()
@@ -218,7 +218,7 @@ class RowProtector(ABC):
         """Notes on the first rows whose cell is not a position. Cells are not quoted, because they may be secret."""
         noun = "column" if len(self.secret.columns) == 1 else "columns"
         columns = f"{noun} {', '.join(map(cut, self.secret.columns))}"
-        # Row numbers count from 0 and the header is row 1, so the first row of data is row 2.
+        # Indices count from 0 and the header is row 1, so the first row of data is row 2.
         return tuple(
             f"row {row + 2:,}, {columns}: expected a position, got {reason}"
             for reason, row in self.first_malformed.items()
@@ -232,7 +232,8 @@ class RowProtector(ABC):
         """
         reasons = format_counts(self.refusals) or "it has no rows"
         skipped_rows = () if self.charger is None else self.charger.skipped_rows
-        # Rows are charged before it is known whether a report can be drawn, so there may be charges without reports.
+        # Rows are charged before it is known whether a report can be drawn, so there may be charges although there is
+        # no report.
         charge_count = 0 if self.charger is None else self.charger.charged_count
         charges = f"; charged all the same: {number_of(charge_count, 'row')}" if charge_count else ""
         lines = (reasons + charges, *skipped_rows, *self.malformed_rows)
@@ -255,14 +256,14 @@ class RowProtector(ABC):
             names: The names of the original table's columns, and of its index.
         """
         named_elsewhere = {*self.secret.columns, *self.secret.omitted, *self.secret.geometries}
-        # The other warnings say that a column stays as it is, which does not apply to hashed columns.
+        # Hashed columns are left out, because the other warnings say that a column stays as it is.
         hashed_names = {name for hashes in self.column_hashes for name in hashes.columns}
         hashed_copies = [name for name in self.leaky_columns.copies if name in hashed_names - named_elsewhere]
         named_elsewhere |= hashed_names
         copies = [name for name in self.leaky_columns.copies if name not in named_elsewhere]
-        # A column that was found by its values has a warning of its own, and needs none for its name.
+        # A column that was found by its values has a warning of its own, so it needs none for its name.
         named_elsewhere |= {leak.name for leak in self.leaks}
-        # Each column is named in one warning at most.
+        # Each column is named in at most one warning.
         remaining = [name for name in names if name not in {*named_elsewhere, *copies}]
         positions = [*select_position_names(remaining), *self.leaky_columns.positions]
         places = [*select_place_names(remaining), *self.leaky_columns.places]
@@ -283,11 +284,11 @@ class RowProtector(ABC):
 
 
 def _describe_several_positions(count: int, guarantee: Guarantee) -> tuple[str, ...]:
-    """Return a note on how the guarantees of a row's positions add up, or nothing for a single position.
+    """Return a note on how the guarantees for a row's positions add up, or nothing for a single position.
 
     Args:
         count: Number of positions.
-        guarantee: The guarantee of one report.
+        guarantee: The guarantee for one report.
     """
     if count < 2:
         return ()
@@ -302,7 +303,7 @@ def _leak_warning(leak: PositionColumn, *, is_dropped: bool) -> str:
     """Return a warning about a column whose values state the secret.
 
     Args:
-        leak: The column, and in how many rows it states the secret in which form.
+        leak: The column, with the form in which it states the secret and the number of rows that do so.
         is_dropped: Whether the column was dropped rather than kept in the table.
     """
     rows = f"{leak.rows:,} of {number_of(leak.sampled, 'row')}"
@@ -312,7 +313,7 @@ def _leak_warning(leak: PositionColumn, *, is_dropped: bool) -> str:
 
 
 def _exposed_columns_warning(names: Sequence[str], reason: str) -> tuple[str, ...]:
-    """Return a warning of columns that may reveal more than the reports, if there are any.
+    """Return a warning about columns that may reveal more than the reports, if there are any.
 
     Args:
         names: The columns. At most the first ten are named.

@@ -103,12 +103,12 @@ def init(
     from privopt_tables.studies.draft_words import init_words
     from privopt_tables.studies.street_map import box_area, read_streets
 
-    # click has no way to require exactly one of several options.
+    # This is checked here, because click cannot require exactly one of several options.
     if sum(source is not None for source in (points, osm, vectors)) != 1:
         raise UsageError("init takes --points, --osm or --vectors, one of the three")
     choice = ColumnChoice(lat=lat, lon=lon, id=id_, point=geometry)
     has_choice = choice != ColumnChoice()
-    # Options that the chosen source would ignore are refused, so that none is dropped silently.
+    # Options that the chosen source would ignore are refused, so that none is ignored silently.
     if has_choice and points is None:
         raise UsageError("--lat, --lon, --id and --geometry go with --points: they name its columns")
     individual_values = {"count": count, "persons": persons, "totals": totals, "keep_totals": keep_totals}
@@ -127,7 +127,7 @@ def init(
             return
         # Word vectors are handled above. The remaining cases need the class of the mechanism.
         loaded_mechanism = registry().get(mechanism).load()
-        # Mechanisms over tables of individuals draft their own problem files.
+        # Mechanisms for tables of individuals draft their own problem files.
         if isinstance(loaded_mechanism, Drafts):
             if points is None or has_choice or roads is not None or within is not None:
                 raise UsageError(
@@ -268,10 +268,10 @@ def explore(
 
 
 def _describe_stop(curves: Curves) -> str:
-    """Return a clause on how many points of the curves were stopped by a limit or an interrupt."""
+    """Return a clause on how many points on the curves were stopped by a limit or an interrupt."""
     return f"stopped early, {curves.stopped_count} of {number_of(len(curves.points), 'point')} missing or unfinished"
 
 
 def _split_names(text: str) -> list[str]:
-    """Split a comma-separated list of names, and drop blanks and empty names."""
+    """Split a comma-separated list of names, and drop surrounding blanks and empty names."""
     return [name.strip() for name in text.split(",") if name.strip()]

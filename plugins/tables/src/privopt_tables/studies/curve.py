@@ -1,8 +1,8 @@
-"""Compare mechanisms by their loss and proved bound over epsilon.
+"""Compare mechanisms by their loss and proved bound as functions of epsilon.
 
 A release that is certified at one epsilon is private at every larger epsilon, and a bound that is proved for one
-epsilon holds at every smaller epsilon. So both curves of a mechanism that seeks the optimum fall, and the bounds of a
-mechanism hold for all mechanisms with the same guarantee. :func:`draw_curves` solves every point, and then lets points
+epsilon holds at every smaller epsilon. So both curves fall for a mechanism that seeks the optimum, and one mechanism's
+bounds hold for all mechanisms with the same guarantee. :func:`draw_curves` solves every point, and then lets points
 share their releases and bounds.
 """
 
@@ -46,16 +46,16 @@ __all__ = ["Curves", "Point", "curve", "draw_curves"]
 
 @frozen(kw_only=True)
 class Curves:
-    """The points of all mechanisms, with notes for the reader.
+    """The points for all mechanisms, with notes for the reader.
 
     Attributes:
-        points: The points by mechanism, then by epsilon.
+        points: The points, ordered by mechanism and then by epsilon.
         notes: Notes on losses that rise with epsilon, with the reasons.
         refused: Notes on mechanisms that cannot solve the problem, with the reasons.
-        unit: Unit of losses and bounds.
-        distance_unit: Unit of the distances between records and reports. Epsilon is given per this unit.
+        unit: Unit for losses and bounds.
+        distance_unit: Unit for the distances between records and reports. Epsilon is stated per this unit.
         setting: What an attacker knows before any report, according to the first mechanism's problem.
-        per_km: The cost of one km of loss in a unit for readers, if the problem states it. Otherwise None.
+        per_km: What one km of loss costs in a unit that readers know, if the problem states it. Otherwise None.
     """
 
     points: tuple[Point, ...]
@@ -68,11 +68,11 @@ class Curves:
 
     @property
     def stopped_count(self) -> int:
-        """Number of points that were stopped, or not begun, because of a limit or an interrupt."""
+        """Number of points that were stopped, or never begun, because of a limit or an interrupt."""
         return sum(point.status == "stopped" for point in self.points)
 
     def table(self) -> CurveTable:
-        """Return a table with a row for each point, the attributes of :class:`Point` as columns and exact epsilons."""
+        """Return a table with one row per point, the attributes of :class:`Point` as columns, and exact epsilons."""
         return CurveTable.of(self.points, self.unit, self.distance_unit)
 
 
@@ -82,17 +82,19 @@ def curve(
     epsilon: str | tuple[float | str, float | str, int],
     **options: object,
 ) -> CurveTable:
-    """Solve every mechanism at every epsilon, and return losses and proved bounds as a table with a method ``plot``.
+    """Solve every mechanism at every epsilon, and return losses and proved bounds as a table with a ``plot`` method.
 
     Args:
         problem: A problem in memory, or a problem file. Its own epsilon is not used.
         mechanisms: Names of mechanisms.
-        epsilon: A range such as ``"0.5:5:30"``, or the lowest value, the highest value and the number of values.
-        options: Options of :class:`privopt.run.task.Options`: gap, solver, jobs, progress and time_limit are used.
+        epsilon: A range such as ``"0.5:5:30"``, or a tuple of the lowest value, the highest value and the number of
+            values.
+        options: Options for :class:`privopt.run.task.Options`, of which gap, solver, jobs, progress and time_limit are
+            used.
 
     Raises:
-        PrivoptError: A mechanism is unknown, no mechanism can take the problem, epsilon cannot be read, or no point was
-            found in time.
+        PrivoptError: A mechanism is unknown, no mechanism can take the problem, the range of epsilons cannot be read,
+            or no point was found in time.
     """
     values = parse_epsilons(epsilon)
     source = problem.source if isinstance(problem, Problem) else File.read(Path(problem))
@@ -109,17 +111,18 @@ def draw_curves(
 ) -> Curves:
     """Solve and certify every mechanism at every epsilon.
 
-    The points of a mechanism that cannot solve the problem are "refused". All other points are solved.
+    If a mechanism cannot solve the problem, its points are "refused". All other points are solved.
 
     Args:
         source: The problem file.
         mechanisms: Names of mechanisms over places.
-        epsilons: Values in ascending order.
+        epsilons: The epsilons, in ascending order.
         options: Options, of which gap (None for each method's own), solver, jobs, progress and time_limit are used.
             Points that are not solved within the time limit, or before an interrupt, are "stopped".
-        announce: Called with each note of :attr:`Curves.refused`, before anything is solved. Mechanisms that check the
+        announce: Called with each note in :attr:`Curves.refused`, before anything is solved. Mechanisms that check the
             problem only while solving it are refused later.
-        stored: File of points of earlier runs, which are not solved again. New points are written to it at once.
+        stored: File with the points from earlier runs, which are not solved again. New points are written to it at
+            once.
 
     Raises:
         InputError: No mechanism can take the problem.
@@ -127,7 +130,7 @@ def draw_curves(
         StoppedError: No point was found within the time limit, or before an interrupt.
     """
     options = options or Options()
-    # A mechanism that is named twice has one line.
+    # A mechanism that is named twice gets only one line.
     names = list(dict.fromkeys(mechanisms))
     if not names:
         raise UsageError("mechanisms must be names, such as optimal-lp,exponential, got none")
@@ -136,7 +139,7 @@ def draw_curves(
     if all(map(refusals.refuses_all, names)):
         raise refusals.error
     send_sentence = announce or (lambda _: None)
-    # The number of announced sentences shows afterwards which sentences were added while solving.
+    # Knowing how many sentences were announced shows afterwards which were added while solving.
     announced = [send_sentence(sentence) for sentence in refusals.sentences]
     points_by_key: dict[Key, Point] = {}
     if stored is not None:
@@ -153,7 +156,7 @@ def draw_curves(
         name: [points_by_key.get((name, epsilon)) or refusals.point(name, epsilon) for epsilon in epsilons]
         for name in names
     }
-    # Announce the refusals of mechanisms that checked the problem only while solving it.
+    # Announce refusals by mechanisms that checked the problem only while solving it.
     for sentence in refusals.sentences[len(announced) :]:
         send_sentence(sentence)
     statuses = {point.status for points in points_by_mechanism.values() for point in points}
@@ -170,20 +173,20 @@ def draw_curves(
         unit=loss_unit,
         distance_unit=distance_unit,
         refused=tuple(refusals.sentences),
-        # The first mechanism's problem represents those of all mechanisms, because they read the same file.
+        # The first mechanism's problem stands for those of all mechanisms, because all read the same file.
         setting=evolve(lines[0].setting, odds=all(line.is_metric for line in lines)),
         per_km=lines[0].per_km,
     )
 
 
 def _hash_inputs(source: File, lines: Sequence[Line], options: Options) -> str:
-    """Return a digest of all inputs of the points: the problem, the files that it names, the gap and the solver.
+    """Return a digest of what determines the points: the problem, the files that it names, the gap and the solver.
 
-    Points of an earlier run are reused only if their digest is equal.
+    Points from an earlier run are reused only if their digest is the same.
 
     Args:
         source: The problem file.
-        lines: The lines of the curve, whose problems name further files.
+        lines: The curve's lines, whose problems name further files.
         options: The options, of which gap and solver have an effect.
     """
     files = {file.name: file.contents for line in lines for file in files_of(line.problem.declared) if not file.absent}
@@ -202,18 +205,18 @@ def _solve_points(
     points: dict[Key, Point],
     stored: PointsFile | None,
 ) -> None:
-    """Solve the points that no earlier run solved, and then those that were stopped, until an interrupt.
+    """Solve the points that no earlier run has reached, and then those that were stopped, until an interrupt.
 
     Args:
         lines: The lines of the curve.
-        refusals: Points that must not be solved. More are added.
+        refusals: The points that must not be solved. More are added here.
         options: The options of the run, of which the solver and the progress function are used.
         executor: Runs the mechanisms' tasks.
-        received_signals: Numbers of the interrupts so far.
-        points: Points of earlier runs, by mechanism and epsilon. More are added.
+        received_signals: The signal numbers of the interrupts so far, to which a signal handler adds.
+        points: The points from earlier runs, keyed by mechanism and epsilon. More are added here.
         stored: File to which every point is written as soon as it is found. None for no file.
     """
-    # New points come first, so that a run that was stopped before makes progress this time.
+    # New points come first, so that a repeated run makes progress even if the same points are stopped again.
     accepted_lines = [line for line in lines if not refusals.refuses_all(line.name)]
     tasks = [
         (line, number, epsilon) for line in accepted_lines for number, epsilon in enumerate(refusals.epsilons, start=1)
@@ -223,8 +226,8 @@ def _solve_points(
     repeated_tasks = [task for task in tasks if earlier_statuses.get((task[0].name, task[2])) == "stopped"]
     for line, number, epsilon in [*new_tasks, *repeated_tasks]:
         key = (line.name, epsilon)
-        # An interrupted mechanism may have returned its best release instead of raising an error, so signals are
-        # checked.
+        # Signals are checked, because an interrupted mechanism may have returned its best release instead of raising an
+        # error.
         if received_signals:
             return
         if key in refusals:
@@ -240,7 +243,7 @@ def _solve_points(
             refusals.add(line.name, {epsilon: error})
             continue
         if point.status == "stopped" and not _loses_less(point, points.get(key)):
-            # The point is shown if there is no better one, but not stored, so that the next run tries again.
+            # The point is shown if there is no better one. It is not stored, so that the next run tries again.
             points.setdefault(key, point)
             continue
         points[key] = point
@@ -254,7 +257,7 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
     Args:
         line: The mechanism, with the problem.
         epsilon: The epsilon.
-        context: How to solve: method, solver, gap and executor.
+        context: How to solve it: the method, solver, gap and executor.
 
     Returns:
         The point, without results if the time limit expired or there is no feasible release.
@@ -278,7 +281,7 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
         return evolve(empty_point, seconds=time.perf_counter() - start)
     release = outcome.release
     certificate = line.mechanism.privacy(problem, line.method).measure(release)
-    # Every method promises releases that satisfy the guarantee. The figures of another release would be misleading.
+    # Every method promises releases that satisfy the guarantee. Figures for any other release would be misleading.
     if not certificate.holds:
         raise CertificationError(f"{line.name} at epsilon {exact_text(epsilon)}: the release could not be certified")
     loss = line.mechanism.utility(problem, line.method)
@@ -294,11 +297,12 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
 
 
 def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Point]]) -> list[str]:
-    """Improve each point with results of the others: bounds of larger epsilons, and releases of smaller epsilons.
+    """Improve points with the results of others: bounds from larger epsilons, and releases from smaller epsilons.
 
     Args:
-        lines: The lines of the curve, one for each mechanism.
-        points_by_mechanism: Points in ascending order of epsilon, by mechanism. They are replaced in place.
+        lines: The curve's lines, one for each mechanism.
+        points_by_mechanism: The points in ascending order of epsilon, keyed by mechanism. The lists are changed in
+            place.
 
     Returns:
         Notes on losses that rise with epsilon.
@@ -310,7 +314,7 @@ def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Poi
         for index, point in enumerate(points_by_mechanism[line.name]):
             if point.lower_bound is not None:
                 best_bounds[index] = max(best_bounds[index], point.lower_bound)
-    # A guarantee is nested if every release that satisfies it at one epsilon does so at larger ones.
+    # A guarantee is nested if every release that satisfies it at one epsilon also satisfies it at larger ones.
     nested_guarantees = {line.guarantee for line in lines if line.is_nested}
     for guarantee, best_bounds in bounds.items():
         if guarantee not in nested_guarantees:
@@ -321,7 +325,7 @@ def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Poi
     notes = []
     for line in lines:
         points = points_by_mechanism[line.name]
-        # A mechanism that proves bounds seeks the optimum, so the release of a smaller epsilon may replace a worse one.
+        # A mechanism that proves bounds seeks the optimum, so a release from a smaller epsilon may replace a worse one.
         optimises = any(point.lower_bound is not None for point in points)
         for index, point in enumerate(points):
             if point.status == "refused":
@@ -346,14 +350,14 @@ def _loses_less(point: Point, compared: Point | None) -> bool:
 
 
 def _reuse_release(smaller: Point, point: Point) -> Point:
-    """Return a point with the release of a smaller epsilon, which is private at this point's epsilon too.
+    """Return a point with the release from a smaller epsilon, which is private at this point's epsilon too.
 
     Args:
-        smaller: The point of the smaller epsilon.
+        smaller: The point at the smaller epsilon.
         point: The point whose release is replaced.
     """
     figures = {name: getattr(smaller, name) for name in ("loss", *OF_RELEASE)}
-    # A point with a release is not infeasible.
+    # A point that has a release cannot be infeasible.
     status: Status = "feasible" if point.status == "infeasible" else point.status
     return evolve(point, **figures, status=status)
 
@@ -363,7 +367,7 @@ def _set_bound(point: Point, bound: float, gap: float) -> Point:
 
     Args:
         point: The point.
-        bound: The bound. Minus infinity if none is proved.
+        bound: The bound, or minus infinity if none is proved.
         gap: The relative gap at which a point counts as optimal.
     """
     if point.loss is None or bound == -math.inf:

@@ -1,6 +1,6 @@
-"""The table of a curve, in memory with a method to draw it, and as a file that grows point by point.
+"""The table of points on a curve: in memory, with a method to plot it, and as a file that grows point by point.
 
-An interrupted run can be continued from the file. Each point is durable as soon as it is found, and only the line that
+An interrupted run can be continued from the file. Each point is durable as soon as it is found, so only the line that
 was being written can be lost.
 """
 
@@ -24,23 +24,23 @@ from privopt_tables.studies.curve_points import Point, Status
 __all__ = ["CurveTable", "Key", "PointsFile"]
 
 Key = tuple[str, Fraction]
-"""The key of a point: mechanism and epsilon."""
+"""What identifies a point: its mechanism and epsilon."""
 
 _TEXTS: Final = {"mechanism", "epsilon", "status"}
-"""Columns of text. All other columns are numbers."""
+"""Columns that contain text. All other columns contain numbers."""
 
 SCHEMA: Final = {attribute.name: pl.String if attribute.name in _TEXTS else pl.Float64 for attribute in fields(Point)}
-"""Columns of the table and their types."""
+"""The table's columns and their types."""
 
 
 class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into polars
     """A table of points, with the attributes of :class:`Point` as columns and ``epsilon`` as exact text.
 
-    A selection from the table may be a plain polars table, without units and ``plot``.
+    Selecting from the table may give a plain polars table, which has no units and no ``plot``.
 
     Attributes:
-        unit: Unit of losses, bounds and the attacker's errors.
-        distance_unit: Unit of distance of the other errors. Epsilon is given per this unit.
+        unit: Unit for losses, bounds and the attacker's errors.
+        distance_unit: Unit of distance, for the other errors. Epsilon is stated per this unit.
     """
 
     unit: str = ""
@@ -48,12 +48,12 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 
     @classmethod
     def of(cls, points: Iterable[Point], unit: str = "", distance_unit: str = "") -> Self:
-        """Make a table of points.
+        """Make a table from points.
 
         Args:
             points: The points.
-            unit: Unit of losses, bounds and the attacker's errors.
-            distance_unit: Unit of distance of the other errors. Epsilon is given per this unit.
+            unit: Unit for losses, bounds and the attacker's errors.
+            distance_unit: Unit of distance, for the other errors. Epsilon is stated per this unit.
         """
         rows = [
             [exact_text(point.epsilon) if name == "epsilon" else getattr(point, name) for name in SCHEMA]
@@ -65,7 +65,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 
     @property
     def points(self) -> list[Point]:
-        """The rows as points.
+        """The rows, converted to points.
 
         Raises:
             ValueError: A row is not a point.
@@ -86,13 +86,14 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 class PointsFile:
     """A CSV file to which each point is appended as soon as it is found, so that an interruption loses none.
 
-    A hidden file next to the CSV file holds a digest of the inputs of the points. Repeating the same command continues
-    the CSV file, and a command with a different problem is refused.
+    A hidden file next to the CSV file holds a digest of the inputs that determine the points. Repeating the same
+    command continues the CSV file, and a command with a different problem is refused.
 
     Attributes:
         path: The CSV file.
-        force: Whether to begin again, whatever the file contains.
-        _digest: Digest to write with the first point. None if an existing file is continued, or once it is written.
+        force: Whether to begin anew, whatever the file contains.
+        _digest: Digest to write with the first point. None if an existing file is continued, or once the digest is
+            written.
     """
 
     path: Path
@@ -101,25 +102,26 @@ class PointsFile:
 
     @property
     def mark_path(self) -> Path:
-        """Path of the hidden file with the digest."""
+        """Path of the hidden file that holds the digest."""
         return self.path.with_name(f".{self.path.name}.curve")
 
     @property
     def is_begun(self) -> bool:
-        """Whether the file was begun by an earlier run, of this command or another one, and ``force`` is not set."""
+        """Whether an earlier run of any command began the file, and ``force`` is not set."""
         return not self.force and self.path.is_file() and self.mark_path.is_file()
 
     def begin(self, digest: str, names: Sequence[str], epsilons: Sequence[Fraction]) -> dict[Key, Point]:
-        """Return the points of earlier runs. If there are none, prepare to begin the file with the first point.
+        """Return the points from earlier runs. If there are none, prepare to begin the file with the first point.
 
         Args:
-            digest: Digest of the inputs of the points: problem, gap and solver.
+            digest: Digest of the inputs that determine the points: the problem, gap and solver.
             names: Names of the mechanisms.
-            epsilons: Epsilons of the curve.
+            epsilons: Epsilons on the curve.
 
         Raises:
-            UsageError: The file was begun with another problem or other options, or has points that were not requested.
-            InputError: The file is a table of another kind.
+            UsageError: The file was begun with another problem or other options, or contains points that were not
+                requested.
+            InputError: The file does not contain a table of points.
         """
         refusal = f"--out {self.path}: exists already; --force replaces it: it was begun with"
         points_by_key: dict[Key, Point] = {}
@@ -128,10 +130,11 @@ class PointsFile:
                 raise UsageError(f"{refusal} another problem, gap or solver")
             for point in self._read():
                 key = (point.mechanism, point.epsilon)
-                # The finished table has only the points of this command, so other points would be lost.
+                # The finished table will contain only the points that this command requests, so all others would be
+                # lost.
                 if point.epsilon not in epsilons or point.mechanism not in names:
                     raise UsageError(f"{refusal} {point.mechanism} at epsilon {exact_text(point.epsilon)}")
-                # Stopped points without a release are solved again as if they were new.
+                # Stopped points without a release are left out, so that they are solved again as if they were new.
                 if point.loss is not None or point.status == "infeasible":
                     points_by_key[key] = point
         else:
@@ -140,10 +143,10 @@ class PointsFile:
         return points_by_key
 
     def _read(self) -> list[Point]:
-        """Read the points of the file, and cut off an incomplete last line.
+        """Read the points in the file, and cut off an incomplete last line.
 
         Raises:
-            InputError: The file is a table of another kind.
+            InputError: The file does not contain a table of points.
         """
         contents = self.path.read_bytes()
         complete_lines = contents[: contents.rfind(b"\n") + 1]
@@ -153,7 +156,7 @@ class PointsFile:
         if not complete_lines:
             return []
         try:
-            # A table of another kind raises an error in one of these two lines.
+            # If the file is a table of another kind, one of these two lines raises an error.
             table = pl.read_csv(BytesIO(complete_lines), schema=SCHEMA)
             return CurveTable(table).points
         except (pl.exceptions.PolarsError, ValueError, ZeroDivisionError) as error:
@@ -168,8 +171,8 @@ class PointsFile:
         if self._digest is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.unlink(missing_ok=True)
-            # The old table is removed first. So if the run is killed before this line, the old digest belongs to no
-            # table.
+            # The old table has been removed first. So if the run is killed before this line, the old digest belongs to
+            # no table.
             self.mark_path.write_text(self._digest, "utf-8")
             self._digest = None
 
@@ -179,6 +182,6 @@ class PointsFile:
         self.replace_old_file()
         with self.path.open("ab") as file:
             file.write(line.write_csv(include_header=file.tell() == 0).encode())
-            # The point is on the disk before the next one is solved.
+            # The point must be on the disk before the next one is solved.
             file.flush()
             os.fsync(file.fileno())

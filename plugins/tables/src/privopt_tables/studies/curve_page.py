@@ -1,6 +1,6 @@
-"""Write the results of ``privopt curve`` and ``privopt explore``: an offline page with sliders, figures and tables.
+"""Write the results from ``privopt curve`` and ``privopt explore``: an offline page with sliders, figures and tables.
 
-The page's script, curve_page.js, handles the sliders and fills the table of one epsilon from data in the page.
+The page's script, curve_page.js, handles the sliders, and fills in the table for one epsilon from data in the page.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from privopt_tables.studies.epsilon_range import parse_epsilons
 __all__ = ["curve_page", "write_curves"]
 
 SLIDER_STEPS: Final = 200
-"""Number of steps of a slider over real numbers."""
+"""Number of steps on each slider over real numbers."""
 
 SLIDER_FACTORS: Final = (1.1, 20.0)
-"""Ends of the slider of factors. Below the first, a report reveals almost nothing. At the last, even odds can become a
-certainty of 95 %."""
+"""Ends of the slider for factors. Below the first, a report reveals almost nothing. At the second, even odds can become
+a certainty of 95 %."""
 
 SLIDERS: Final = {
     "radius": "Hide me within",
     "factor": "Odds may change at most by a factor of",
     "bear": "Largest average error",
 }
-"""Labels of the sliders over real numbers, by their ids in the page's script."""
+"""Labels of the sliders over real numbers, keyed by their ids in the page's script."""
 
 EPSILONS_EXPLORED: Final = 9
-"""Number of epsilons that ``explore`` solves by default: from a fourth of the problem's own to four times it."""
+"""Number of epsilons that ``explore`` solves by default, from a quarter of the problem's own to four times it."""
 
 
 def _range_around_problem(source: File, mechanisms: Sequence[str]) -> tuple[str, str, int]:
@@ -53,12 +53,12 @@ def _range_around_problem(source: File, mechanisms: Sequence[str]) -> tuple[str,
 
     Args:
         source: The problem file.
-        mechanisms: Names of mechanisms. The first one reads the problem.
+        mechanisms: Names of mechanisms. The problem is read by the first one.
     """
     declared: Any = read_problem(registry().get(next(iter(mechanisms), "optimal-lp")).load(), source)
     problem_epsilon = getattr(getattr(declared, "privacy", None), "epsilon", None)
     if not isinstance(problem_epsilon, Fraction):
-        # A mechanism without an epsilon has no curve, which the caller finds out next. Until then any range will do.
+        # A mechanism without an epsilon has no curve. The caller finds this out next, so until then any range will do.
         problem_epsilon = Fraction(1)
     return exact_text(problem_epsilon / 4), exact_text(problem_epsilon * 4), EPSILONS_EXPLORED
 
@@ -81,29 +81,30 @@ def write_curves(
         problem: The problem file.
         mechanisms: Names of mechanisms.
         epsilon: The range as LO:HI:N. None for values around the problem's own epsilon.
-        out: The CSV file of the table, which is continued if the same command has begun it. None for the page alone.
-        report: The file of the page for choosing epsilon, or None.
-        options: Options of which gap, solver, jobs, progress and time_limit are used to solve. ``force`` replaces
-            existing files.
+        out: The CSV file for the table, which is continued if the same command has begun it. None to write only the
+            page.
+        report: The file for the page on which to choose epsilon, or None.
+        options: Options, of which gap, solver, jobs, progress and time_limit are used for solving. With ``force``,
+            existing files are replaced.
         announce: Called with each note on a mechanism that cannot solve the problem.
-        figures: Folder for the figures as SVG, PDF and PNG, or None.
-        latex: The file of the LaTeX table, or None.
+        figures: The folder for the figures as SVG, PDF and PNG, or None.
+        latex: The file for the LaTeX table, or None.
 
     Raises:
         UsageError: A file already exists, or options exclude one another.
-        PrivoptError: A mechanism is unknown, no mechanism can take the problem, epsilon cannot be read, or no point was
-            found in time.
+        PrivoptError: A mechanism is unknown, no mechanism can take the problem, the range of epsilons cannot be read,
+            or no point was found in time.
     """
     points_file = None if out is None else PointsFile(path=out, force=options.force)
-    # A command that continues its own table may replace its other files too.
+    # A command that continues its own table may also replace the other files that it wrote.
     may_replace = options.force or (points_file is not None and points_file.is_begun)
-    # ``explore`` calls the page --out, ``curve`` calls it --report.
+    # ``explore`` names the page with --out, and ``curve`` with --report.
     page_option = "--out" if out is None else "--report"
     check_files({"--out": out, "--latex": latex, page_option: report}, force=may_replace, read=[problem])
     source = File.read(problem, expectation="a problem file in TOML")
     epsilons = parse_epsilons(epsilon or _range_around_problem(source, mechanisms))
     curves = draw_curves(source, mechanisms, epsilons, options, announce, points_file)
-    # The files get their final names when the block ends, after all of them were written.
+    # The files get their final names when the block ends, after all of them have been written.
     with ExitStack() as stack:
         if figures is not None:
             for name, figure in draw_figures(curves.points, curves.unit, curves.distance_unit).items():
@@ -122,10 +123,10 @@ def write_curves(
 
 
 def curve_page(curves: Curves, problem: str) -> str:
-    """Return the page for choosing epsilon: a self-contained HTML document.
+    """Return the page on which to choose epsilon: a self-contained HTML document.
 
     Args:
-        curves: The curves to show.
+        curves: The curves to show. Every mechanism has a point at each epsilon, in the same ascending order.
         problem: Name of the problem file.
     """
     column_names = (
@@ -140,7 +141,7 @@ def curve_page(curves: Curves, problem: str) -> str:
     figure = draw_loss(curves.points, curves.unit, curves.distance_unit)
     # The script finds this line by its id, and moves it to the chosen epsilon.
     figure.axes[0].axvline(values[start_index], color=INK, linewidth=1, gid="here")
-    # The positions of epsilons differ between the two drawings. The narrow drawing is made from the wide one.
+    # Epsilons have different horizontal positions in the two drawings. The narrow drawing is made from the wide one.
     svgs, across = [], []
     for name in ("wide", "narrow"):
         drawn_figure = figure if name == "wide" else make_narrow(figure)
@@ -149,14 +150,14 @@ def curve_page(curves: Curves, problem: str) -> str:
     noun, limits = curves.setting.noun, (f"Note: {line}" for line in curves.setting.limits)
     cells_by_point = [(point, _format_cells(point)) for point in curves.points]
     all_rows = [(cells[0], f"{float(point.epsilon):.4g}", *cells[1:]) for point, cells in cells_by_point]
-    # The data of the page's script, which fills in the rest of the page when a slider is moved.
+    # The data for the page's script, which fills in the rest of the page when a slider is moved.
     content = {
         "epsilons": [f"{value:.4g}" for value in values],
         "values": values,
-        # A list for each epsilon, with a row for each mechanism.
+        # A list for each epsilon, with a row for each mechanism. Points with the same index have the same epsilon.
         "rows": [[_format_cells(points[index]) for points in point_groups] for index in range(len(values))],
         "best": [_lowest_loss_figures([points[index] for points in point_groups]) for index in range(len(values))],
-        # The errors of an attacker without a report, for comparison.
+        # The errors that an attacker makes without a report, for comparison.
         "before": [curves.setting.bayes_error, curves.setting.adversary_error],
         "columns": column_names,
         "noun": noun,
@@ -198,13 +199,13 @@ def _epsilon_positions(figure: Figure, values: Sequence[float]) -> list[float]:
 
 
 def _lowest_loss_figures(points: Sequence[Point]) -> dict[str, object] | None:
-    """Return the numbers of the mechanism with the lowest loss at one epsilon, for the page's script.
+    """Return the figures for the mechanism with the lowest loss at one epsilon, for the page's script.
 
     Args:
-        points: The points of all mechanisms at this epsilon.
+        points: The points for all mechanisms at this epsilon.
 
     Returns:
-        The numbers by name, or None if no release was found.
+        The figures keyed by name, or None if no release was found.
     """
     solved_points = [point for point in points if point.loss is not None]
     if not solved_points:
@@ -220,7 +221,7 @@ def _lowest_loss_figures(points: Sequence[Point]) -> dict[str, object] | None:
 
 
 def _format_cells(point: Point) -> Sequence[str]:
-    """Return a point's cells in the page's tables, without epsilon."""
+    """Return the cells for a point in the page's tables, without its epsilon."""
     figures = (point.loss, point.lower_bound, point.gap, *(getattr(point, name) for name in OF_RELEASE))
     texts = ["none" if value is None else f"{value:.4g}" for value in figures]
     return (point.mechanism, *texts, point.status)

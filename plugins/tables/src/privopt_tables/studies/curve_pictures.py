@@ -1,6 +1,6 @@
-"""Draw the figures of a curve, and format its LaTeX table.
+"""Draw the figures for a curve, and format its LaTeX table.
 
-The figures use the theme of all reports (:mod:`privopt.report.theme`), which suits the page and papers.
+The figures use the same theme as all reports (:mod:`privopt.report.theme`), which suits both the page and papers.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from privopt_tables.studies.curve_points import Point
 __all__ = ["draw_figures", "draw_loss", "format_latex", "group_by_mechanism"]
 
 MARKERS: Final = "oDs^vPX"
-"""Markers of lines in their order, so that lines differ by more than their colour."""
+"""Markers for the lines, in order, so that lines differ by more than their colour."""
 
 LINE_STYLES: Final = ("-", ":", "-.")
-"""Styles of lines. The next style is used when all colours have been used with one. Dashes are reserved for bounds."""
+"""Line styles. Each is used with all colours before the next one. Dashes are reserved for bounds."""
 
 MAX_LABEL_CHARACTERS: Final = 48
-"""Largest number of characters of a name in a picture."""
+"""Largest number of characters in a name in a picture."""
 
 
 LATEX_ESCAPES: Final = str.maketrans(
     {sign: f"\\{sign}" for sign in "#$%&_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 )
-"""Replacements in names for characters that have a meaning in LaTeX."""
+"""Replacements for characters in names that have a special meaning in LaTeX."""
 
 
 def group_by_mechanism(points: Sequence[Point]) -> dict[str, list[Point]]:
@@ -44,21 +44,21 @@ def draw_loss(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
     """Draw loss (lines) and proved bound (dashes) over epsilon, with both axes logarithmic.
 
     Args:
-        points: The points by mechanism, then by epsilon.
-        unit: Unit of losses.
-        distance_unit: Unit of distance; epsilon is given per this unit.
+        points: The points, ordered by mechanism and then by epsilon.
+        unit: Unit for losses.
+        distance_unit: Unit of distance. Epsilon is stated per this unit.
     """
     label = f"loss{_parenthesize(unit)}"
     return _draw_figure(points, distance_unit, "loss", label, "lower_bound")
 
 
 def draw_figures(points: Sequence[Point], unit: str, distance_unit: str) -> dict[str, Figure]:
-    """Draw all figures of a curve, the loss and the attacker's error, and return them by name.
+    """Draw both figures for a curve, the loss and the attacker's error, and return them keyed by name.
 
     Args:
-        points: The points by mechanism, then by epsilon.
-        unit: Unit of losses and of the attacker's error.
-        distance_unit: Unit of distance. Epsilon is given per this unit.
+        points: The points, ordered by mechanism and then by epsilon.
+        unit: Unit for losses and for the attacker's error.
+        distance_unit: Unit of distance. Epsilon is stated per this unit.
     """
     error = f"attacker's error{_parenthesize(unit)}"
     return {
@@ -68,7 +68,7 @@ def draw_figures(points: Sequence[Point], unit: str, distance_unit: str) -> dict
 
 
 def _parenthesize(unit: str) -> str:
-    """Return a unit in parentheses after a space, or an empty text for no unit."""
+    """Return a unit in parentheses after a space, or an empty text if there is no unit."""
     return f" ({unit})" if unit else ""
 
 
@@ -76,14 +76,14 @@ def _parenthesize(unit: str) -> str:
 def _draw_figure(
     points: Sequence[Point], distance_unit: str, solid: str, label: str, dashed: str | None = None
 ) -> Figure:
-    """Return a figure of one or two columns over epsilon, with a line for each mechanism.
+    """Return a figure that plots one or two columns over epsilon, with a line for each mechanism.
 
     Args:
-        points: The points by mechanism, then by epsilon.
-        distance_unit: Unit of distance; epsilon is given per this unit.
-        solid: Column to draw as lines with markers.
-        label: Label of the vertical axis.
-        dashed: Column to draw as dashes. None for no dashes.
+        points: The points, ordered by mechanism and then by epsilon.
+        distance_unit: Unit of distance. Epsilon is stated per this unit.
+        solid: The column to draw as lines with markers.
+        label: The label for the vertical axis.
+        dashed: The column to draw as dashed lines. None for no dashed lines.
     """
     figure, axes = axes_of(7.2, 4.6)
     for number, (name, mechanism_points) in enumerate(group_by_mechanism(points).items()):
@@ -113,7 +113,7 @@ def _shorten_name(name: str) -> str:
 
 
 def _positive_points(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:
-    """Return the epsilons and values of the points whose value is above 0, which a logarithmic axis can show.
+    """Return the epsilons and values of those points whose value is above 0, which a logarithmic axis can show.
 
     Args:
         points: The points.
@@ -127,9 +127,9 @@ def format_latex(points: Sequence[Point], unit: str, distance_unit: str) -> str:
     """Return the points as a LaTeX table that needs no package.
 
     Args:
-        points: The points by mechanism, then by epsilon.
-        unit: Unit of losses, bounds and the attacker's errors.
-        distance_unit: Unit of distance; epsilon is given per this unit.
+        points: The points, ordered by mechanism and then by epsilon.
+        unit: Unit for losses, bounds and the attacker's errors.
+        distance_unit: Unit of distance. Epsilon is stated per this unit.
     """
     heads = ("mechanism", r"$\varepsilon$", "loss", "bound", "gap", r"$\varepsilon$ achieved", "attacker", "status")
     lines = [
@@ -156,6 +156,6 @@ def _format_number(value: float | None) -> str:
     """Format a number with four digits for LaTeX, or a missing number as a dash."""
     if value is None:
         return "--"
-    # An exponent is written as a power of ten in LaTeX.
+    # In LaTeX, an exponent is written as a power of ten.
     digits, _, exponent = f"{value:.4g}".partition("e")
     return rf"${digits} \cdot 10^{{{int(exponent)}}}$" if exponent else digits

@@ -1,4 +1,4 @@
-"""The mechanisms and points of a curve. A point is one mechanism at one epsilon.
+"""The mechanisms and points on a curve. A point is one mechanism at one epsilon.
 
 :func:`read_lines` reads the problem and makes a :class:`Line` for each mechanism that can solve it. :class:`Refusals`
 records the points that a mechanism cannot solve.
@@ -44,35 +44,36 @@ __all__ = [
 ]
 
 OF_RELEASE: Final = ("bayes_error", "error_p50", "error_p95", "epsilon_achieved", "adversary_error")
-"""Attributes of a point that follow from its release alone, and not from its epsilon."""
+"""Attributes of a point that depend only on its release, not on its epsilon."""
 
 BLOCK: Final = 1 << 24
-"""Maximum number of entries of a block of expected losses, which limits the memory."""
+"""Maximum number of entries in a block of expected losses, which limits the memory that is used."""
 
 Status = Literal["optimal", "feasible", "infeasible", "stopped", "refused"]
-"""How the solution of a point ended, see :class:`Point`."""
+"""How solving a point ended (see :class:`Point`)."""
 
 
 @frozen(kw_only=True)
 class Point:
-    """The results of one mechanism at one epsilon. They are None if no release was found.
+    """The results for one mechanism at one epsilon. They are None if no release was found.
 
     Attributes:
         mechanism: Name of the mechanism.
-        epsilon: Exact epsilon.
-        loss: Loss of a certified release.
-        lower_bound: Proved lower bound on the loss of every release with this guarantee.
-        gap: Relative gap, as in result.json.
+        epsilon: The exact epsilon.
+        loss: The loss of a certified release.
+        lower_bound: A proved lower bound on the loss of every release with this guarantee.
+        gap: The relative gap, as in result.json.
         bayes_error: How often an attacker's best guess from one report is wrong, under the prior.
-        error_p50, error_p95: Quantiles of the distance from record to report, under the prior.
-        seconds: Time that solving the point took, in seconds.
+        error_p50, error_p95: The median and the 95 % quantile of the distance from a record to its report, under the
+            prior.
+        seconds: The time that it took to solve the point.
         status: "optimal" if the requested gap is met, "feasible" for any other release, "infeasible" if there is none,
-            "stopped" if a limit or an interrupt ended the solution, or "refused" if the mechanism cannot solve the
+            "stopped" if a limit or an interrupt ended the search, or "refused" if the mechanism cannot solve the
             problem.
         epsilon_achieved: The least epsilon that the release satisfies over the required pairs, computed exactly and
             rounded up.
-        adversary_error: Expected loss, in the loss's unit, of the attacker's best guess among the outputs from one
-            report under the prior. None if the loss does not concern single reports.
+        adversary_error: The expected loss, in the loss's unit, when an attacker who knows the prior sees one report and
+            guesses the best output. None if the loss is not defined for single reports.
     """
 
     mechanism: str
@@ -97,23 +98,23 @@ def make_point(
     loss: UtilityLoss[MatrixRelease],
     achieved: float | None,
 ) -> Point:
-    """Return the point of a certified release. Its bound is added later.
+    """Return the point for a certified release. Its bound is added later.
 
     Args:
         name: Name of the mechanism.
-        epsilon: Epsilon of the point.
-        release: A certified release for all or some of the problem's records.
+        epsilon: The point's epsilon.
+        release: A certified release, for all or some of the problem's records.
         problem: The problem, with its prior and distances.
-        loss: The loss that measures the release and the guesses of an attacker.
+        loss: The loss by which the release and an attacker's guesses are measured.
         achieved: The least epsilon that the release satisfies.
     """
     rows, prior = release.probabilities, problem.data.prior
-    # A release may have rows for some of the records only, namely those that send reports.
+    # A release may have rows for only some of the records, namely those that send reports.
     record_numbers = problem.data.records.numbers(release.records.tolist())
     # The prior, restricted to the records for which the release has rows.
     prior = prior[record_numbers] / prior[record_numbers].sum()
     mass = np.zeros(problem.data.shape)
-    # Joint probabilities of records and reports; 0 for records that send none.
+    # The joint probabilities of records and reports, which are 0 for records that send none.
     mass[record_numbers] = prior[:, None] * rows
     median, high_quantile = _error_quantiles(problem.data, mass)
     return Point(
@@ -134,10 +135,10 @@ def _error_quantiles(data: MetricData, mass: Floats) -> Sequence[float | None]:
 
     Args:
         data: The problem's data.
-        mass: (N, K) Joint probabilities of records and reports.
+        mass: (N, K) The joint probabilities of records and reports.
 
     Returns:
-        Two distances, or None twice if distances from records to outputs are not known.
+        Two distances, or None twice if the distances from records to outputs are not known.
     """
     if not data.crossed:
         return None, None
@@ -145,8 +146,8 @@ def _error_quantiles(data: MetricData, mass: Floats) -> Sequence[float | None]:
 
 
 def _quantiles_of(distances: Floats, mass: Floats) -> list[float]:
-    """Return the median and the 95 % quantile of distances, weighted by a mass of the same shape."""
-    # A quantile is the smallest distance at which the cumulated mass reaches the quantile's share of the total mass.
+    """Return the median and the 95 % quantile of distances, weighted by masses in an array of the same shape."""
+    # A quantile is the smallest distance at which the cumulative mass reaches the quantile's share of the total mass.
     order = np.argsort(distances.ravel(), kind="stable")
     cumulated = np.cumsum(mass.ravel()[order])
     positions = np.searchsorted(cumulated, np.array([0.5, 0.95]) * cumulated[-1])
@@ -155,7 +156,7 @@ def _quantiles_of(distances: Floats, mass: Floats) -> list[float]:
 
 
 def adversary_error(probabilities: Floats, weighted: Floats) -> float:
-    """Return the expected loss of the best guess at the record from one report (Shokri et al., S&P 2011).
+    """Return the expected loss when an attacker makes the best guess from one report (Shokri et al., S&P 2011).
 
     For output k, an attacker who knows the prior p guesses the output y with the least sum_i p_i z_ik c_iy, where c_iy
     is the loss of output y at record i. The result is at most the loss of the release, because the attacker could
@@ -168,7 +169,7 @@ def adversary_error(probabilities: Floats, weighted: Floats) -> float:
     Notes:
         This takes N K^2 multiplications, in blocks.
     """
-    # Outputs that are never reported cost the attacker nothing.
+    # Outputs that are never reported add nothing to the expected loss, so they are left out.
     nonzero_columns = np.flatnonzero(probabilities.any(axis=0))
     count = probabilities.shape[1]
     blocks = [nonzero_columns[block] for block in slices(len(nonzero_columns), count, BLOCK)]
@@ -179,16 +180,17 @@ def adversary_error(probabilities: Floats, weighted: Floats) -> float:
 
 @frozen(kw_only=True)
 class Setting:
-    """What an attacker knows about a record before any report. The page compares it with an attack on one report.
+    """What an attacker knows about a record before any report. The page compares this with an attack on one report.
 
     Attributes:
-        noun: The noun for a record in the page, such as "place".
-        apart: The words after a distance between two records, such as "apart".
+        noun: The noun that the page uses for a record, such as "place".
+        apart: The words that follow the distance between two records in a sentence on the page, such as "apart".
         bayes_error: How often an attacker's best guess at the record is wrong, under the prior of all records.
-        adversary_error: Expected loss of the best guess under the same prior, in the loss's unit. None if the loss does
-            not concern single reports.
+        adversary_error: Expected loss of the best guess under the same prior, in the loss's unit. None if the loss is
+            not defined for single reports.
         limits: Sentences on what the guarantee does not cover.
-        odds: Whether every mechanism guarantees metric DP, which bounds the odds between two records.
+        odds: Whether every mechanism guarantees metric DP, so that the page can say how far one report changes the odds
+            between two records.
     """
 
     noun: str = "record"
@@ -201,16 +203,16 @@ class Setting:
 
 @frozen(kw_only=True, eq=False)
 class Line:
-    """A mechanism of a curve, which is a line in the figure.
+    """A mechanism whose points form one line in the figure.
 
     Attributes:
         name: Name of the mechanism.
         mechanism: The loaded mechanism.
-        method: The method that solves it.
+        method: The method that solves the mechanism's problem.
         gap: The requested relative gap.
         problem: The problem at the problem file's own epsilon.
-        guarantee: A key that is equal for mechanisms that can share bounds, because their guarantees and losses are
-            equal.
+        guarantee: A key that is equal for two mechanisms if they can share bounds, because both their guarantees and
+            their losses are equal.
         is_metric: Whether the guarantee is metric DP.
     """
 
@@ -225,9 +227,9 @@ class Line:
     def declare_at(self, epsilon: Fraction) -> MetricInstance[Any]:
         """Return the problem with another epsilon, for checks.
 
-        If the problem has a region, its edges stay those of the original epsilon.
+        If the problem has a region, its edges stay those for the original epsilon.
         """
-        # The data of the problem are reused, because distances and losses do not depend on epsilon.
+        # The problem's data are reused, because distances and losses do not depend on epsilon.
         privacy = evolve(self.problem.declared.privacy, epsilon=epsilon)
         declared = evolve(self.problem.declared, privacy=privacy)
         return evolve(self.problem, declared=declared, data=evolve(self.problem.whole, epsilon=epsilon))
@@ -235,7 +237,7 @@ class Line:
     def problem_at(self, epsilon: Fraction) -> MetricInstance[Any]:
         """Return the problem with another epsilon, for solving. A region is divided again for this epsilon."""
         problem = self.declare_at(epsilon)
-        # The constraints on a region's edges, and where its streets are divided, depend on epsilon.
+        # The constraints on a region's edges, and the points at which its streets are divided, depend on epsilon.
         if problem.data.region is not None:
             reloaded: MetricInstance[Any] = self.mechanism.load(problem.declared, problem.data.file)
             return reloaded
@@ -248,10 +250,10 @@ class Line:
         has_places = data.records.kind in ("geographic", "planar")
         guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
         limits = describe_limits(guarantee)
-        # A position that is not a record is protected as its nearest record only.
+        # A position that is not a record is only protected as if it were its nearest record.
         if has_places and data.region is None:
             limits += (BETWEEN_RECORDS,)
-        # Without a report the best guess is the most probable record, or the output with the lowest expected loss.
+        # Without a report, the best guess is the most probable record, or the output with the lowest expected loss.
         return Setting(
             noun="place" if has_places else "record",
             apart="apart, from neighbour to neighbour" if guarantee.scope == "neighbours" else "apart",
@@ -264,33 +266,33 @@ class Line:
     def is_nested(self) -> bool:
         """Whether a release that is private at one epsilon is private at every larger epsilon.
 
-        If so, bounds hold at smaller epsilons too. The exception is a region of streets, where the replacement of
-        positions by vertices depends on epsilon. There a bound holds only for mechanisms that replace them in the same
-        way.
+        If so, bounds hold at smaller epsilons too. The exception is a region of streets, where it depends on epsilon
+        how positions are replaced with vertices. There a bound holds only for mechanisms that replace positions in the
+        same way.
         """
         region = self.problem.data.region
         return region is None or region.steps == 0
 
     @property
     def units(self) -> tuple[str, str]:
-        """The units of losses and of distances."""
+        """The units for losses and for distances."""
         return self.problem.data.loss_unit, self.problem.data.unit
 
     @property
     def per_km(self) -> PerKm | None:
-        """The cost of one km of loss in a unit for readers, if the problem states it."""
+        """What one km of loss costs in a unit that readers know, if the problem states it."""
         return self.problem.data.per_km
 
     def make_point(
         self, epsilon: Fraction, release: Any, problem: Any, loss: UtilityLoss[Any], achieved: float | None
     ) -> Point:
-        """Return the point of a certified release. Its bound is added later.
+        """Return the point for a certified release. Its bound is added later.
 
         Args:
-            epsilon: Epsilon of the point.
+            epsilon: The point's epsilon.
             release: A certified release.
             problem: The problem at this epsilon.
-            loss: The loss that measures the release.
+            loss: The loss by which the release is measured.
             achieved: The least epsilon that the release satisfies.
         """
         return make_point(self.name, epsilon, release, problem, loss, achieved)
@@ -298,10 +300,10 @@ class Line:
 
 @frozen(kw_only=True, eq=False)
 class LawLine(Line):
-    """A mechanism of a curve that states its own problem for other epsilons (:class:`VariesEpsilon`).
+    """A mechanism that itself states its problem at other epsilons (:class:`VariesEpsilon`).
 
     Attributes:
-        problem: The problem, of the mechanism's own class.
+        problem: The problem, an instance of the mechanism's own class.
     """
 
     problem: Any
@@ -316,7 +318,7 @@ class LawLine(Line):
 
     @property
     def setting(self) -> Setting:
-        """What an attacker knows about positions before any report: the prior of the channel, if there is one."""
+        """What an attacker knows about positions before any report: the channel's prior, if there is one."""
         guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
         setting = Setting(noun="position", limits=describe_limits(guarantee))
         release = self.mechanism.solve(self.problem, SolveContext(method=self.method, gap=self.gap)).release
@@ -324,7 +326,7 @@ class LawLine(Line):
         if not isinstance(channel, Channel):
             return setting
         prior, distances = _prior_of(channel), _distances_of(channel)
-        # Without a report the best guess is the place with the least expected distance.
+        # Without a report, the best guess is the place with the least expected distance.
         known_error = None if distances is None else float((prior @ distances).min())
         return evolve(setting, noun="place", bayes_error=1.0 - float(prior.max()), adversary_error=known_error)
 
@@ -335,7 +337,7 @@ class LawLine(Line):
 
     @property
     def units(self) -> tuple[str, str]:
-        """The units of losses and of distances."""
+        """The units for losses and for distances."""
         loss = self.mechanism.utility(self.problem, self.method)
         return loss.unit, loss.unit
 
@@ -347,15 +349,15 @@ class LawLine(Line):
     def make_point(
         self, epsilon: Fraction, release: Any, problem: Any, loss: UtilityLoss[Any], achieved: float | None
     ) -> Point:
-        """Return the point of a certified release: its loss and, if the release is a channel, an attacker's errors.
+        """Return the point for a certified release: its loss and, if the release is a channel, an attacker's errors.
 
         A channel is a matrix of output probabilities over finitely many inputs.
 
         Args:
-            epsilon: Epsilon of the point.
-            release: A certified release, of the mechanism's own class.
-            problem: The problem at this epsilon, of the mechanism's own class.
-            loss: The loss that measures the release.
+            epsilon: The point's epsilon.
+            release: A certified release, an instance of the mechanism's own class.
+            problem: The problem at this epsilon, an instance of the mechanism's own class.
+            loss: The loss by which the release is measured.
             achieved: The least epsilon that the release satisfies.
         """
         point = Point(
@@ -370,7 +372,7 @@ class LawLine(Line):
             return point
         rows, prior, distances = channel.probabilities, _prior_of(channel), _distances_of(channel)
         point = evolve(point, bayes_error=bayes_error(rows, prior))
-        # The attacker's loss is a distance here, which compares with the loss only in the same unit.
+        # The attacker's loss is a distance here, so it can be compared with the loss only if both have the same unit.
         if distances is None or channel.unit != loss.unit:
             return point
         median, high_quantile = _quantiles_of(distances, prior[:, None] * rows)
@@ -383,13 +385,13 @@ class LawLine(Line):
 
 
 def _prior_of(channel: Channel) -> Floats:
-    """Return the prior of a channel's inputs, which is uniform if the problem has none."""
+    """Return the prior over a channel's inputs, which is uniform if the problem has none."""
     count = len(channel.inputs)
     return np.full(count, 1.0 / count) if channel.prior is None else channel.prior
 
 
 def _distances_of(channel: Channel) -> Floats | None:
-    """Return the distances (N, N) from inputs to outputs; None unless the outputs are the inputs and have distances."""
+    """Return the distances (N, N) from inputs to outputs, or None unless outputs are inputs with distances."""
     if channel.distances is None or list(channel.inputs) != list(channel.outputs):
         return None
     return channel.distances(np.arange(len(channel.inputs)))
@@ -397,12 +399,12 @@ def _distances_of(channel: Channel) -> Floats | None:
 
 @frozen(eq=False)
 class Refusals:
-    """The points that mechanisms refuse because they cannot solve the problem there, with the reasons.
+    """The points that mechanisms refuse because they cannot solve the problem there, and the reasons.
 
     Attributes:
-        epsilons: Epsilons of the curve, ascending.
+        epsilons: Epsilons on the curve, ascending.
         sentences: The reasons, one sentence for each mechanism.
-        _errors: The error of each refused point, by mechanism and epsilon.
+        _errors: The error for each refused point, keyed by mechanism and epsilon.
     """
 
     epsilons: Sequence[Fraction]
@@ -410,7 +412,7 @@ class Refusals:
     _errors: dict[tuple[str, Fraction], PrivoptError] = field(factory=dict, init=False)
 
     def __contains__(self, key: tuple[str, Fraction]) -> bool:
-        """Return whether a mechanism refuses an epsilon, given (name, epsilon)."""
+        """Return whether a mechanism refuses an epsilon, given the pair (name, epsilon)."""
         return key in self._errors
 
     def add(self, name: str, errors: Mapping[Fraction, PrivoptError]) -> None:
@@ -440,11 +442,11 @@ class Refusals:
 
     @property
     def error(self) -> PrivoptError:
-        """One error with the faults of all refusals, or the first error that does not concern the input."""
+        """One error with the faults from all refusals, or the first error that does not concern the input."""
         errors = list(self._errors.values())
         usage_error = next((error for error in errors if not isinstance(error, InputError)), None)
         faults = [fault for error in errors if isinstance(error, InputError) for fault in error.faults]
-        # Several mechanisms find the same faults, each of which is reported once.
+        # Several mechanisms find the same faults. Each fault is reported only once.
         return usage_error or InputError(dict.fromkeys(faults))
 
 
@@ -454,7 +456,7 @@ def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: 
     Args:
         names: Distinct names of mechanisms.
         source: The problem file.
-        gap: The requested gap. None for the default gap of each method.
+        gap: The requested gap. None for each method's default gap.
         refusals: Collects the refusals.
 
     Returns:
@@ -483,7 +485,7 @@ def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: 
 
 
 def _find_refusal(line: Line, epsilon: Fraction) -> InputError | None:
-    """Return the error with which a line's mechanism refuses the problem at an epsilon, or None if it accepts it."""
+    """Return the error with which a line's mechanism refuses the problem at an epsilon, or None if there is none."""
     try:
         check_problem(line.mechanism, line.declare_at(epsilon), line.method)
     except InputError as error:
@@ -497,12 +499,13 @@ def _read_line(name: str, source: File, gap: float | None) -> Line:
     Args:
         name: Name of the mechanism.
         source: The problem file.
-        gap: The requested gap. None for the default gap of the method.
+        gap: The requested gap. None for the method's default gap.
 
     Raises:
         UnknownNameError: The mechanism is unknown.
         InputError: The problem file is not for this mechanism.
-        UsageError: The mechanism neither releases a single matrix over places nor takes its problem at other epsilons.
+        UsageError: The mechanism neither releases a single matrix over places nor accepts its problem at other
+            epsilons.
     """
     entry = registry().get(name)
     method = entry.method(None)
@@ -516,7 +519,7 @@ def _read_line(name: str, source: File, gap: float | None) -> Line:
     privacy = mechanism.privacy(problem, method.name)
     guarantee = privacy.guarantee
     loss = mechanism.utility(problem, method.name)
-    # Expected losses with equal values count as the same loss. Any other loss is the mechanism's own.
+    # Expected losses with equal values count as the same loss. A loss of any other class counts as the mechanism's own.
     weighted = loss.weighted.tobytes() if isinstance(loss, ExpectedLoss) else id(loss)
     return (LawLine if varies_epsilon else Line)(
         name=entry.spec.name,

@@ -27,7 +27,7 @@ from privopt_tables.studies.draft_text import relative_path
 
 __all__ = ["ColumnChoice", "RecognisedTable", "convert_table", "recognize_table"]
 
-# Names of columns of latitudes and longitudes in lower case, the likeliest first.
+# Lower-case names of columns that contain latitudes and longitudes, the likeliest first.
 LATITUDES: Final = (
     *("lat", "latitude", "start_lat", "start_latitude", "pickup_latitude", "pickup_lat", "stop_lat"),
     *("start station latitude", "decimallatitude", "intptlat", "gps_lat", "geo_lat", "latitude (deg)"),
@@ -39,7 +39,7 @@ LONGITUDES: Final = (
     "longitude (deg)",
 )
 PLANES: Final = (("x", "y"), ("x_km", "y_km"))
-"""Pairs of names of columns with plane coordinates in km, in lower case."""
+"""Pairs of lower-case names for columns that contain plane coordinates in km."""
 
 PEOPLE: Final = re.compile(
     r"(user|rider|ride|trip|person|customer|client|patient|driver|passenger|member|employee|visitor|subscriber|resident"
@@ -53,13 +53,14 @@ CONTACTS: Final = re.compile(
     r"((home|e|cell|mobile)[ _-]?)?(mail|phone|telephone|tel|mobile|address)([ _-]?(no|nr|num|number|hash|address))?",
     re.IGNORECASE,
 )
-"""Names of columns with contacts. They identify people, unless the ids are those of places, such as shops."""
+"""Names of columns with contact details. They identify people, unless the ids are those of places such as shops."""
 
 OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zone")
 """Names of id columns that only places have."""
 IDS: Final = ("id", *OF_PLACES, "code")
 NAMES: Final = ("name", "county", "ctyname")
-"""Names of columns with ids (IDS), and with names that may serve as ids (NAMES), the likeliest first."""
+"""Names of columns that contain ids (IDS), and of columns that contain names usable as ids (NAMES), the likeliest
+first."""
 
 MAX_PLACES: Final = 5_000
 """A table of latitudes and longitudes with more rows than this is taken for positions of people."""
@@ -67,13 +68,13 @@ MAX_PLACES: Final = 5_000
 
 @frozen(kw_only=True, eq=False)
 class RecognisedTable:
-    """The contents that ``init`` recognised in a table.
+    """What ``init`` recognised in a table.
 
     Attributes:
-        records: The keys of [records] in the problem file.
+        records: The keys in the ``[records]`` table of the problem file.
         kind: The kind of distance in the problem file, such as "haversine".
-        notes: Notes on how each column was understood. The problem file repeats them.
-        owner_notes: Notes for the table's owner only, which the public problem file must not repeat.
+        notes: Notes on how each column was interpreted. The problem file repeats them.
+        owner_notes: Notes for the table's owner alone, which the public problem file must not repeat.
     """
 
     records: dict[str, object]
@@ -84,12 +85,12 @@ class RecognisedTable:
 
 @frozen(kw_only=True)
 class ColumnChoice:
-    """The columns that the table's owner names with options. A column that is None is recognised by name.
+    """The columns that the table's owner names with options. A column that is None is recognised by its name.
 
     Attributes:
-        lat, lon: Columns of latitudes and longitudes.
-        id: Column of ids.
-        point: A column of positions as text.
+        lat, lon: Columns that contain latitudes and longitudes.
+        id: Column that contains ids.
+        point: Column that contains positions as text.
     """
 
     lat: str | None = None
@@ -105,7 +106,7 @@ class ColumnChoice:
             file: Name of the table, for error messages.
 
         Raises:
-            UsageError: Columns exclude one another, or only one of a pair is given.
+            UsageError: The columns exclude one another, or only one of the two coordinates is given.
             InputError: The table lacks a column.
         """
         # Only one of the two is given.
@@ -124,11 +125,11 @@ class ColumnChoice:
 
 
 def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
-    """Convert a table in another format (GeoJSON, GPX, a column of positions, ...) to one with columns lat and lon.
+    """Convert a table in another format (GeoJSON, GPX, a column of positions, ...) to one with the columns lat and lon.
 
     Args:
         points: The table.
-        choice: The columns named by the table's owner.
+        choice: The columns that the table's owner named.
 
     Returns:
         The converted table, or None for a table that needs no conversion.
@@ -143,10 +144,10 @@ def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
     lower = {name.lower() for name in frame.columns}
     has_axes = bool(lower & {*LATITUDES}) and bool(lower & {*LONGITUDES})
     if column is None and choice.lat is None and not has_axes and not any(x in lower and y in lower for x, y in PLANES):
-        # Neither options nor names give coordinates, so look for one column of positions.
+        # Neither options nor column names give coordinates, so look for a single column of positions.
         column = find_position_column(frame)
-    # Without such a column, a table in a foreign format has columns lat and lon already, and any other table needs no
-    # conversion.
+    # Without such a column, a table in a foreign format already has the columns lat and lon, and any other table needs
+    # no conversion.
     if column is None or frame[column].dtype != pl.String:
         return foreign
     return split_positions(frame, column, points.name)
@@ -160,22 +161,22 @@ def recognize_table(
     Args:
         points: The table.
         folder: The folder of the problem file.
-        ids_alone: Whether places may have ids without coordinates.
-        choice: The columns named by the table's owner. Others are recognised by name.
+        ids_alone: Whether places can have ids without coordinates.
+        choice: The columns that the table's owner named. Others are recognised by name.
 
     Returns:
-        The keys for the problem file, which either name a list of public places or describe a grid over positions of
-        people.
+        The keys for the problem file, which either name a list of public places or describe a grid over people's
+        positions.
 
     Raises:
-        InputError: No places are recognised, or the rows are of people and have no latitudes and longitudes.
+        InputError: No places are recognised, or the rows describe people but have no latitudes and longitudes.
     """
     frame, geometry, unreadable = _read_table(points)
-    # Reversed, so that the first of several columns with the same name in lower case counts.
+    # The order is reversed so that, of several columns with the same lower-case name, the first one counts.
     names_by_lower_case = {name.lower(): name for name in reversed(frame.columns)}
 
     def find_column(names: Sequence[str]) -> str | None:
-        """Return the first column that has one of the given lower-case names, in any case, or None."""
+        """Return the first column whose name, ignoring case, is one of the given lower-case names, or None."""
         return next((names_by_lower_case[name] for name in names if name in names_by_lower_case), None)
 
     choice = choice or ColumnChoice()
@@ -189,7 +190,7 @@ def recognize_table(
         ),
         None,
     )
-    # OSMnx writes degrees into x (longitude) and y (latitude).
+    # OSMnx writes longitudes to a column x and latitudes to a column y, both in degrees.
     if plane_columns is not None and lat is None and "osmid" in names_by_lower_case:
         (lon, lat), plane_columns = plane_columns, None
     if choice.point is not None:
@@ -205,7 +206,8 @@ def recognize_table(
     elif plane_columns is not None:
         x, y = plane_columns
         notes = [f"columns {x} and {y} are taken for km on a plane (degrees: columns lat and lon)"]
-        # The values do not show whether they are degrees or km, so the note says how to name columns of degrees.
+        # The values do not show whether they are degrees or km, so the note says how to name columns that contain
+        # degrees.
         columns |= {"x": x, "y": y}
         kind = "euclidean"
     elif ids_alone:
@@ -223,10 +225,10 @@ def recognize_table(
         ids, alternatives = (choice.id,), ()
         if rows := _repeated_row_numbers(frame[choice.id])[:5]:
             raise InputError([_repeated_fault(points.name, choice.id, row) for row in rows])
-    # Rows are places if roads connect them, or if the owner named a column of their ids.
+    # Rows are places if roads connect them, or if the owner named the column of their ids.
     is_list_of_places = ids_alone or choice.id is not None
     people_column = None if is_list_of_places else _find_people_column(frame.columns, ids)
-    # Columns of a start or pickup belong to trips, and a table with very many positions is rarely a list of places.
+    # Columns for a start or a pickup indicate trips, and a table with very many positions is rarely a list of places.
     is_trips = (
         lat is not None
         and not is_list_of_places
@@ -253,7 +255,8 @@ def recognize_table(
         return RecognisedTable(
             records=records | ({"columns": stated_columns} if stated_columns else {}), kind=kind, notes=notes
         )
-    # If a column of ids is almost unique, the table is probably a list of places with an error, not one of people.
+    # If a column of ids is almost unique, the table is probably a list of places that contains an error rather than a
+    # table of people.
     repeated_column = (
         None if is_trips or people_column is not None else _find_repeated_ids(frame, names_by_lower_case, used_columns)
     )
@@ -281,10 +284,10 @@ def _read_table(points: Path) -> tuple[pl.DataFrame, str | None, list[str]]:
         The table, its geometry column (None unless it is GeoParquet), and the columns that cannot be read.
 
     Raises:
-        InputError: The file is not a table, or has metadata that cannot be read.
+        InputError: The file is not a table, or its metadata cannot be read.
     """
     file = File.read(points, str(points), expectation="a table")
-    # JSON and XML are refused here, because an error of the CSV reader could quote a secret.
+    # JSON and XML are refused here, because an error message from the CSV reader could quote a secret.
     if file.contents.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[", b"<"):
         raise InputError([Fault(points.name, "", "JSON or XML", "a table: CSV, Parquet or GeoParquet")])
     frame = table_of(file)
@@ -293,7 +296,7 @@ def _read_table(points: Path) -> tuple[pl.DataFrame, str | None, list[str]]:
     unreadable = sorted(file.seen.unreadable)
     try:
         geo = pl.read_parquet_metadata(io.BytesIO(file.contents)).get("geo")
-        # GeoParquet names its column of geometries in the metadata "geo".
+        # GeoParquet names its geometry column in the metadata under "geo".
         return frame, None if geo is None else str(json.loads(geo)["primary_column"]), unreadable
     except (pl.exceptions.PolarsError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError([Fault(points.name, "", "metadata that cannot be read", "Parquet or GeoParquet")]) from None
@@ -302,7 +305,7 @@ def _read_table(points: Path) -> tuple[pl.DataFrame, str | None, list[str]]:
 def _find_id_columns(
     frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Find the columns that identify rows: one column, or a parent's id and an id that is unique within the parent.
+    """Find the columns that identify rows: one column, or a parent's id with an id that is unique within the parent.
 
     Args:
         frame: The table.
@@ -310,7 +313,7 @@ def _find_id_columns(
         used_columns: Columns that are already used for something else.
 
     Returns:
-        The columns of ids, possibly none, and other single columns that could serve as ids.
+        The columns of ids, if any, and other single columns that could serve as ids.
     """
     candidates = [name for name in frame.columns if name not in used_columns and _may_be_ids(frame[name])]
     likely_columns: list[str] = []
@@ -320,7 +323,7 @@ def _find_id_columns(
         ]
         likely_columns += [name for name in candidates if name not in likely_columns and name.lower().endswith(ending)]
     unique_columns = tuple(name for name in likely_columns if frame[name].n_unique() == frame.height)
-    # A single column is a simpler id than a pair.
+    # A single column is preferred, because it makes a simpler id than a pair.
     if unique_columns:
         return unique_columns[:1], unique_columns[1:]
     for name in likely_columns:
@@ -333,7 +336,7 @@ def _find_id_columns(
 
 
 def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]) -> str | None:
-    """Return a column that is named like ids of places and unique for most rows but not for all, or None.
+    """Return a column that is named like place ids and distinguishes most rows but not all, or None.
 
     Args:
         frame: The table.
@@ -352,25 +355,25 @@ def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str],
 
 
 def _repeated_row_numbers(ids: pl.Series) -> list[int]:
-    """Return the numbers, counted from 0, of the rows whose id occurs in an earlier row."""
+    """Return the indices of the rows whose id occurs in an earlier row."""
     return np.flatnonzero(~ids.is_first_distinct().to_numpy()).tolist()
 
 
 def _repeated_fault(file: str, column: str, row: int) -> Fault:
-    """Return the fault of a row whose id occurs in an earlier row.
+    """Return the fault for a row whose id occurs in an earlier row.
 
     Args:
         file: Name of the table.
         column: The column of ids.
-        row: Number of the row, counted from 0.
+        row: Index of the row.
     """
     expectation = "ids that differ (in a table of visits, call the column person_id: a grid is laid then)"
-    # Rows are counted from 1 in faults, and the header is row 1.
+    # Faults count rows from 1, and the header is row 1.
     return Fault(file, f"row {row + 2:,}, column {column}", "the id of an earlier row", expectation)
 
 
 def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
-    """Return a clause on why no column is used as ids of places, and which column could be."""
+    """Return a clause on why no column is used for the ids of places, and on which column could be."""
     for name in frame.columns:
         if name not in used_columns and _may_be_ids(frame[name]) and frame[name].n_unique() == frame.height:
             return f"column {name} has no name of ids: rename it to id if its rows are public places"
@@ -378,16 +381,16 @@ def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
 
 
 def _find_people_column(names: Sequence[str], ids: Sequence[str]) -> str | None:
-    """Return a column that shows that rows belong to people or trips, or None if rows may be public places.
+    """Return a column which shows that rows belong to people or trips, or None if rows may be public places.
 
     Args:
         names: The columns of the table.
-        ids: The table's columns of ids.
+        ids: The columns that contain ids.
     """
     has_place_ids = any(
         name.lower() in OF_PLACES or select_place_names([name]) for name in ids if not CONTACTS.fullmatch(name)
     )
-    # Shops have telephones too, so contacts next to ids of places do not indicate people.
+    # Shops have telephones too, so contact details next to the ids of places do not indicate people.
     patterns = (PEOPLE,) if has_place_ids else (PEOPLE, CONTACTS)
     return next((name for pattern in patterns for name in names if pattern.fullmatch(name.strip())), None)
 

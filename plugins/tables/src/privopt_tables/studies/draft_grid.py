@@ -1,7 +1,7 @@
 """Compute the grid of places that ``init`` proposes for a table of people.
 
-The problem file is public, but the positions may be secret. So the grid depends only on the extent of the middle 98 %
-of the positions, rounded to a coarse lattice, and reveals no more than this rounded extent.
+The problem file is public, but the positions may be secret. Therefore the grid depends only on the extent of the middle
+98 % of the positions, rounded to a coarse lattice, and reveals no more than this rounded extent.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ __all__ = ["describe_skipped_cells", "lay_grid", "round_to_digits"]
 
 
 GRID_CELLS: Final = 400
-"""Approximate number of cells of the grid."""
+"""Approximate number of cells in the grid."""
 
 MIN_POSITIONS: Final = 200
-"""If a table has fewer positions than this, their extent reveals more about each, and a note says so."""
+"""If a table has fewer positions than this, a note says that their extent reveals more about each of them."""
 
 MARGIN_SHARE: Final = 0.01
-"""Share of the positions, at each end of each axis, that the grid need not cover."""
+"""Share of the positions at each end of each axis that the grid need not cover."""
 
 WIDE_GRID_KM: Final = 1_000.0
 """If the extent exceeds this many km, a note warns that the grid is wide."""
 
 LATTICE_DEGREES: Final = 0.05
-"""Step in degrees of the lattice to which the grid's extent is rounded outward."""
+"""Step, in degrees, of the lattice to which the extent of the grid is rounded outwards."""
 
 _KM_PER_DEGREE: Final = EARTH_RADIUS_KM * math.pi / 180.0
 """Length of a degree of latitude in km."""
 
 
 def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tuple[dict[str, object], str]:
-    """Return a grid of square cells over the middle 98 % of positions.
+    """Return a grid of square cells that covers the middle 98 % of the positions.
 
     The corner and the size of the cells depend only on the extent rounded to a coarse lattice, because the problem file
     is public.
 
     Args:
         frame: The table.
-        columns: The names of the columns of latitudes and longitudes, by the keys ``lat`` and ``lon``.
+        columns: The names of the latitude and longitude columns, under the keys ``lat`` and ``lon``.
         file: Name of the table, for error messages.
 
     Returns:
-        The keys of [records.grid], and a sentence on what the grid covers and reveals.
+        The keys in ``[records.grid]``, and a sentence on what the grid covers and reveals.
 
     Raises:
-        InputError: There are no numeric positions, or too many that are not degrees.
+        InputError: There are no numeric positions, or too many numbers are not degrees.
     """
     latitudes, longitudes = (_finite_numbers(frame[str(columns[name])]) for name in ("lat", "lon"))
     if not latitudes.size or not longitudes.size:
@@ -66,7 +66,8 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
         _check_degrees(longitudes, -180, 360, columns["lon"], file),
     )
     south, north = _rounded_extent(latitudes)
-    # Longitudes are converted to -180..180 and to 0..360. The shorter extent is the one that does not cross the jump.
+    # Longitudes are converted to -180..180 and to 0..360. In the conversion with the shorter extent, the positions do
+    # not cross the jump.
     west, east = min(
         (_rounded_extent((longitudes - offset) % 360.0 + offset) for offset in (-180.0, 0.0)),
         key=lambda interval: interval[1] - interval[0],
@@ -83,7 +84,8 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
     cell_km = round_to_digits(
         max(math.sqrt(height_km * width_km / GRID_CELLS), max(height_km, width_km) / GRID_CELLS, 1e-3), up=True
     )
-    # One more row and column, because the centre of the first cell, not its corner, is at the south-west end.
+    # One more row and column are needed, because it is the centre of the first cell, not its corner, that lies at the
+    # south-west end.
     rows, cols = (math.ceil(length / cell_km) + 1 for length in (height_km, width_km))
     grid: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell_km}
     grid["south_west"] = [round(south, 6), round(west, 6)]
@@ -98,11 +100,11 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
 
 
 def describe_skipped_cells(frame: pl.DataFrame, columns: Sequence[str], file: str) -> list[str]:
-    """Return a note for the table's owner on each column with cells that are not numbers, without quoting cells.
+    """Return a note for the table's owner on each column in which some cells are not numbers, without quoting cells.
 
     Args:
         frame: The table.
-        columns: The columns of latitudes and longitudes.
+        columns: The latitude and longitude columns.
         file: Name of the table.
     """
     lines = []
@@ -120,7 +122,7 @@ def _check_degrees(values: Floats, min_degrees: int, max_degrees: int, column: o
     """Return the numbers in the range of degrees, leaving out at most 1 % of them.
 
     Args:
-        values: The numbers of a column.
+        values: The numbers in a column.
         min_degrees, max_degrees: The range of degrees.
         column: Name of the column.
         file: Name of the table.
@@ -136,7 +138,7 @@ def _check_degrees(values: Floats, min_degrees: int, max_degrees: int, column: o
 
 
 def _rounded_extent(values: Floats) -> tuple[float, float]:
-    """Return the range of the middle 98 % of degrees, rounded outward to multiples of the lattice.
+    """Return the range of the middle 98 % of the degrees, rounded outwards to multiples of the lattice step.
 
     The two ends are at least one lattice step apart.
     """
@@ -157,7 +159,7 @@ def round_to_digits(value: float, up: bool) -> float:
 
     Args:
         value: A positive number.
-        up: Whether to round up, so that the result is not below the value, or down.
+        up: Whether to round up, so that the result is not below the value, rather than down.
     """
     scale = 10.0 ** (math.floor(math.log10(value)) - 2)
     return float(f"{(math.ceil if up else math.floor)(value / scale) * scale:.3g}")

@@ -37,22 +37,22 @@ from privopt_tables.studies.street_map import Addresses, StreetMap
 __all__ = ["Draft", "draft", "init", "init_from_map", "load_drafted_problem", "suggest_tables"]
 
 REACH_FACTOR: Final = 3.0
-"""Default radius within which a person is hidden, as a multiple of the distance between neighbours."""
+"""Default radius within which a person is hidden, as a multiple of the median distance between neighbours."""
 
 HIDING_ADDRESSES: Final = 500
-"""Number of addresses among which a map's default distance hides a person: about a thousand people."""
+"""Number of addresses among which a map's default distance hides a person, which stand for about a thousand people."""
 
 HIDDEN_SHARE: Final = 0.9
-"""Share of the places that must have as many addresses within a map's default distance."""
+"""Share of the places that must have so many addresses within a map's default distance."""
 
 MAX_RADIUS_RECORDS: Final = 500
-"""Maximum number of places whose distance to enough addresses is computed. Of more places, a sample is taken."""
+"""Maximum number of places whose distance to enough addresses is computed. If there are more, a sample is taken."""
 
 MIN_EPSILON: Final = 1e-300
-"""Least epsilon that a draft may have, because of the range of doubles. The largest one is its reciprocal."""
+"""Least epsilon that a draft can have, because of the range of doubles. The largest one is its reciprocal."""
 
 MAX_SEARCHED_RECORDS: Final = 2_000
-"""Maximum number of records whose nearest neighbour is searched for. Of more records, a sample is taken."""
+"""Maximum number of records whose nearest neighbour is searched for. If there are more, a sample is taken."""
 
 ONE_WAY_LOSS: Final = "the loss is the error in travel along one-way streets, distances of privacy run both ways"
 BOTH_WAYS_LOSS: Final = "distances run both ways; for travel along one-way streets as the loss, take --one-way"
@@ -66,7 +66,7 @@ class Draft:
     """A drafted problem file, with notes on what was recognised.
 
     Attributes:
-        text: Text of the file.
+        text: The text of the file.
         notes: Notes on how the columns were understood, and on the meaning of epsilon.
     """
 
@@ -85,26 +85,27 @@ def init(
     force: bool = False,
     choice: ColumnChoice | None = None,
 ) -> Draft:
-    """Write a problem file for a table of public places, or of positions of people, over which a grid is laid.
+    """Write a problem file for a table of public places, or of people's positions, over which a grid is laid.
 
     A table in another format (GeoJSON, GPX, ...) is converted. If its rows are public places, the converted table is
     written next to the problem file, as NAME-points.csv.
 
     Args:
-        mechanism: Name of the mechanism that the problem is for.
+        mechanism: Name of the mechanism for which the problem is drafted.
         points: The table.
         out: The problem file.
-        roads: A table with columns from, to, km, between the ids of ``points``. None if there are no roads.
+        roads: A table of roads between the ids in ``points``, with the columns from, to and km. None if there are no
+            roads.
         within: Distance in km within which a person is hidden. None for three times the distance between neighbours.
         factor: Factor by which one report may change the odds between two places at that distance.
-        choice: Columns of ``points`` named by the user. Others are recognised.
+        choice: Columns of ``points`` that the user named. The others are recognised by their names.
         force: Whether to replace existing files.
 
     Raises:
         InputError: No places are recognised in the table, or ``solve`` would refuse the problem.
         UsageError: The mechanism does not protect places, an amount is out of range, or a file already exists.
     """
-    # Checked first, so that no work is wasted.
+    # This is checked first, so that no work is wasted.
     check_file(out.absolute(), force=force)
     choice = choice or ColumnChoice()
     frame = convert_table(points, choice)
@@ -115,7 +116,7 @@ def init(
             path.write_text(drafted.text, "utf-8")
         return drafted
     target = out.absolute().with_name(f"{out.stem}-points.csv")
-    # The converted table has columns lat and lon instead of the column of positions.
+    # The converted table has the columns lat and lon instead of the column of positions.
     choice = evolve(choice, point=None)
     # The converted table is written only if its places are public. Positions of people stay in a temporary folder.
     with _rename_faults(target.name, points.name), TemporaryDirectory() as temporary:
@@ -144,7 +145,7 @@ def init(
 
 @contextmanager
 def _rename_faults(table: str, name: str) -> Iterator[None]:
-    """Make faults raised in the ``with`` block name the user's table instead of the converted table.
+    """Make faults that are raised in the ``with`` block name the user's table instead of the converted one.
 
     Args:
         table: Name of the converted table.
@@ -170,7 +171,7 @@ def init_from_map(
     """Write a problem file for the places of a street map, with the tables NAME-points.csv and NAME-roads.csv.
 
     Args:
-        mechanism: Name of the mechanism that the problem is for.
+        mechanism: Name of the mechanism for which the problem is drafted.
         streets: The street map.
         out: The problem file.
         within: Distance in km within which a person is hidden. None for a distance within which there are enough
@@ -186,7 +187,7 @@ def init_from_map(
     for target in (out, points, roads):
         check_file(target.absolute(), force=force)
     with TemporaryDirectory() as folder:
-        # Drafted in a temporary folder first, so that a refused problem leaves no tables behind.
+        # The problem is drafted in a temporary folder first, so that a refused problem leaves no tables behind.
         temporary_folder = Path(folder)
         tables = temporary_folder / points.name, temporary_folder / roads.name
         streets.write(*tables)
@@ -228,16 +229,16 @@ def draft(
     """Return a drafted problem file, after checking that ``solve`` will accept it.
 
     Args:
-        mechanism: Name of the mechanism that the problem is for.
-        points: A CSV, Parquet or GeoParquet file with a list of places, each with an id, or with positions over which a
-            grid is laid.
+        mechanism: Name of the mechanism for which the problem is drafted.
+        points: A CSV, Parquet or GeoParquet file that contains either a list of places with ids, or positions over
+            which a grid is laid.
         folder: The folder in which the problem file will be.
-        roads: CSV or Parquet with columns from, to, km, between the ids of ``points``.
+        roads: A CSV or Parquet table of roads between the ids in ``points``, with the columns from, to and km.
         one_way: Whether the loss is the error in travel distance along the directed ``roads``.
-        within: Distance in km within which a person is hidden, or addresses, enough of which must be within it. By
-            default three times the distance between neighbours.
+        within: Distance in km within which a person is hidden, or the addresses of which this distance must include
+            enough. None for three times the distance between neighbours.
         factor: Factor by which one report may change the odds between two places at that distance.
-        choice: Columns of ``points`` named by the user. Others are recognised.
+        choice: Columns of ``points`` that the user named. The others are recognised by their names.
 
     Raises:
         InputError: No places are recognised in the table, or ``solve`` would refuse the problem.
@@ -254,7 +255,7 @@ def draft(
     tables: dict[str, dict[str, object]] = {"records": recognised.records, "distance": {"kind": recognised.kind}}
     if roads is not None:
         tables["distance"] = {"kind": "graph", "edges": relative_path(roads, folder)}
-        # The roads' ends are ids, which cells of a grid do not have.
+        # Roads join ids of places, which the cells of a grid do not have.
         if "grid" in recognised.records:
             raise InputError(
                 [Fault(points.name, "", "no column of ids", "a column of ids that names the nodes of --roads")]
@@ -266,8 +267,8 @@ def draft(
     # Epsilon depends on the distances, so the problem is first read with a provisional epsilon of 1.
     data = load_drafted_problem(MetricProblem, tables, folder, points.name)
     spacing = _median_spacing(data)
-    # A report changes the odds between two places within the radius by at most exp(epsilon * radius), which is to equal
-    # `factor`.
+    # A report changes the odds between two places within the radius by at most exp(epsilon * radius), which is set
+    # equal to `factor`.
     reason = ""
     if isinstance(within, Addresses):
         radius, reason = _radius_among_addresses(data, within)
@@ -281,11 +282,11 @@ def draft(
         raise UsageError(
             f"{source}: epsilon must be {MIN_EPSILON:g} to {1 / MIN_EPSILON:g} per {data.unit}, got {target_epsilon:g}"
         )
-    # Rounded down, so that the factor is at most the requested one.
+    # Epsilon is rounded down, so that the factor is at most the requested one.
     epsilon = round_to_digits(target_epsilon, up=False)
     tables["privacy"] = {"epsilon": epsilon}
     tables |= suggest_tables(problem_class, radius)
-    # The finished problem is read once more, as the mechanism will, so that its errors appear now.
+    # The finished problem is read once more, just as the mechanism will read it, so that any errors appear now.
     load_drafted_problem(problem_class, tables, folder, points.name)
     unit = data.unit
     meaning = [
@@ -294,7 +295,7 @@ def draft(
         *([reason] if reason else []),
         f"between neighbours, {spacing:.4g} {unit} apart (median), by at most {_format_exp_up(epsilon * spacing)}",
     ]
-    # With so small a radius, most people are hidden among no other place.
+    # Within so small a radius, most places have no other place among which a person could be hidden.
     if radius < spacing:
         hint = f"--within {REACH_FACTOR * spacing:.2g} hides a person among several"
         meaning.append(f"most places have no neighbour within {radius:.4g} {unit}: {hint}")
@@ -315,10 +316,10 @@ def _describe_assumptions(mechanism: str, place_count: int) -> Iterator[str]:
 
 
 def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], folder: Path, table: str) -> MetricData:
-    """Read a drafted problem exactly as ``solve`` will.
+    """Read a drafted problem exactly as ``solve`` will read it.
 
     Args:
-        cls: The mechanism's class of problems.
+        cls: The mechanism's problem class.
         tables: The tables of the problem file.
         folder: The folder of the problem file.
         table: Name of the table from which the problem was drafted, for error messages.
@@ -341,7 +342,7 @@ def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], f
 
 
 def _median_spacing(data: MetricData) -> float:
-    """Return the median distance of the records, or a sample of them, to the nearest record at another place.
+    """Return the median distance from the records, or a sample of them, to the nearest record at another place.
 
     Raises:
         InputError: All records are at the same place, or cannot reach one another.
@@ -349,7 +350,7 @@ def _median_spacing(data: MetricData) -> float:
     count = len(data.records)
     min_distances = []
     record_numbers = np.unique(np.linspace(0, count - 1, min(count, MAX_SEARCHED_RECORDS)).astype(np.int64))
-    # In blocks of about four million distances (2**22), to limit the memory.
+    # Blocks of about four million distances (2**22) limit the memory that is used.
     for part in slices(len(record_numbers), count, 2**22):
         rows = data.metric.rows(record_numbers[part])
         # Records at the same place, and the record itself, do not count as neighbours.
@@ -364,7 +365,7 @@ def _median_spacing(data: MetricData) -> float:
 
 
 def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[float, str]:
-    """Return a distance within which nearly all places have enough addresses, and a sentence on that.
+    """Return a distance within which nearly all places have enough addresses, and a sentence that explains it.
 
     A person is hidden by the people near a place, not by the number of places. Addresses represent these people.
 
@@ -373,13 +374,13 @@ def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[flo
         addresses: The addresses at each place.
     """
     count, counts = len(data.records), addresses.counts
-    # On a map with few addresses, a quarter of all addresses must do.
+    # On a map with few addresses, a quarter of all addresses must suffice.
     address_count = min(HIDING_ADDRESSES, counts.sum() / 4)
     radii = []
     record_numbers = np.unique(np.linspace(0, count - 1, min(count, MAX_RADIUS_RECORDS)).astype(np.int64))
     for part in slices(len(record_numbers), count, 2**22):
         rows = data.metric.rows(record_numbers[part])
-        # For each place, the places in order of distance. The first one up to which there are enough addresses gives
+        # For each place, all places are sorted by distance. The first one up to which there are enough addresses gives
         # the radius.
         order = np.argsort(rows, axis=1)
         reached = np.cumsum(counts[order], axis=1) >= address_count
@@ -398,17 +399,17 @@ def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[flo
 
 
 def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[str, object]]:
-    """Return the additional tables that a mechanism's problem file needs, with values for required keys.
+    """Return the additional tables that a mechanism's problem file needs, with values for their required keys.
 
     Args:
-        cls: The mechanism's class of problems.
+        cls: The mechanism's problem class.
         radius: Radius within which a person is hidden, in the unit of distances.
     """
     tables: dict[str, dict[str, object]] = {}
     common_names = {attribute.name for attribute in attrs.fields(MetricProblem)}
     for attribute in attrs.fields(cls):
         declared: Key | None = attribute.metadata.get(KEY)
-        # The caller writes the tables that all problems have. Tables with a default need not be written.
+        # Only tables without a default are needed. Those that all problems have are written by the caller.
         if attribute.name in common_names or declared is None or attribute.default is not attrs.NOTHING:
             continue
         table = get_type_hints(cls)[attribute.name]
@@ -417,7 +418,7 @@ def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[st
 
 
 def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object]]:
-    """Yield the keys of a table that have no default, each with a value: a distance, or all records.
+    """Yield each key of a table that has no default, with a value for it: a distance, or all records.
 
     Args:
         table: The class of the table.
@@ -434,7 +435,7 @@ def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object
         name = declared.name or attribute.name
         if hints[attribute.name] is float and "distance" in declared.unit:
             yield name, float(f"{radius:.4g}")
-        # The type is a union that has a literal "all".
+        # The type is a union with the literal "all".
         elif any("all" in get_args(member) for member in get_args(hints[attribute.name])):
             yield name, "all"
         else:

@@ -1,4 +1,4 @@
-"""Format a drafted problem file: its tables, with notes on what was recognised and what it means as comments.
+"""Format a drafted problem file: its tables, with comments on what was recognised and what it means.
 
 Tables are written one by one, because each has comments before it.
 """
@@ -15,7 +15,7 @@ __all__ = ["format_problem", "relative_path"]
 
 
 def relative_path(path: Path, folder: Path) -> str:
-    """Return a path relative to a folder, as used in a problem file in that folder."""
+    """Return a path relative to a folder, as a problem file in that folder states it."""
     return os.path.relpath(path.absolute(), folder)
 
 
@@ -28,9 +28,9 @@ def format_problem(
         mechanism: Name of the mechanism that the problem is for.
         points: The table from which the problem was drafted.
         tables: The tables of the problem, by name.
-        notes: Notes on what was recognised, which become comments of [records].
-        meaning: Notes on the meaning of epsilon, which become comments of [privacy]. The word "epsilon" is put before
-            the first note.
+        notes: Notes on what was recognised, which become comments on ``[records]``.
+        meaning: Notes on the meaning of epsilon, which become comments on ``[privacy]``. The word "epsilon" is put
+            before the first one.
     """
     comments_by_table = {"records": notes, "privacy": [f"epsilon {line}" for line in meaning[:1]] + list(meaning[1:])}
     hints_by_table = {
@@ -49,7 +49,7 @@ def format_problem(
     ]
     for name, table in tables.items():
         lines += [
-            # Line ends are removed, because the text after one would not be part of the comment.
+            # Line breaks are removed, because any text after one would not be part of the comment.
             f"# {' '.join(line.split())}"
             for line in (*comments_by_table.get(name, ()), *hints_by_table.get(name, ()))
         ]

@@ -1,6 +1,7 @@
-"""Write a problem file for words (``privopt init --vectors``), with an epsilon based on how many words hide each word.
+"""Write a problem file for words (``privopt init --vectors``), with an epsilon that hides each word among others.
 
-Distances between vectors have no familiar unit, so epsilon is chosen from the distances to neighbours of certain ranks.
+Distances between vectors have no familiar unit, so epsilon is derived from the distances to neighbours of certain
+ranks.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from privopt_tables.studies.word_vectors import is_vector_text, read_word_vector
 __all__ = ["RANKS", "init_words", "neighbour_distances"]
 
 RANKS: Final = (10, 20, 50)
-"""Numbers of other words among which a word is hidden. The proposed epsilon is for the first number. Notes state the
-epsilons for the other numbers."""
+"""How many other words hide a word. The proposed epsilon is for the first of these numbers, and notes state the
+epsilons for the others."""
 
 HIDDEN_SHARE: Final = 0.95
-"""Share of the words that epsilon must hide. The others are outliers, whose distances say nothing about most words."""
+"""Share of the words that epsilon must hide. The rest are outliers, whose distances say nothing about most words."""
 
 MAX_SEARCHED_WORDS: Final = 2_000
-"""Maximum number of words whose neighbours are searched for. Of more words, evenly spaced ones are taken."""
+"""Maximum number of words whose neighbours are searched for. If there are more, evenly spaced ones are taken."""
 
 
 def neighbour_distances(data: MetricData) -> dict[int, Floats]:
-    """Return the distances from words to their nearest neighbour and to the neighbours of :data:`RANKS`, by rank.
+    """Return the distances from words to their nearest neighbour and to the neighbours in :data:`RANKS`, keyed by rank.
 
     Each value is an ascending array over at most 2,000 of the words. Ranks that exceed the number of words are omitted.
 
@@ -57,13 +58,13 @@ def neighbour_distances(data: MetricData) -> dict[int, Floats]:
 
 
 def _distance_quantile(distances: Floats, probability: float) -> float:
-    """Return the distance within which the given share of words have their neighbour.
+    """Return the distance within which the given share of words have their neighbour of a certain rank.
 
     Args:
-        distances: Ascending distances of the words to their neighbours of a certain rank.
+        distances: The distances from words to their neighbours of this rank, ascending.
         probability: The share.
     """
-    # Of two distances the higher one is taken, so that at least this share of words is within the result.
+    # Between two distances the higher one is taken, so that the result suffices for at least this share of words.
     return float(np.quantile(distances, probability, method="higher"))
 
 
@@ -74,7 +75,7 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
         mechanism: Name of the mechanism that the problem is for.
         vectors: A ``.npy`` file of shape (N, dim) with one row per word, or a text file of GloVe or word2vec, which is
             converted to NAME-vectors.npy and NAME-words.txt.
-        ids: Text file with one word per line. None to use numbers as words.
+        ids: A text file with one word per line. None to use the row numbers as words.
         out: The problem file.
         force: Whether to replace existing files.
 
@@ -82,7 +83,7 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
         InputError: ``solve`` would refuse the vectors or words, or there are fewer than 12 words.
         UsageError: The mechanism does not protect places, or a file already exists.
     """
-    # Checked before any work, and again when the file is written.
+    # This is checked before any work, and again when the file is written.
     check_file(out.absolute(), force=force)
     problem_class = registry().get(mechanism).load().problem_class
     if not issubclass(problem_class, MetricProblem):
@@ -109,7 +110,7 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
         raise InputError(
             [Fault(vectors.name, "", f"{RANKS[0]} and more equal vectors", "words apart from one another")]
         )
-    # Rounded down: exp(epsilon * radius) must not exceed e.
+    # Epsilon is rounded down, because exp(epsilon * radius) must not exceed e.
     epsilon = round_to_digits(1.0 / radius, up=False)
     tables["privacy"] = {"epsilon": epsilon}
     tables |= suggest_tables(problem_class, radius)
@@ -148,7 +149,7 @@ def _init_from_text(mechanism: str, vectors: Path, ids: Path | None, out: Path, 
         with new_file(words, force=force) as path:
             path.write_text("".join(f"{word}\n" for word in table.words), "utf-8")
         draft = init_words(mechanism, array, words, out, force=force)
-    # The files are removed even after an interrupt, because without the problem file they are of no use.
+    # The files are removed even after an interrupt, because they are useless without the problem file.
     except BaseException:
         array.unlink(missing_ok=True)
         words.unlink(missing_ok=True)

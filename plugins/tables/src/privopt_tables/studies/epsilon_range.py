@@ -16,10 +16,10 @@ from privopt.declare.toml_text import StatedFraction
 from privopt.errors import UsageError, cut
 
 MAX_EPSILONS: Final = 10_000
-"""Largest number of epsilons in a range."""
+"""Maximum number of epsilons in a range."""
 
 MAX_CHARACTERS: Final = 400
-"""Largest number of characters of each part of the range."""
+"""Maximum number of characters in each part of a range."""
 
 
 def parse_epsilons(grid: str | tuple[float | str, float | str, int]) -> list[Fraction]:
@@ -44,7 +44,7 @@ def parse_epsilons(grid: str | tuple[float | str, float | str, int]) -> list[Fra
         decimals = [Decimal(end) for end in parts[:2]]
     except InvalidOperation:
         raise UsageError(f"epsilon: expected LO:HI:N, such as 0.5:5:30, got {actual}") from None
-    # Checked before rationals are built, because these could have millions of digits.
+    # This is checked before rationals are built, because they could have millions of digits.
     if not all(end.is_finite() and abs(end.adjusted()) <= 300 for end in decimals):
         raise UsageError(f"epsilon: expected ends between 1e-300 and 1e300, as 0.5:5:30 has, got {actual}")
     lower, upper = (StatedFraction(str(end)) for end in decimals)
@@ -52,7 +52,8 @@ def parse_epsilons(grid: str | tuple[float | str, float | str, int]) -> list[Fra
         raise UsageError(f"epsilon: expected 0 < LO < HI and 2 to {MAX_EPSILONS:,} values, got {actual}")
     # Only the ends must be exact, so the inner values are computed in doubles.
     inner_values = np.geomspace(float(lower), float(upper), count)[1:-1].tolist()
-    # Nine digits are easier to read. 17 digits are used if nine would make values equal, and distinguish all doubles.
+    # Nine digits are easier to read. If they would make values equal, 17 digits are used, which distinguish all
+    # doubles.
     for digits in (9, 17):
         values = [lower, *(StatedFraction(f"{value:.{digits}g}") for value in inner_values), upper]
         if all(smaller < larger for smaller, larger in pairwise(values)):

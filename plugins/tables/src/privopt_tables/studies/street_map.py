@@ -29,19 +29,19 @@ DRIVEN: Final = frozenset(
 )
 """Values of ``highway`` that cars use."""
 WALKED: Final = DRIVEN | frozenset(("pedestrian", "footway", "path", "steps", "cycleway", "track", "corridor"))
-"""Values of ``highway`` that people on foot use, the roads of cars among them."""
+"""Values of ``highway`` that people on foot use, including the roads that cars use."""
 CAR_ACCESS: Final = ("motorcar", "motor_vehicle", "vehicle")
 FOOT_ACCESS: Final = ("foot",)
-"""Tags that say whether a ferry takes cars (CAR_ACCESS) or people on foot (FOOT_ACCESS), the most specific first. A
-ferry without these tags takes both."""
+"""Tags that say whether a ferry takes cars (CAR_ACCESS) or people on foot (FOOT_ACCESS), from the most specific to the
+least. A ferry without these tags takes both."""
 FORWARD: Final = frozenset(("yes", "true", "1"))
-"""Values of ``oneway`` for a way that is taken in the direction of its nodes only."""
+"""Values of ``oneway`` that mean a way can be used only in the order of its nodes."""
 ENDINGS: Final = (".osm.pbf", ".pbf", ".osm", ".osm.gz", ".osm.bz2")
 
 KM_PER_ADDRESS: Final = 0.025
 """Length of street for each address, if a map has too few addresses: lots of some 20 m on one or both sides."""
 MIN_MAPPED_SHARE: Final = 0.25
-"""If a map has less than this share of the addresses estimated from the length of its streets, it has too few."""
+"""A map has too few addresses if it has less than this share of the number estimated from the length of its streets."""
 
 Position = tuple[float, float]
 """Latitude and longitude in degrees."""
@@ -51,12 +51,11 @@ Area = Callable[[Floats], Bools]
 
 @frozen(kw_only=True, eq=False)
 class Addresses:
-    """How many addresses there are at the places of a map.
+    """How many addresses there are at the places on a map.
 
     Attributes:
         counts: (N,) The number of addresses at each place, in the order of the places.
-        is_counted: Whether the addresses of the map were counted. Otherwise they are estimated from the length of
-            streets.
+        is_counted: Whether the addresses on the map were counted, rather than estimated from the length of streets.
     """
 
     counts: Floats
@@ -68,11 +67,11 @@ class StreetMap:
     """Streets between places.
 
     Attributes:
-        places: (latitude, longitude) in degrees, by id.
-        km: Length of the shortest stretch by (from, to), for each permitted direction.
+        places: The position (latitude, longitude) of each place in degrees, keyed by id.
+        km: The length of the shortest stretch between two places, keyed by (from, to), for each permitted direction.
         notes: Notes on what was used and what was omitted.
         one_way: Whether the loss is travel distance along the directed roads.
-        addresses: The positions of addresses with a house number, inside the area.
+        addresses: The positions of the addresses inside the area that have a house number.
     """
 
     places: dict[str, Position]
@@ -84,14 +83,14 @@ class StreetMap:
     def count_addresses(self) -> Addresses:
         """Return the number of addresses at each place.
 
-        Each address counts at the nearest place. If the map has few addresses, they are estimated from the length of
-        streets. Half of a street's addresses then count at each of its ends.
+        Each address counts towards the nearest place. If the map has few addresses, they are estimated from the length
+        of streets, and half of a street's addresses count towards each of its ends.
         """
         from scipy.spatial import cKDTree
 
         rank = _ranks(self.places)
         estimated: Floats = np.zeros(len(rank))
-        # Both directions of a street are one street.
+        # Sorting the pairs merges the two directions of a street into one.
         for (a, b), km in {tuple(sorted(pair)): km for pair, km in self.km.items()}.items():
             for end in (a, b):
                 estimated[rank[end]] += km / KM_PER_ADDRESS / 2
@@ -106,11 +105,11 @@ class StreetMap:
         return Addresses(counts=counts, is_counted=True)
 
     def write(self, points: Path, roads: Path) -> None:
-        """Write the CSV tables of places (id, lat, lon) and roads (from, to, km, with a row for each direction).
+        """Write CSV tables of the places (id, lat, lon) and the roads (from, to, km, with a row for each direction).
 
         Args:
-            points: The file of places.
-            roads: The file of roads.
+            points: The file for the places.
+            roads: The file for the roads.
         """
         positions = np.array(list(self.places.values()))
         pl.DataFrame({"id": list(self.places), "lat": positions[:, 0], "lon": positions[:, 1]}).write_csv(points)
@@ -119,7 +118,7 @@ class StreetMap:
 
 
 def box_area(text: str) -> Area:
-    """Parse a box ``S,W,N,E`` in degrees, and return a function that returns which positions are inside.
+    """Parse a box ``S,W,N,E`` in degrees, and return a function that tests which positions are inside.
 
     Raises:
         UsageError: The text is not four numbers, or the numbers are out of order.
@@ -149,13 +148,13 @@ def read_streets(
     """Read the streets in a map file, and keep those of the largest connected part.
 
     Args:
-        file: File of OpenStreetMap data. Its ending determines the format.
-        area: The area in which nodes are kept. None keeps all nodes.
+        file: The file of OpenStreetMap data. Its ending determines the format.
+        area: The area in which nodes are kept. None to keep all nodes.
         walk: Whether to include footways, and to use every way in both directions.
         bends: Whether to keep nodes that merely bend a street.
         ferries: Whether to include ferry lines.
         one_way: Whether to keep the largest strongly connected part, in which streets lead from every place to every
-            other. Otherwise the directions of streets do not matter for connectedness.
+            other. Otherwise the directions of streets are ignored when connected parts are found.
 
     Raises:
         InputError: The file cannot be read, or has no streets.
@@ -181,9 +180,9 @@ def read_streets(
     if not km:
         where = "" if area is None else " in the area asked for"
         raise InputError([Fault(str(file), "", f"no streets{where}", "ways tagged highway between two nodes")])
-    # Places that cannot be reached have no distance, so only one part is kept.
+    # Only one part is kept, because there is no distance between places that cannot be reached from one another.
     streets = _select_largest_part(StreetMap(places=places, km=km, one_way=one_way))
-    # If no street leads back, every place is a part by itself, and no street remains.
+    # If no street leads back, every place is a part of its own, and no street remains.
     if not streets.km:
         expectation = "streets that lead somewhere and back, or no --one-way"
         raise InputError([Fault(str(file), "", "one-way streets alone, none of which leads back", expectation)])
@@ -202,7 +201,7 @@ class _Way:
 
     Attributes:
         nodes: The ids of the way's nodes in order.
-        forward, backward: Whether the way may be used in the order of its nodes, and in the opposite direction.
+        forward, backward: Whether the way can be used in the order of its nodes, and in the opposite direction.
     """
 
     nodes: tuple[str, ...]
@@ -216,8 +215,8 @@ class _Extract:
 
     Attributes:
         ways: The streets and ferry lines to use, in the order of the file.
-        positions: (latitude, longitude) of the nodes of these ways by id, in the order of ids. An extract may lack some
-            nodes.
+        positions: The position (latitude, longitude) of each node on these ways, keyed by id and sorted by id. An
+            extract may lack some nodes.
         notes: Notes on what was used and what was omitted.
         addresses: The positions of nodes and buildings with a house number, in the order of the file.
     """
@@ -246,18 +245,18 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
     positions: dict[int, Position] = {}
     ferry_count = other_count = 0
     try:
-        # Ways have only the numbers of their nodes. osmium adds the nodes' positions.
+        # Ways contain only the ids of their nodes. osmium adds the nodes' positions.
         reader: Any = osmium.FileProcessor(str(file), osmium.osm.NODE | osmium.osm.WAY).with_locations()
         for way in reader.with_filter(osmium.filter.KeyFilter("highway", "route")):
             if not way.is_way():
                 continue
             tags = dict(way.tags)
-            # A way tagged as an area is a square or a car park, whose outline is not a street.
+            # A way that is tagged as an area is a square or a car park, and its outline is not a street.
             is_street = tags.get("highway") in kinds and tags.get("area") != "yes"
             is_ferry = not is_street and tags.get("route") == "ferry" and _takes_passengers(tags, walk)
             ferry_count += is_ferry
             if not is_street and not (is_ferry and ferries):
-                # Routes of buses and similar lines are not streets, and are not counted.
+                # Routes of buses and the like are not streets, so they are not counted as left out.
                 other_count += not is_ferry and ("highway" in tags or tags["route"] == "ferry")
                 continue
             # An extract of a map may lack nodes outside its area.
@@ -266,7 +265,7 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
         addresses = _read_addresses(osmium, file)
     except RuntimeError as error:
         raise InputError([Fault(str(file), "", f"unreadable ({reason_of(error)})", "OpenStreetMap data")]) from None
-    # Places are in the order of their ids, so that the order of the file's elements has no effect.
+    # Places are sorted by id, so that the order of elements in the file has no effect.
     named_positions = {str(node): positions[node] for node in sorted(positions)}
     kind = "streets and footways" if walk else "streets that cars use, which --walk adds footways to,"
     street_count = len(ways) - ferry_count * ferries
@@ -281,14 +280,14 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
 
 
 def _read_addresses(osmium: Any, file: Path) -> list[Position]:
-    """Return the positions of nodes and buildings with a house number. A building counts at its first node.
+    """Return the positions of nodes and buildings with a house number. For a building, its first node is taken.
 
     Args:
         osmium: The module osmium, which is imported only where it is needed.
         file: The map file.
 
     Returns:
-        (latitude, longitude) of each address in degrees, in the order of the file.
+        The position (latitude, longitude) of each address in degrees, in the order of the file.
     """
     reader: Any = osmium.FileProcessor(str(file), osmium.osm.NODE | osmium.osm.WAY).with_locations()
     addresses = []
@@ -307,7 +306,7 @@ def _takes_passengers(tags: Mapping[str, str], walk: bool) -> bool:
 
 
 def _directed_way(nodes: tuple[str, ...], tags: Mapping[str, str], walk: bool) -> _Way:
-    """Return a way with the directions in which it may be used, which are both for pedestrians.
+    """Return a way with the directions in which it can be used. Pedestrians can use both.
 
     Args:
         nodes: The ids of the way's nodes in order.
@@ -315,7 +314,7 @@ def _directed_way(nodes: tuple[str, ...], tags: Mapping[str, str], walk: bool) -
         walk: Whether the map is for pedestrians.
     """
     oneway = tags.get("oneway", "no")
-    # -1 means that the street may be used only against the order of its nodes.
+    # -1 means that the street can be used only against the order of its nodes.
     forward = oneway != "-1"
     backward = not forward or not (oneway in FORWARD or tags.get("junction") == "roundabout")
     return _Way(nodes=nodes, forward=forward or walk, backward=backward or walk)
@@ -325,7 +324,7 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
     """Return the great-circle length in km of each stretch between two places, for each permitted direction.
 
     Args:
-        ways: The ways. Nodes that are not places are left out, with the stretches that begin or end there.
+        ways: The ways. Nodes that are not places are left out, together with the stretches that begin or end there.
         places: The position of each place.
     """
     pairs = {
@@ -333,7 +332,7 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
         for way in ways
         for a, b in pairwise(way.nodes)
         if a != b and a in places and b in places
-        # A direction that may not be used gives no pair.
+        # A direction that is not permitted yields no pair.
         for pair in [(a, b)] * way.forward + [(b, a)] * way.backward
     }
     if not pairs:
@@ -347,7 +346,7 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
 def _select_largest_part(streets: StreetMap) -> StreetMap:
     """Return the connected part with the most places.
 
-    In one-way maps this is the largest strongly connected part, in which streets lead from every place to every other.
+    In a one-way map, the parts are strongly connected: streets lead from every place in a part to every other.
     """
     rank = _ranks(streets.places)
     pairs = np.array([(rank[a], rank[b]) for a, b in streets.km])
@@ -368,8 +367,8 @@ def _contract_bends(streets: StreetMap) -> StreetMap:
     neighbours = _neighbours(streets)
     bends = {name for name in streets.places if _is_bend(name, neighbours, streets)}
     if len(bends) == len(streets.places):
-        # In a ring without a junction, one node is kept as if it were a junction. The ring then returns to it, so its
-        # middle node is kept too.
+        # In a ring without a junction, one node is kept as if it were a junction. The ring then returns to this node,
+        # so its middle node is kept too.
         bends.discard(next(iter(streets.places)))
     bends -= _loop_middles(streets, neighbours, bends)
     km: dict[tuple[str, str], float] = {}
@@ -377,7 +376,7 @@ def _contract_bends(streets: StreetMap) -> StreetMap:
         if start in bends:
             continue
         chain = _follow_chain(start, first, neighbours, bends)
-        # fsum rounds only once, so both directions of a street get the same length.
+        # fsum rounds only once, so that both directions of a street get the same length.
         length = fsum(streets.km[pair] for pair in pairwise(chain))
         # If several streets join the same two places, the shortest one counts.
         km[start, chain[-1]] = min(length, km.get((start, chain[-1]), length))
@@ -394,7 +393,7 @@ def _neighbours(streets: StreetMap) -> dict[str, list[str]]:
     for a, b in streets.km:
         sets[a].add(b)
         sets[b].add(a)
-    # Sorted, because the order of sets differs from run to run.
+    # The neighbours are sorted, because the order of sets differs from run to run.
     return {name: sorted(neighbours, key=rank.__getitem__) for name, neighbours in sets.items()}
 
 
@@ -419,7 +418,7 @@ def _is_bend(name: str, neighbours: Mapping[str, Sequence[str]], streets: Street
 
 
 def _follow_chain(start: str, first: str, neighbours: Mapping[str, Sequence[str]], bends: Collection[str]) -> list[str]:
-    """Return the nodes along a street from a place up to the next node that is not a bend.
+    """Return the nodes along a street, from a place to the next node that is not a bend.
 
     Args:
         start: The place.
@@ -437,7 +436,7 @@ def _follow_chain(start: str, first: str, neighbours: Mapping[str, Sequence[str]
 def _loop_middles(streets: StreetMap, neighbours: Mapping[str, Sequence[str]], bends: Collection[str]) -> set[str]:
     """Return the middle nodes of streets that return to their own junction.
 
-    Without its middle node such a street would become a road from a place to itself and be lost.
+    Without its middle node, such a street would become a road from a place to itself and be lost.
 
     Args:
         streets: The street map.
@@ -452,8 +451,8 @@ def _loop_middles(streets: StreetMap, neighbours: Mapping[str, Sequence[str]], b
         if chain[-1] == start:
             # All nodes except the junction, which is at both ends.
             inner = chain[1:-1]
-            # An even number of nodes has two middle ones, of which the first by id is taken, so that both directions
-            # give the same node.
+            # If the number of nodes is even, there are two middle ones. The first by id is taken, so that both
+            # directions give the same node.
             middles.add(min(inner[(len(inner) - 1) // 2], inner[len(inner) // 2], key=rank.__getitem__))
     return middles
 

@@ -1,4 +1,4 @@
-"""Read word vectors from text files of GloVe, or of word2vec with its header line of two counts.
+"""Read word vectors from text files in the format of GloVe, or of word2vec, which has a header line with two counts.
 
 Only words that :func:`.by_word.split_words` can find in a sentence are kept, because other words could not be
 protected.
@@ -29,8 +29,8 @@ class WordVectors:
     """Words and their vectors.
 
     Attributes:
-        words: (N,) distinct words that a sentence can contain.
-        vectors: (N, dim) vectors of the words.
+        words: (N,) Distinct words that a sentence can contain.
+        vectors: (N, dim) The words' vectors.
         notes: Notes on what was left out.
     """
 
@@ -40,12 +40,12 @@ class WordVectors:
 
 
 def is_vector_text(path: Path) -> bool:
-    """Return whether a file of vectors is text rather than ``.npy``, by its first bytes."""
+    """Return whether a file of vectors is text rather than ``.npy``, judging by its first bytes."""
     return not File.read(path, str(path), expectation="vectors").contents.startswith(NPY)
 
 
 def read_word_vectors(path: Path) -> WordVectors:
-    """Read word vectors from text with a word and its numbers on each line, separated by single spaces.
+    """Read word vectors from text in which each line has a word and its numbers, separated by single spaces.
 
     A word may contain spaces. Repeated words, and words that cannot occur in a sentence, are left out.
 
@@ -61,8 +61,8 @@ def read_word_vectors(path: Path) -> WordVectors:
     while lines and not lines[-1].strip():
         lines.pop()
     first_parts = lines[0].split() if lines else []
-    # A text file of word2vec begins with the numbers of words and of dimensions. In a file of GloVe, a line of two
-    # parts would be a word with a vector of one number.
+    # A word2vec text file begins with the number of words and the number of dimensions. In a GloVe file, a line with
+    # two parts would be a word with a vector of one number.
     has_header = len(first_parts) == 2 and all(part.isascii() and part.isdigit() for part in first_parts)
     start = 1 if has_header else 0
     if len(lines) <= start:
@@ -72,7 +72,7 @@ def read_word_vectors(path: Path) -> WordVectors:
     words: dict[str, list[float]] = {}
     repeated_rows, unmatchable_rows = [], []
     for row_number, line in enumerate(lines[start:], start=start + 1):
-        # Split from the right, because tokens of GloVe's common crawl contain spaces.
+        # The line is split from the right, because some tokens in GloVe's Common Crawl vectors contain spaces.
         parts = line.rstrip().rsplit(" ", dimension) if dimension else []
         try:
             vector = [float(part) for part in parts[1:]]
@@ -111,7 +111,7 @@ def read_word_vectors(path: Path) -> WordVectors:
 def _vector_size(line: str) -> int:
     """Return how many numbers a line ends with. The first part of the line always counts as a word."""
     size = 0
-    # From the right, because the word may contain spaces.
+    # The numbers are counted from the right, because the word may contain spaces.
     for part in reversed(line.split()[1:]):
         try:
             float(part)
