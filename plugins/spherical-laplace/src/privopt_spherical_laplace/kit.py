@@ -16,10 +16,10 @@ __all__ = ["PROFILE", "great_circle_km", "sphere_problem"]
 
 # Positions between which privacy is tested: at and near a pole, on the date line, and elsewhere.
 _PLACES: Final = ((0.0, 0.0), (45.5, 9.2), (89.9, -30.0), (90.0, 0.0), (-33.9, 180.0), (-33.9, 151.2))
-# The first of these are the points of generated problems.
+# Generated problems take their points from the beginning of this list.
 _POINTS: Final = ((0.0, 0.0), (45.5, 9.2), (45.6, 9.3), (-33.9, 151.2), (89.0, -30.0), (90.0, 0.0))
 _CHANNEL_EXPONENTS: Final = (0.01, 25.0)
-"""Range of epsilon d in which the channel between points is accurate enough to be tested."""
+"""Range of epsilon d within which the channel between points is accurate enough to be tested."""
 _EPSILONS: Final = ("1.4", "0.1", "20.0", "0.0001")
 
 
@@ -31,19 +31,19 @@ def great_circle_km(first: tuple[float, float], second: tuple[float, float]) -> 
 
 
 def _alike(problem: SphereInstance) -> Iterator[tuple[str, str, float]]:
-    """Yield pairs of positions (``LAT,LON`` or ids) with their distance in km. For most pairs epsilon d is near 1."""
+    """Yield pairs of positions (``LAT,LON`` or ids) with their distance in km. For most pairs, epsilon d is near 1."""
     # The angle in degrees over which epsilon d is 1.
     step = math.degrees(1.0 / (float(problem.epsilon) * 6371.0088))
     for latitude, longitude in _PLACES:
         south = latitude - math.copysign(min(step, 60.0), latitude), longitude
-        # The change of longitude for such a step. It is capped, since at a pole all longitudes are one place.
+        # The change in longitude for such a step. It is capped, because at a pole all longitudes are the same place.
         turn = min(step / max(math.cos(math.radians(latitude)), 1e-6), 120.0)
         east = latitude, longitude + (turn if longitude < 0 else -turn)
         for other in (south, east):
             distance = great_circle_km((latitude, longitude), other)
             yield f"{latitude!r},{longitude!r}", f"{other[0]!r},{other[1]!r}", distance
-    # The points of the problem may be named by their ids, and are the inputs of its channel. The channel is integrated
-    # in doubles, with a relative error of about 3e-4. For nearer pairs the allowed log ratio is hardly larger than that
+    # The problem's points can be named by their ids, and are the inputs of its channel. The channel is integrated in
+    # doubles, with a relative error of about 3e-4. For nearer pairs the allowed log ratio is hardly larger than that
     # error, and for pairs farther apart some probabilities are mere rounding errors.
     if problem.points is not None and problem.points.coordinates is not None:
         places = dict(zip(problem.points.ids, problem.points.coordinates.tolist(), strict=True))
@@ -54,12 +54,12 @@ def _alike(problem: SphereInstance) -> Iterator[tuple[str, str, float]]:
 
 
 def sphere_problem(epsilon: str, outputs: dict[str, Any], points: int = 0, *, prior: bool = False) -> GeneratedProblem:
-    """Return a problem of spherical-laplace.
+    """Return a problem for spherical-laplace.
 
     Args:
         epsilon: Epsilon per km.
-        outputs: The table [outputs], unless reports are points.
-        points: Number of the profile's points among which the nearest is reported; 0 for other outputs.
+        outputs: The ``[outputs]`` table, unless reports are points.
+        points: The number of points of which the nearest one is reported; 0 for other kinds of outputs.
         prior: Whether the problem has a prior over the points.
     """
     files: dict[str, bytes] = {}

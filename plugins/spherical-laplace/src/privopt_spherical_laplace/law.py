@@ -21,7 +21,7 @@ __all__ = ["LARGEST_EPSILON", "SMALLEST_EPSILON", "expected_distance", "quantile
 
 SMALLEST_EPSILON: Final = Fraction(1, 10**6)
 LARGEST_EPSILON: Final = Fraction(10**6)
-"""Range of epsilon per km, for which the error bounds of the sampler are proved."""
+"""Range of epsilon, per km, for which the sampler's error bounds are proved."""
 
 _WORKING_BITS: Final = 256
 """Precision of ball arithmetic, in bits."""
@@ -63,9 +63,9 @@ def rounded_loss(epsilon: Fraction, side: Fraction) -> float:
         angle = 2 * rate / (1 + rate * rate) + pi / ((pi * rate).exp() + 1)  # E t
         curvature = (rate + (-pi * rate / 2).exp()) / (1 + (-pi * rate).exp())
         cell = ball_of(side) * pi / 180
-        # Bound on E s^2. Latitude and longitude are uniform within cells, or nearer their centre, so each has at most
-        # the variance cell^2 / 12. The caps within half a side of the poles, of probability 1 - cos(cell / 2), are
-        # reported as the poles.
+        # A bound on E s^2. Within a cell, latitude and longitude are uniform or closer to the centre, so that each has
+        # a variance of at most cell^2 / 12. Positions in the caps within half a side of the poles, which have the
+        # probability 1 - cos(cell / 2), are reported as the poles.
         square = cell * cell / 6 + (1 - (cell / 2).cos()) * cell * cell / 4
         shifts = square.sqrt(), curvature * square / 2
         losses = [((angle + shift) * ball_of(RADIUS_KM)).upper() for shift in shifts]
@@ -73,11 +73,11 @@ def rounded_loss(epsilon: Fraction, side: Fraction) -> float:
 
 
 def quantiles(epsilon: Fraction, probabilities: Floats) -> Floats:
-    """Return quantiles of the distance in km before rounding, with about ten correct digits. No proof may rest on them.
+    """Return quantiles of the distance in km before rounding, to about ten digits. No proof can rely on them.
 
     Args:
         epsilon: Rate of the noise, per km.
-        probabilities: (n,) probabilities of a shorter distance, from 0 to 1.
+        probabilities: (n,) The probabilities of a shorter distance, from 0 to 1.
     """
     rate = float(epsilon * RADIUS_KM)
     return np.asarray(propose_scaled_distance(np.asarray(probabilities, dtype=np.float64), rate) / float(epsilon))

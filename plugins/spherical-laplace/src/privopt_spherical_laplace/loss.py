@@ -1,7 +1,7 @@
 """The expected distance between a position and its report.
 
 For digits and grids, the position is uniform on the sphere, and the loss has a closed form (:mod:`.law`). For points,
-the position is one of the points, with the probabilities of the prior. The law, the distribution of drawn positions, is
+the position is one of the points, distributed according to the prior. The law (the distribution of drawn positions) is
 divided into boxes of known probability, in polar coordinates around each point. Each box lies in a disc, and only a few
 points can be the nearest to a position in this disc. The farthest of these candidates gives an upper bound on the loss.
 """
@@ -31,23 +31,23 @@ _RINGS: Final = 64
 _TAIL_RINGS: Final = 34
 """Number of rings into which the last of these rings is divided again, each half as probable as the one before."""
 _BEARINGS: Final = 48
-"""Number of equal parts into which each ring is divided by bearing."""
+"""Number of equal parts into which each ring is divided by the bearing."""
 _SLACK: Final = 1e-9
-"""Allowance for rounding errors, in radians and relative to a loss. The errors are far smaller."""
+"""Allowance for rounding errors, both in radians and relative to a loss. The actual errors are far smaller."""
 _MIN_GAIN: Final = 1e-6
 """An output is replaced only if that saves this share of its loss, because smaller gains may be integration errors."""
 
 
 @frozen
 class _Boxes:
-    """B boxes that divide the law in polar coordinates around a position. They are the same for each position.
+    """B boxes that divide the law in polar coordinates around a position. They are the same for every position.
 
     Attributes:
-        angles: (B,) distances of the boxes' centres from the position, in radians.
-        bearings: (B,) bearings of the centres, in radians.
-        radii: (B,) radii of discs that contain the boxes, in radians.
-        ends: (B,) largest distance from the position in each box, in radians.
-        masses: (B,) probabilities of the boxes.
+        angles: (B,) Distances of the boxes' centres from the position, in radians.
+        bearings: (B,) Bearings of the centres, in radians.
+        radii: (B,) Radii of discs around the centres that contain the boxes, in radians.
+        ends: (B,) Largest distance between the position and any point in the box, in radians.
+        masses: (B,) Probabilities of the boxes. Their sum slightly exceeds 1.
     """
 
     angles: Floats
@@ -72,8 +72,8 @@ class _Boxes:
         masses = np.maximum(survival[:-1] - survival[1:], 0.0)
         masses *= (1.0 + _SLACK) / masses.sum()  # slightly more than 1 in all, so that the loss is bounded above
         middles = (borders[:-1] + borders[1:]) / 2
-        # A change of bearing moves a position at the angle t by at most sin(t) <= t times that change. From the middle
-        # of a box, the bearing changes by at most pi / _BEARINGS.
+        # A change in bearing moves a position at the angle t by at most sin(t) <= t times that change. Within a box,
+        # the bearing differs from that of the centre by at most pi / _BEARINGS.
         across = np.minimum(np.where(middles < math.pi / 2, np.sin(middles), 1.0), middles) * math.pi / _BEARINGS
         bearings = (np.arange(_BEARINGS) + 0.5) * (2 * math.pi / _BEARINGS)
         rings = (middles, (borders[1:] - borders[:-1]) / 2 + across + _SLACK, borders[1:], masses / _BEARINGS)
@@ -93,12 +93,12 @@ def _chords(centres: Floats, points: Floats) -> Floats:
 
 
 def _prior(problem: SphereInstance, count: int) -> Floats:
-    """Return the prior of the points, shape (N,), which is uniform if the problem has none."""
+    """Return the prior over the points, shape (N,), which is uniform if the problem has none."""
     return np.full(count, 1.0 / count) if problem.prior is None else problem.prior
 
 
 def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
-    """Return the point to report for each nearest point, shape (N,), and the probabilities of these, shape (N, N).
+    """Return the point to report for each nearest point (N,), and the probabilities of the nearest points (N, N).
 
     Reporting the best guess under the prior costs no privacy, because it depends only on the nearest point. Entry (i,
     k) of the probabilities says how often point k is the nearest to a position drawn around point i. They are
@@ -106,7 +106,7 @@ def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
     """
     points, probabilities = unit_vectors(problem), nearest_probabilities(problem)
     count = len(points)
-    # Entry (k, j): the probability that k is nearest times the mean loss of reporting j then.
+    # Entry (k, j): the probability that k is nearest, times the mean loss if j is reported in that case.
     losses = (_prior(problem, count)[:, None] * probabilities).T @ distances_of_points(points)
     unchanged_losses = np.diagonal(losses)
     best = losses.argmin(axis=1)
@@ -117,23 +117,23 @@ def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
 def loss_over_points(problem: SphereInstance, remap: Ints | None) -> float:
     """Return an upper bound on the expected distance in km between a point, drawn from the prior, and its report.
 
-    ``remap`` has the number of the point that is reported for each nearest point, shape (N,); None for no remap.
+    ``remap`` gives the index of the point to report for each nearest point, shape (N,); None for no remap.
     """
     points, boxes = unit_vectors(problem), _Boxes.of(problem.epsilon)
     count = len(points)
     distances = distances_of_points(points)
     reports = np.arange(count) if remap is None else remap
-    # The largest distance in km between a point and the one that replaces it.
+    # The largest distance in km between a point and the point that replaces it.
     shift = float(distances[np.arange(count), reports].max())
-    # The nearest point is no farther from the drawn position than the true point is, so at most twice as far from the
-    # true point as the drawn position is. A remap adds at most `shift`.
+    # The nearest point is no farther from the drawn position than the true point is. So its distance from the true
+    # point is at most twice that of the drawn position. A remap adds at most `shift`.
     caps = 2 * float(RADIUS_KM) * boxes.ends + shift
     weighted_losses = []
     for row, probability in enumerate(_prior(problem, count).tolist()):
         if probability == 0.0:
             continue
         chords = _chords(boxes.centres(points[row]), points)
-        # Over the whole disc a chord changes by at most the radius, and two chords are compared.
+        # Within the disc, each chord changes by at most the radius, and two chords are compared.
         is_candidate: Bools = chords <= (chords.min(axis=1) + 2 * boxes.radii + _SLACK)[:, None]
         farthest = np.where(is_candidate, distances[row, reports][None, :], 0.0).max(axis=1)
         weighted_losses.append(probability * math.fsum((boxes.masses * np.minimum(farthest, caps)).tolist()))
@@ -146,14 +146,14 @@ class ExpectedDistance(UtilityLoss[SphereRelease]):
 
     Attributes:
         problem: The problem, with the points and their prior if reports are points.
-        unit: The unit of the loss.
+        unit: The unit in which the loss is measured.
     """
 
     problem: SphereInstance
     unit: str = "km"
 
     def evaluate(self, release: SphereRelease) -> float:
-        """Return the bound in km, from the parameters of the release.
+        """Return the bound in km, computed from the release's parameters.
 
         For more than :data:`MAX_PRIOR_POINTS` points, the loss is not integrated. Instead, the bound is twice the
         expected distance before rounding, because the nearest point is at most as far from the drawn position as the

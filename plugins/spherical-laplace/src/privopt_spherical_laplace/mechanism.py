@@ -52,7 +52,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return SphereDP(epsilon=problem.epsilon)
 
     def utility(self, problem: SphereInstance, method: str) -> ExpectedDistance:
-        """Return the loss: the expected distance from a position, uniform or one of the points, to its report."""
+        """Return the loss: the expected distance from a position (uniform, or one of the points) to its report."""
         return ExpectedDistance(problem=problem)
 
     def solve(self, problem: SphereInstance, context: SolveContext) -> Outcome[SphereRelease]:
@@ -71,7 +71,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     def details(
         self, problem: SphereInstance, release: SphereRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return why no lower bound is stated for points; nothing for digits and grids."""
+        """Return the reason why no lower bound is stated for points; nothing for digits and grids."""
         return {} if problem.side is not None else {"no_lower_bound": NO_LOWER_BOUND}
 
     def meaning(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[str]:
@@ -85,7 +85,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
             f"{_round_down(doubling_distance(problem.epsilon)):g} km away.",
         ]
         if bound is not None:
-            # The law's density falls with the distance, so the real-valued report itself is the best guess.
+            # The density falls with the distance, so the unrounded report itself is an attacker's best guess.
             sentences.append(
                 "Whoever guesses a position, which may be anywhere on Earth, from one report is wrong by "
                 f"{_round_down(bound):g} km in the mean, or by more."
@@ -110,7 +110,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return channel_of_points(problem, release)
 
     def audit(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Mapping[str, Any]:
-        """Return the claimed epsilon, the rate of the law, which is the epsilon that it achieves, and the loss."""
+        """Return the claimed epsilon, the epsilon that the release achieves (the rate of its noise), and the loss."""
         return {
             "epsilon": {"claimed": float(problem.epsilon), "achieved": float(release.epsilon)},
             "expected_loss": result.objective.value,
@@ -127,5 +127,5 @@ def _round_down(value: float) -> float:
 
 
 def _lower_bound(problem: SphereInstance) -> float | None:
-    """Return the law's expected distance before rounding, as a lower bound on any mechanism's loss; None for points."""
+    """Return the expected distance before rounding, a lower bound on any mechanism's loss; None for points."""
     return None if problem.side is None else expected_distance(problem.epsilon)[0]

@@ -1,9 +1,10 @@
-"""The probabilities that points are the nearest to a position drawn around a point, by integration along rays.
+"""The probability that each point is the nearest to a position drawn around a point, by integration along rays.
 
 A ray is a great circle that starts at the point in one direction. The distance along a ray has the distribution
 function G of the noise (:mod:`.sampler.exact`). The nearest point changes where the ray is equally far from two points,
-which has a closed form. So only the bearing is integrated numerically, as a sum over equal parts of a turn. The error
-is about the square of such a part. This is enough for remaps and estimates, and no guarantee depends on it.
+which has a closed form. So only the bearing is integrated numerically, as a sum over equal parts of a turn, with an
+error of about the square of such a part. This is accurate enough for remaps and estimates, and no guarantee depends on
+it.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _BEARINGS: Final = 360
 
 
 def unit_vectors(problem: SphereInstance) -> Floats:
-    """Return the points of a problem whose outputs are points, as unit vectors, shape (N, 3)."""
+    """Return the points of a problem that reports points, as unit vectors of shape (N, 3)."""
     assert problem.points is not None  # callers check that outputs are points
     assert problem.points.coordinates is not None
     return directions(problem.points.coordinates)
 
 
 def distances_of_points(points: Floats) -> Floats:
-    """Return the great-circle distances in km between points given as unit vectors (N, 3), shape (N, N)."""
+    """Return the great-circle distances (N, N) in km between points that are given as unit vectors (N, 3)."""
     chords = np.sqrt(np.square(points[:, None, :] - points[None, :, :]).sum(axis=2))
     return np.asarray(2 * float(RADIUS_KM) * np.arcsin(np.minimum(chords / 2, 1.0)))
 
@@ -70,7 +71,7 @@ def nearest_probabilities(problem: SphereInstance) -> Floats:
     probabilities = np.zeros((count, count))
     for row, place in enumerate(points):
         east, north = basis(place)
-        # Unit vectors: the directions of the rays (R, 3) at the place, and the positions (R, D, 3) along them.
+        # Unit vectors for the directions of the rays at the place (R, 3), and for the positions along them (R, D, 3).
         rays = np.cos(bearings)[:, None] * north + np.sin(bearings)[:, None] * east
         positions = np.cos(angles)[:, None] * place + np.sin(angles)[:, None] * rays[:, None, :]
         nearest = tree.query(positions.reshape(-1, 3))[1].reshape(len(rays), len(angles))
@@ -84,7 +85,8 @@ def nearest_probabilities(problem: SphereInstance) -> Floats:
             along_place[first] - along_place[second], along_ray[ray_numbers, second] - along_ray[ray_numbers, first]
         )
         borders = np.clip(change, angles[:-1], angles[1:])
-        # G at the borders. The point nearest at an angle gets the probability between the borders on both sides of it.
+        # G at the borders. The point that is nearest at an angle gets the probability between the borders on either
+        # side.
         below = (1.0 - np.exp(-rate * borders) * (np.cos(borders) + rate * np.sin(borders))) / total
         masses = np.diff(below, axis=1, prepend=0.0, append=1.0)
         probabilities[row] = np.bincount(nearest.ravel(), weights=masses.ravel(), minlength=count)
@@ -92,7 +94,7 @@ def nearest_probabilities(problem: SphereInstance) -> Floats:
 
 
 def channel_of_points(problem: SphereInstance, release: SphereRelease) -> Channel | None:
-    """Return the probabilities of reports for each point, as a channel that attacks and estimates use.
+    """Return the probabilities of the reports for each point, as a channel for attacks and estimates.
 
     The result is None for digits and grids, and for more than :data:`MAX_PRIOR_POINTS` points.
     """
@@ -100,7 +102,7 @@ def channel_of_points(problem: SphereInstance, release: SphereRelease) -> Channe
         return None
     probabilities = nearest_probabilities(problem)
     if release.remap is not None:
-        # The column of each nearest point is added to that of the point that replaces it.
+        # The column for each nearest point is added to the column of the point that replaces it.
         reported = np.zeros_like(probabilities)
         np.add.at(reported.T, release.remap, probabilities.T)
         probabilities = reported

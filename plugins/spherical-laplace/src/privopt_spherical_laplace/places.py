@@ -1,4 +1,4 @@
-"""Texts of positions: parse secrets ``LAT,LON``, and return the ids and coordinates of outputs."""
+"""Positions as text: parse secrets of the form ``LAT,LON``, and return the ids and coordinates of outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_position(latitude: float, longitude: float) -> bool:
 
 
 def parse_position(text: str) -> tuple[float, float]:
-    """Parse a text ``LAT,LON``, and return the latitude and longitude in degrees.
+    """Parse a text of the form ``LAT,LON``, and return the latitude and longitude in degrees.
 
     Raises:
         UnknownNameError: The text is not a position. The message does not quote it, because it may be the secret.
@@ -40,16 +40,17 @@ def coordinates_of(rounding: Rounding, outputs: Ints, points: Space | None) -> F
 
     Args:
         rounding: The rule that maps positions to outputs.
-        outputs: (n, 2 or 1) the outputs: latitude and longitude in units of the last digit, row and column of a cell,
-            or the number of a point.
-        points: The points among which the nearest is reported; None for digits and grids.
+        outputs: The outputs: latitude and longitude in units of the last digit, or the row and column of a cell, shape
+            (n, 2); or the index of a point, shape (n, 1).
+        points: The points of which the nearest is reported; None for digits and grids.
     """
     match rounding:
         case Digits(digits):
             return np.asarray(outputs / 10.0**digits)
         case GridCells(side):
             n, d = side.numerator, side.denominator
-            # Rows are counted from the south pole and columns from longitude -180; a centre is half a side further.
+            # Rows are counted from the south pole and columns from the longitude -180. A cell's centre is half a side
+            # further.
             return np.asarray((2 * outputs + 1) * n / (2.0 * d) - np.array([90.0, 180.0]))
         case _:
             assert points is not None  # NearestPoint has points
@@ -62,9 +63,9 @@ def ids_of(rounding: Rounding, outputs: Ints, points: Sequence[str]) -> list[str
 
     Args:
         rounding: The rule that maps positions to outputs.
-        outputs: (n, 2 or 1) the outputs: latitude and longitude in units of the last digit, row and column of a cell,
-            or the number of a point.
-        points: The ids of the points among which the nearest is reported; empty for digits and grids.
+        outputs: The outputs: latitude and longitude in units of the last digit, or the row and column of a cell, shape
+            (n, 2); or the index of a point, shape (n, 1).
+        points: The ids of the points of which the nearest is reported; empty for digits and grids.
     """
     match rounding:
         case Digits(digits):

@@ -1,4 +1,4 @@
-"""The privacy guarantee, and the theorem by which the parameters of a release satisfy it."""
+"""The privacy guarantee, and the theorem from which it follows for a release with given parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SphereDP(PrivacyConstraint[SphereRelease]):
 
     Attributes:
         kind: The name of the privacy notion.
-        odds: Whether the notion bounds the odds of every output between two positions.
+        odds: Whether the notion bounds how much any output changes the odds between two positions.
         epsilon: The claimed epsilon, exact, per km.
     """
 

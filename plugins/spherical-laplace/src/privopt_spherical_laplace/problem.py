@@ -19,40 +19,40 @@ from privopt_spherical_laplace.sampler.exact import Digits, GridCells, NearestPo
 __all__ = ["MAX_DIGITS", "MAX_PRIOR_POINTS", "SphereInstance", "SphereProblem", "check_epsilon"]
 
 MAX_DIGITS: Final = 9
-"""Largest number of decimal digits of reported degrees."""
+"""Largest number of decimal digits in reported degrees."""
 MAX_PRIOR_POINTS: Final = 400
-"""Largest number of points for which the loss is integrated and outputs can be remapped."""
+"""Largest number of points for which the loss is integrated and points can be remapped."""
 
 _SMALLEST_SIDE: Final = Fraction(1, 10**MAX_DIGITS)
 
 
 def check_epsilon(value: Fraction) -> str | None:
-    """Return None if draws are proved for this epsilon per km, and otherwise the text of what is expected."""
+    """Return None if draws are proved to be exact for this epsilon per km, and otherwise a text on what is expected."""
     in_range = SMALLEST_EPSILON <= value <= LARGEST_EPSILON
     return None if in_range else "a number of at least 0.000001 and at most 1000000"
 
 
 def _check_digits(value: int) -> str | None:
-    """Return None if outputs can have this number of decimal digits, and otherwise the text of what is expected."""
+    """Return None if outputs can have this number of decimal digits, and otherwise a text on what is expected."""
     return None if 0 <= value <= MAX_DIGITS else f"a whole number from 0 to {MAX_DIGITS}"
 
 
 def _check_side(value: Fraction) -> str | None:
-    """Return None if a grid's cells can have this side in degrees, and otherwise the text of what is expected."""
+    """Return None if a grid's cells can have this side in degrees, and otherwise a text on what is expected."""
     is_divisor = value >= _SMALLEST_SIDE and (90 / value).denominator == 1
     return None if is_divisor else "a number of degrees that divides 90, at least 1e-9"
 
 
 @frozen(kw_only=True)
 class Privacy:
-    """The table [privacy]."""
+    """The ``[privacy]`` table: the privacy budget."""
 
     epsilon: Fraction = key(help="privacy budget, 1e-6 to 1e6", unit="per km", check=check_epsilon)
 
 
 @frozen(kw_only=True)
 class Outputs:
-    """The table [outputs]: exactly one of digits, grid and points, unless the table [records] lists points."""
+    """The ``[outputs]`` table: exactly one of digits, grid and points, unless ``[records]`` lists points."""
 
     digits: int | None = key(None, help="decimal digits of latitude and longitude, 0 to 9", check=_check_digits)
     grid: Fraction | None = key(
@@ -64,7 +64,7 @@ class Outputs:
 
 @frozen(kw_only=True)
 class Records:
-    """The table [records], which may list the points in place of [outputs], as in problems of other mechanisms."""
+    """The ``[records]`` table, which can list the points instead of ``[outputs]``, as for other mechanisms."""
 
     points: File = key(help="CSV: id,lat,lon; the nearest is reported, as with outputs.points")
     columns: Columns | None = key(None, help="names of the columns of the points")
@@ -72,14 +72,14 @@ class Records:
 
 @frozen(kw_only=True)
 class Distance:
-    """The table [distance], as in problems of other mechanisms. It allows only great-circle distances."""
+    """The ``[distance]`` table, as for other mechanisms. It allows only great-circle distances."""
 
     kind: Literal["haversine"] = key("haversine", help="great circles in km, R = 6371.0088")
 
 
 @frozen(kw_only=True)
 class Utility:
-    """The table [utility], which defines the loss."""
+    """The ``[utility]`` table, which defines the loss."""
 
     kind: Literal["distance"] = key("distance", help="the distance from the position to its report")
     prior: File | None = key(None, help="CSV: id,p over the points; default: uniform")
@@ -92,7 +92,7 @@ class Utility:
 
 @frozen(kw_only=True)
 class SphereProblem:
-    """A problem file of spherical-laplace: noise on positions anywhere on Earth, which are then rounded."""
+    """A problem file for spherical-laplace: noise on positions anywhere on Earth, which are then rounded."""
 
     privacy: Privacy = key(help="how much may leak")
     outputs: Outputs = key(factory=Outputs, help="what is reported")
@@ -103,7 +103,7 @@ class SphereProblem:
 
 @frozen(kw_only=True, eq=False)
 class SphereInstance:
-    """A problem file with the contents of the files that it names.
+    """A problem file together with the contents of the files that it names.
 
     Attributes:
         declared: The problem file.
@@ -126,7 +126,7 @@ class SphereInstance:
     def is_remapped(self) -> bool:
         """Whether the best guess under the prior, given the nearest point, is reported instead of the nearest point.
 
-        If the problem does not say, this is so if there is a prior.
+        If the problem does not say, the best guess is reported if and only if there is a prior.
         """
         remap = self.declared.utility.remap
         return self.points is not None and (self.prior is not None if remap is None else remap)
@@ -135,7 +135,7 @@ class SphereInstance:
     def side(self) -> Fraction | None:
         """The side in degrees of the cells to whose centres positions are rounded; None for points."""
         outputs = self.declared.outputs
-        # Rounding to digits has cells as well, of one unit of the last digit.
+        # Rounding to digits has cells as well. Their side is one unit of the last digit.
         return outputs.grid if outputs.digits is None else Fraction(1, 10**outputs.digits)
 
     @classmethod
@@ -179,7 +179,7 @@ class SphereInstance:
         points = read_points(source.points, source.columns, ids_alone=False)  # coordinates are required
         if points.kind != "geographic" or points.coordinates is None:
             raise InputError([Fault(source.points.name, "header", "no latitudes and longitudes", "id,lat,lon")])
-        # The loss over more points is not integrated. `remap = false` asks for nothing, so it is ignored.
+        # For more points, the loss is not integrated. `remap = false` requests nothing, so it is ignored.
         weighted_keys = {"utility.prior": utility.prior, "utility.remap": utility.remap or None}
         for name, value in weighted_keys.items():
             if value is not None and len(points.ids) > MAX_PRIOR_POINTS:
@@ -196,13 +196,13 @@ class SphereInstance:
 
 
 def _canonical(latitude: float, longitude: float) -> tuple[Fraction, Fraction]:
-    """Return the unique exact coordinates of a position: a longitude in [-180, 180), which is 0 at the poles."""
+    """Return the unique exact coordinates of a position: its longitude is in [-180, 180), and 0 at the poles."""
     degrees = Fraction(latitude), (Fraction(longitude) + 180) % 360 - 180
     return (degrees[0], Fraction(0)) if abs(degrees[0]) == 90 else degrees
 
 
 def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], file: str) -> None:
-    """Refuse two points at the same place, because no position would have one of them as its only nearest point.
+    """Refuse two points at the same place, because neither could ever be the only nearest point to a position.
 
     Args:
         places: Latitude and longitude of each point, as :func:`_canonical` returns them.
@@ -215,6 +215,6 @@ def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], file: str) ->
     faults = Faults()
     for row, place in enumerate(places):
         if (first := first_rows.setdefault(place, row)) != row:
-            # Rows of the file are counted from 1, and row 1 is the header.
+            # Rows in the file are counted from 1, and row 1 is the header.
             faults.add(file, f"row {row + 2}", f"the place of row {first + 2}", "a place of its own")
     faults.check()

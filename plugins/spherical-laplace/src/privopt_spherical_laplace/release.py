@@ -1,4 +1,4 @@
-"""The release: the parameters of a law (a distribution of noise), by which anybody can draw reports of positions."""
+"""The release: the parameters of a distribution of noise, with which anybody can draw reports for positions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DECIMAL: Final = re.compile(r"[0-9]{1,40}\.[0-9]{1,999}")
 
 
 def describe_outputs(problem: SphereInstance) -> tuple[str, str]:
-    """Return the kind of outputs and its argument as the release states them, such as ``("digits", "3")``."""
+    """Return the kind of outputs and its argument in the form that the release uses, such as ``("digits", "3")``."""
     outputs = problem.declared.outputs
     if outputs.digits is not None:
         return "digits", str(outputs.digits)
@@ -40,7 +40,7 @@ def describe_outputs(problem: SphereInstance) -> tuple[str, str]:
 
 
 def number_text(value: Fraction) -> str:
-    """Return a rational as exact text without an exponent: a decimal of at most 999 places, else a quotient.
+    """Return a rational as exact text without an exponent: a decimal with at most 999 places, or else a quotient.
 
     >>> number_text(Fraction(7, 5)), number_text(Fraction(1, 10**6)), number_text(Fraction(1, 3))
     ('1.4', '0.000001', '1/3')
@@ -50,10 +50,11 @@ def number_text(value: Fraction) -> str:
 
 
 def _read_number(text: str) -> Fraction:
-    """Parse a positive number as :func:`number_text` writes it.
+    """Parse a positive number in the form that :func:`number_text` writes.
 
     Raises:
-        ValueError: The text has another form. Longer texts and exponents are refused, as parsing them could take hours.
+        ValueError: The text has another form. Longer texts and exponents are refused, because parsing them could take
+            hours.
     """
     if _DECIMAL.fullmatch(text) and Fraction(text) > 0:
         return Fraction(text)
@@ -65,10 +66,11 @@ class SphereRelease(PositionRelease):
     """Noise with the density exp(-epsilon d) on the sphere, rounded to outputs.
 
     Attributes:
-        problem: The problem, with the points if reports are points.
+        problem: The problem, which contains the points if reports are points.
         epsilon: The rate of the noise, per km.
-        radius_km: The radius of the sphere.
-        remap: (N,) for each point, the number of the point that is reported if it is the nearest; None without a remap.
+        radius_km: The radius of the sphere, in km.
+        remap: (N,) For each point, the index of the point that is reported if this one is the nearest; None without a
+            remap.
     """
 
     problem: SphereInstance
@@ -96,7 +98,7 @@ class SphereRelease(PositionRelease):
 
         Raises:
             InputError: A file is missing or malformed.
-            DoesNotHoldError: The file states another rule for outputs than the problem.
+            DoesNotHoldError: law.csv states a different rule for outputs from the problem's.
         """
         path = folder / LAW
         texts = ("epsilon", "radius_km", "outputs", "argument")
@@ -116,8 +118,9 @@ class SphereRelease(PositionRelease):
         """Draw one report for each position.
 
         Args:
-            latitudes, longitudes: (n,) coordinates of the positions in degrees; -90 to 90 and -180 to 180.
-            source: Function that returns random bytes; by default the operating system's.
+            latitudes, longitudes: (n,) The coordinates of the positions in degrees, from -90 to 90 and from -180 to
+                180.
+            source: A function that returns random bytes; by default, the operating system's.
 
         Returns:
             The ids of the reports, and their latitudes and longitudes, shape (n, 2).
@@ -140,20 +143,20 @@ class SphereRelease(PositionRelease):
             latitude, longitude = points.coordinates[points.ids.index(input_id)].tolist()
         else:
             latitude, longitude = parse_position(input_id)
-        # A file of points may count longitudes from 0 to 360 degrees.
+        # A file of points may state longitudes from 0 to 360 degrees.
         longitude = longitude - 360.0 if longitude > 180.0 else longitude
         return self.draw(np.full(count, latitude), np.full(count, longitude))[0]
 
 
 def _read_remap(folder: Path, problem: SphereInstance) -> Ints | None:
-    """Read remap.csv: (N,) for each nearest point, the number of the point that is reported. None without a remap.
+    """Read remap.csv: for each nearest point, the index of the point that is reported (N,). None without a remap.
 
     Raises:
-        InputError: The file is missing or malformed, or is there although the problem asks for no remap.
+        InputError: The file is missing or malformed, or it exists although the problem does not ask for a remap.
     """
     path = folder / REMAP
     if not problem.is_remapped or problem.points is None:
-        # exists() is False for a broken link, which must not be in the folder either.
+        # exists() is False for a broken symbolic link, which must not be in the folder either.
         if path.exists() or path.is_symlink():
             raise InputError([Fault(str(path), "", "a file", "none, for the problem asks for no remap")])
         return None

@@ -1,4 +1,4 @@
-"""The report of spherical-laplace: how far reports lie from positions."""
+"""The report on a release of spherical-laplace: how far reports lie from positions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["SphereReporting"]
 @use_theme
 def distance_figure(problem: SphereInstance) -> Figure:
     """Draw the distribution function of the distance between a position and its report, before rounding."""
-    # The curve ends at 99.5 %, beyond which it would be nearly flat. The probability 0, at distance 0, is left out.
+    # The curve ends at 99.5 %, beyond which it is nearly flat. Its first point, at the probability 0, is left out.
     probabilities = np.linspace(0.0, 0.995, 200)[1:]
     figure, axes = axes_of(6.4, 3.0)
     axes.plot(quantiles(problem.epsilon, probabilities), probabilities, color=MARK)
@@ -33,14 +33,14 @@ def distance_figure(problem: SphereInstance) -> Figure:
 
 
 class SphereReporting(Reporting[SphereInstance, SphereRelease]):
-    """The report of a release: the distribution of the distance between a position and its report."""
+    """The report on a release: the distribution of the distance between a position and its report."""
 
     def figures(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Mapping[str, Figure]:
-        """Return the only figure, by its file name: the distribution of the distance."""
+        """Return the only figure, the distribution of the distance, keyed by its file name."""
         return {"distance": distance_figure(problem)}
 
     def report(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[Section]:
-        """Return the only section: the figure, with the median and the 95th percentile of the distance in km."""
+        """Return the only section: the figure with the median and the 95th percentile of the distance in km."""
         median, p95 = quantiles(problem.epsilon, np.array([0.5, 0.95])).tolist()
         lead = (
             f"Around any position half of all reports are drawn within {median:.3g} km and 95 % within {p95:.3g} km. "

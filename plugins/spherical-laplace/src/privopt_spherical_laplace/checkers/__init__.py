@@ -1,1 +1,1 @@
-"""The part of the stand-alone checker for laws on the sphere, which uses only the standard library."""
+"""The stand-alone checker's part for noise on the sphere, which uses only the standard library."""

@@ -20,21 +20,21 @@ from privopt.checker.files import Problem
 
 __all__ = ["Sphere"]
 
-# The tables that a problem file of spherical-laplace may have.
+# The tables that a problem file for spherical-laplace can have.
 TABLES = {"privacy", "outputs", "records", "distance", "utility", "spherical-laplace"}
 
 OUTPUTS = "digits grid points columns"
-"""Keys of the table [outputs]."""
+"""Keys of the ``[outputs]`` table."""
 
 RADIUS_KM = Fraction(63710088, 10000)
-"""The mean radius of the Earth (IUGG), on whose sphere distances are measured."""
+"""The mean radius of the Earth (IUGG), which is the radius of the sphere on which distances are measured."""
 
 SMALLEST, LARGEST = Fraction(1, 10**6), Fraction(10**6)
-"""Range of epsilon per km."""
+"""Range of epsilon, per km."""
 
 CONTEXT = Context(prec=120)
 TINY = Fraction(1, 10**100)
-"""A generous bound on the relative errors below: pi is known up to 2**-240, and results have 120 digits."""
+"""A generous bound on the relative errors below: pi is known to within 2**-240, and results have 120 digits."""
 
 PI_LOW, PI_HIGH = Fraction(PI - 2**16, ONE), Fraction(PI + 2**16, ONE)
 """Bounds on pi: PI is a multiple of 2**-256 with an error of at most 2**-240."""
@@ -46,7 +46,7 @@ def exp_of(x: Fraction) -> Fraction:
 
 
 def enclose_tail(scaled: Fraction) -> tuple[Fraction, Fraction]:
-    """Return a lower and an upper bound on exp(-pi lambda), from the two bounds on pi. ``scaled`` is lambda."""
+    """Return a lower and an upper bound on exp(-pi lambda) from the bounds on pi. ``scaled`` is lambda."""
     return exp_of(-PI_HIGH * scaled) * (1 - TINY), exp_of(-PI_LOW * scaled) * (1 + TINY)
 
 
@@ -61,15 +61,16 @@ def enclose_mean(scaled: Fraction) -> tuple[Fraction, Fraction]:
 
 
 class Sphere:
-    """The claims of a release with the density exp(-rate d) / Z on the sphere, whose positions are then rounded.
+    """The claims of a release that draws from the density exp(-rate d) / Z on the sphere, and then rounds.
 
     Attributes:
-        folder, problem, result: The arguments of the constructor.
+        folder, problem, result: The arguments to the constructor.
         epsilon: The claimed epsilon per km, exact.
-        kind, output: The kind of outputs ("digits", "grid" or "points"), and the value of this key in the problem.
-        columns: The names of the columns of the points, if the problem renames them.
+        kind, output: The kind of outputs ("digits", "grid" or "points"), and the value of the problem's key of this
+            name.
+        columns: The names of the columns in the file of points, if the problem renames them.
         is_remapped: Whether the problem asks for points to be replaced by better ones.
-        law: The rows of law.csv: rate, radius in km, kind of outputs and its argument, as texts.
+        law: The row of law.csv, as texts: the rate, the radius in km, the kind of outputs and its argument.
         side: The side of a cell in degrees for digits and grids, set by :meth:`outputs`.
         rate: The rate of the noise per km, set by :meth:`privacy`.
         value, bound: The loss and its lower bound in km, set by :meth:`objective`.
@@ -100,7 +101,7 @@ class Sphere:
         utility = problem.tables.get("utility", {})
         need(utility.get("kind", "distance") == "distance", "problem: utility.kind: expected distance", 2)
         self.is_remapped = utility.get("remap", "prior" in utility)
-        # Points may be listed in [records] instead of [outputs], but not in both.
+        # Points can be listed in [records] or in [outputs], but not in both.
         is_of_records = "records" in problem.tables
         need(is_of_records != bool(problem.tables.get("outputs")), "problem: expected [outputs] or [records]", 2)
         outputs = problem.table(*(("records", "points columns") if is_of_records else ("outputs", OUTPUTS)))
@@ -123,7 +124,7 @@ class Sphere:
         return rows
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the claims, by name and in order. Each returns a text about what it found."""
+        """Return the functions that check the claims, by name and in order. Each returns a text on what it found."""
         return {"outputs": self.outputs, "privacy": self.privacy, "objective": self.objective, "words": self.words}
 
     def outputs(self) -> str:
@@ -139,7 +140,7 @@ class Sphere:
             need(is_stated, f"law.csv: digits {argument!r}, the problem has {self.output!r}")
             self.side = Fraction(1, 10**self.output)
         elif self.kind == "grid":
-            # The side divides 90 degrees, so that rows of cells end at the poles.
+            # The side must divide 90 degrees, so that the rows of cells end at the poles.
             self.side = number(self.output)
             is_stated = rational(argument) == self.side and self.side > 0 and (90 / self.side).denominator == 1
             need(is_stated, f"law.csv: grid {argument!r}, the problem has {self.output!r}")
@@ -168,7 +169,7 @@ class Sphere:
         """Check that the rate is at most epsilon, and that the sphere is the one on which distances are measured.
 
         Raises:
-            RefusedError: The rate is too large or too small, or the sphere has another radius.
+            RefusedError: The rate is too large or too small, or the radius of the sphere differs.
         """
         rate, radius = (rational(text) for text in self.law[0][:2])
         need(rate <= self.epsilon, f"law.csv: epsilon {float(rate):g} exceeds {float(self.epsilon):g}")
@@ -181,22 +182,22 @@ class Sphere:
         """Evaluate the closed forms of the loss and its lower bound, which :meth:`words` compares with result.json.
 
         Raises:
-            RefusedError: Reports are points. Their loss is an integral, which is not evaluated here.
+            RefusedError: Reports are points, so that the loss is an integral that this checker cannot evaluate.
         """
         need(self.kind != "points", "objective: the loss over points is not evaluated here", 2)
         scaled = self.rate * RADIUS_KM
-        # The law may be stricter than the claim. Its loss follows from its own rate, but the bound must be that of
-        # every mechanism with the claimed epsilon.
+        # The noise may be stricter than the claim. The loss follows from the rate of the noise, but the bound must hold
+        # for every mechanism with the claimed epsilon.
         mean_high, bound_low = enclose_mean(scaled)[1], enclose_mean(self.epsilon * RADIUS_KM)[0]
         tail_low, root_high = enclose_tail(scaled)[0], enclose_tail(scaled / 2)[1]
         cell = PI_HIGH * self.side / 180
-        # Probability of the caps within half a cell of the poles, rounded up: the angle is rounded up to the next
+        # The probability of the caps within half a cell of the poles, rounded up: the angle is rounded up to the next
         # integer, and cosine() has an error of up to 2**28 of its units.
         cap = 1 - Fraction(cosine(low(cell / 2) + 1) - 2**28, ONE)
-        # Bound on the mean square of the angle s by which rounding moves a report: cell^2 / 12 each for latitude and
-        # longitude, and at most (cell / 2)^2 more in the caps, which are reported as the poles.
+        # A bound on the mean square of the angle s by which rounding moves a report: cell^2 / 12 each for latitude and
+        # longitude, plus at most (cell / 2)^2 in the caps, whose positions are reported as the poles.
         square = cell**2 / 6 + cap * cell**2 / 4
-        # Two bounds on the loss that rounding adds: by its second derivative C, and by the triangle inequality.
+        # Two bounds on the loss that rounding adds: one from the second derivative C, one from the triangle inequality.
         curved = (scaled + root_high) / (1 + tail_low) * square / 2
         straight = Fraction(math.isqrt(low(square * ONE)) + 1, ONE)
         self.value = up(RADIUS_KM * (mean_high + min(curved, straight)))
@@ -207,14 +208,15 @@ class Sphere:
         """Check that result.json states the guarantee, the measured privacy, the loss and the bound.
 
         Raises:
-            RefusedError: One of these differs.
+            RefusedError: One of these differs from what this checker found.
         """
         stated = self.result["objective"]
-        # The release's own program may have rounded the bound differently, but only its last bit may be larger.
+        # The program that made the release may have rounded the bound differently, but at most the last bit may be
+        # larger.
         is_bound = stated["lower_bound"] is not None and math.isclose(stated["lower_bound"], self.bound, rel_tol=1e-12)
         need(is_bound and stated["lower_bound"] <= self.bound * (1 + 2**-52), f"lower_bound: {stated['lower_bound']}")
         value, bound = float(stated["value"]), float(stated["lower_bound"])
-        # The text may differ from that of the problem, such as 1.0 for 1.
+        # The text may differ from the one in the problem, such as 1.0 instead of 1.
         stated_text = self.result["guarantee"]["epsilon_text"]
         need(rational(stated_text) == self.epsilon, f"guarantee.epsilon_text: {stated_text!r}")
         promise = {
@@ -225,6 +227,7 @@ class Sphere:
             "scope": "everywhere",
             "sphere_km": "6371.0088",
         }
+        # Two parameters are compared with the claim: the rate and the radius.
         measured = {"worst": float(self.rate), "allowed": float(self.epsilon), "checked": 2}
         return compare(
             self.result,
@@ -233,6 +236,7 @@ class Sphere:
             value=self.value,
             unit="km",
             gap=max(0.0, (value - bound) / max(abs(value), 1e-12)),
+            # The release's program may have rounded the loss differently, so it may differ by a relative 1e-9.
             close=frozenset({"objective"}),
         )
 

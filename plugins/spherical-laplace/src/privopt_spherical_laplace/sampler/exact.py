@@ -1,4 +1,4 @@
-"""The exact sampler: a position is computed from two uniform numbers, with more bits until its rounding is certain.
+"""The exact sampler: it computes a position from two uniform numbers, with more bits until the rounding is certain.
 
 The law on the sphere has the density exp(-epsilon d(x, y)) / Z. In polar coordinates around x, the angle t = r / R has
 the distribution function
@@ -6,11 +6,11 @@ the distribution function
     G(t) = (1 - S(t)) / (1 + exp(-pi lambda)),   S(t) = exp(-lambda t) (cos t + lambda sin t),   lambda = epsilon R,
 
 and the bearing is uniform. So t = G^-1(U) and the bearing is 2 pi V, for uniform numbers U and V. Only the first n bits
-of U and V are read, which leaves a box of possible (U, V). All positions of the box lie in a disc. If all positions in
-the disc round to the same output, that output is the draw. Otherwise n is doubled. The output is therefore exactly the
-rounding of the real-valued position, whatever the precision that decided it. Every decision is made in integers, with
-error bounds (docs/reference/proof.md, "The sphere"). These integers are numbers in fixed point: x is stored as an
-integer near x 2^w. An ulp is the unit of the last of the w fractional bits, 2^-w.
+of U and V are read, which leaves a box of possible pairs (U, V). The positions for this box lie in a disc. If all
+positions in the disc round to the same output, that output is the draw. Otherwise n is doubled. The output is therefore
+exactly the rounding of the real-valued position, whatever precision was needed to decide it. Every decision is made in
+integers, with error bounds (docs/reference/proof.md, "The sphere"). The integers represent numbers in fixed point: x is
+stored as an integer near x 2^w. An ulp is the value of the last of the w fractional bits, 2^-w.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Disc:
     """A disc on the unit sphere that is proved to contain a position drawn around x.
 
     Attributes:
-        bits: Number w of fractional bits of the fixed-point numbers below.
+        bits: The number w of fractional bits in the fixed-point numbers below.
         east, north, up: The centre as a vector of length 1, in fixed point. ``north`` points from the axis through the
             poles towards the meridian of x, ``east`` is perpendicular to it, and ``up`` points to the north pole.
-        radius: Angular radius in radians, in fixed point. It includes the rounding errors of the centre.
-        latitude, longitude: Coordinates of x in degrees, exact.
+        radius: Angular radius in radians, in fixed point. It allows for rounding errors in the centre.
+        latitude, longitude: The exact coordinates of x in degrees.
     """
 
     bits: int
@@ -64,14 +64,14 @@ class Rounding(ABC):
     """A rule that maps positions to outputs.
 
     Attributes:
-        size: Number of integers of an output, which is a tuple.
+        size: Number of integers in an output, which is a tuple.
     """
 
     size: ClassVar[int] = 2
 
     @abstractmethod
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the common output of all positions in the disc, or None if they may have different outputs."""
+        """Return the output that all positions in the disc share, or None if they may have different outputs."""
 
 
 def _degrees(angle: int, bits: int) -> int:
@@ -80,7 +80,7 @@ def _degrees(angle: int, bits: int) -> int:
 
 
 def _bounds_of_latitude(disc: Disc) -> tuple[int, int, int]:
-    """Return a lower and an upper bound on the latitudes of a disc, and the cosine of its centre's latitude.
+    """Return a lower and an upper bound on the latitudes in a disc, and the cosine of its centre's latitude.
 
     All three are in fixed point, and latitudes are in degrees.
     """
@@ -88,26 +88,26 @@ def _bounds_of_latitude(disc: Disc) -> tuple[int, int, int]:
     # The cosine is the centre's distance from the axis through the poles.
     cosine = math.isqrt(disc.east * disc.east + disc.north * disc.north)
     latitude = _degrees(arctangent(disc.up, cosine, w), w)
-    # A radian has less than 60 degrees, and 512 w ulps cover the errors of the functions.
+    # A radian is less than 60 degrees, and 512 w ulps cover the errors of the functions.
     margin = 60 * disc.radius + 512 * w
     quarter = 90 << w
     return max(latitude - margin, -quarter), min(latitude + margin, quarter), cosine
 
 
 def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
-    """Return a lower and an upper bound on the longitudes of a disc; None for a disc that may be near a pole.
+    """Return a lower and an upper bound on the longitudes in a disc; None if the disc may be near a pole.
 
     The bounds are in degrees, in fixed point, and not reduced to one turn. If sin(radius) <= cosine / 3, the half-width
     of the disc's longitudes is arcsin(sin(radius) / cosine), which is less than 2 radius / cosine. ``cosine`` is the
     cosine of the centre's latitude.
     """
     w = disc.bits
-    # Stricter than the condition above by a margin for rounding errors.
+    # This is stricter than the condition above, to allow for rounding errors.
     if 4 * disc.radius > cosine:
         return None
     angle = _degrees(arctangent(disc.east, disc.north, w), w)
     longitude = (disc.longitude.numerator << w) // disc.longitude.denominator + angle
-    # A radian has less than 60 degrees, and 512 w ulps cover the errors of the functions.
+    # A radian is less than 60 degrees, and 512 w ulps cover the errors of the functions.
     margin = 60 * ((2 * disc.radius << w) // cosine) + 512 * w
     return longitude - margin, longitude + margin
 
@@ -116,8 +116,7 @@ def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
 class Digits(Rounding):
     """The rule that rounds latitude and longitude to ``digits`` decimals of a degree.
 
-    Outputs count units of the last decimal. Longitudes lie in [-180, 180). A latitude that rounds to a pole has the
-    longitude 0.
+    Outputs count units of the last decimal. Longitudes lie in [-180, 180), and are 0 if the latitude rounds to a pole.
     """
 
     digits: int
@@ -137,13 +136,13 @@ class Digits(Rounding):
         if bounds is None:
             return None
         column, last_column = ((bound * scale * 2 + (1 << w)) >> (w + 1) for bound in bounds)
-        # Longitudes of a disc may lie outside [-180, 180); they are reduced to it.
+        # Longitudes in a disc may lie outside [-180, 180), and are reduced to this range.
         return (row, (column + 180 * scale) % (360 * scale) - 180 * scale) if column == last_column else None
 
 
 @frozen
 class GridCells(Rounding):
-    """The rule that maps positions to cells of a grid: the row from the south, and the column from longitude -180.
+    """The rule that maps positions to grid cells: the row from the south, and the column from the longitude -180.
 
     ``side`` is the side of a cell in degrees, which divides 90.
     """
@@ -151,7 +150,7 @@ class GridCells(Rounding):
     side: Fraction
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the row and column of the cell of all positions in the disc, or None if they may differ."""
+        """Return the row and column of the cell that contains the whole disc, or None if there may be several cells."""
         w, n, d = disc.bits, self.side.numerator, self.side.denominator
         lower, upper, cosine = _bounds_of_latitude(disc)
         rows = int(180 / self.side)
@@ -168,11 +167,11 @@ class GridCells(Rounding):
 
 @frozen
 class NearestPoint(Rounding):
-    """The rule that maps positions to the number of the nearest point.
+    """The rule that maps positions to the index of the nearest point.
 
     Attributes:
         points: Distinct pairs of latitude and longitude in degrees.
-        _vectors: The points as unit vectors in fixed point, by the number of fractional bits; a cache.
+        _vectors: A cache of the points as unit vectors in fixed point, keyed by the number of fractional bits.
     """
 
     size: ClassVar[int] = 1
@@ -181,9 +180,9 @@ class NearestPoint(Rounding):
     _vectors: dict[int, list[tuple[int, int, int]]] = field(factory=dict, eq=False, repr=False)
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the number of the point that is the nearest to all positions in the disc, or None if it may differ."""
+        """Return the index of the point that is nearest to all positions in the disc, or None if it may differ."""
         w = disc.bits
-        # The disc's axes turn with the longitude of x. Its centre is turned into the fixed axes of `_unit_vector`.
+        # The disc's axes depend on the longitude of x. Its centre is rotated into the fixed axes of `_unit_vector`.
         sine, cosine = _sine_cosine_of_degrees(disc.longitude, w)
         x = (disc.north * cosine - disc.east * sine) >> w
         y = (disc.north * sine + disc.east * cosine) >> w
@@ -191,8 +190,8 @@ class NearestPoint(Rounding):
             self._vectors[w] = [_unit_vector(*point, w) for point in self.points]
         chords = [math.isqrt((a - x) ** 2 + (b - y) ** 2 + (c - disc.up) ** 2) for a, b, c in self._vectors[w]]
         nearest = min(range(len(chords)), key=chords.__getitem__)
-        # Within the disc a chord (a straight-line distance) changes by at most the radius, and two chords are compared.
-        # 512 w ulps cover the errors of the vectors.
+        # Within the disc, a chord (a straight-line distance) changes by at most the radius, and two chords are
+        # compared. 512 w ulps cover the errors of the vectors.
         limit = chords[nearest] + 2 * disc.radius + 512 * w
         return (nearest,) if sum(chord <= limit for chord in chords) == 1 else None
 
@@ -206,7 +205,7 @@ def _sine_cosine_of_degrees(degrees: Fraction, bits: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=1 << 12)
 def _cached_sine_cosine(degrees: Fraction, bits: int) -> tuple[int, int]:
-    """Return the sine and cosine of a latitude from a cache, because many reports may be drawn for one position."""
+    """Return the sine and cosine of a latitude. They are cached, because many reports may be drawn for one position."""
     return _sine_cosine_of_degrees(degrees, bits)
 
 
@@ -222,19 +221,19 @@ def _unit_vector(latitude: Fraction, longitude: Fraction, bits: int) -> tuple[in
 
 @lru_cache(maxsize=256)
 def _total(rate: Fraction, bits: int) -> int:
-    """Return 1 + exp(-pi lambda), the largest value of 1 - S and the denominator of G; ``rate`` is lambda."""
+    """Return 1 + exp(-pi lambda), which is the largest value of 1 - S and the denominator of G. ``rate`` is lambda."""
     return (1 << bits) + exp_minus(rate.numerator * pi(bits) // rate.denominator, bits)
 
 
 def _evaluate(angle: int, rate: Fraction, bits: int) -> tuple[int, int]:
-    """Return 1 - S(t), and sin(t) exp(-lambda t). The latter times 1 + lambda^2 is the derivative of 1 - S.
+    """Return 1 - S(t), and sin(t) exp(-lambda t), which is the derivative of 1 - S divided by 1 + lambda^2.
 
     The error of 1 - S is at most 2^38 w ulps for lambda < 2^33.
 
     Args:
         angle: t in radians, from 0 to pi, in fixed point.
         rate: lambda = epsilon R.
-        bits: Number w of fractional bits of the angle and of both results.
+        bits: The number w of fractional bits in the angle and in both results.
     """
     n, d = rate.numerator, rate.denominator
     sine, cosine = sine_cosine(angle, bits)
@@ -245,14 +244,14 @@ def _evaluate(angle: int, rate: Fraction, bits: int) -> tuple[int, int]:
 def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
     """Return an angle t and a width such that G^-1 maps [u, u + 1] / 2^n into [t - width, t + width].
 
-    Newton's method finds t and needs no proof: afterwards the width is doubled until the signs of G - U at both ends of
-    the interval prove that the interval is wide enough.
+    Newton's method finds t, and needs no proof of its own: afterwards the width is doubled until the signs of G - U at
+    both ends of the interval prove that the interval is wide enough.
 
     Args:
         u: The first n bits of U, as an integer.
-        n: Number of these bits.
+        n: The number of these bits.
         rate: lambda = epsilon R.
-        bits: Number of fractional bits of t and of the width, which are in radians.
+        bits: The number of fractional bits in t and in the width, which are in radians.
     """
     total, half_turn = _total(rate, bits), pi(bits)
     # The equation G(t) = U is solved as 1 - S(t) = U total, for the middle of the interval in which U lies.
@@ -270,11 +269,11 @@ def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
         if abs(excess) <= accuracy:
             break
         lower, upper = (lower, angle) if excess > 0 else (angle, upper)
-        # A step out of the bracket [lower, upper] is replaced by a bisection.
+        # A step that leaves the bracket [lower, upper] is replaced with a bisection.
         next_angle = angle - (excess << bits) // slope if slope > 0 else -1  # -1 is outside the bracket
         angle = next_angle if lower < next_angle < upper else (lower + upper) >> 1
-    # Twice the change of t over the whole interval of U, by the slope at t. `error` is four times the bound on the
-    # error of `_evaluate`, 2^38 w ulps.
+    # Twice the change in t over the whole interval of U, estimated from the slope at t. `error` is four times the bound
+    # on the error of `_evaluate`, 2^38 w ulps.
     width = (2 << (2 * bits - n)) // slope + 1 if slope > 0 else half_turn
     error = bits << 40
     first_target, last_target = u * total >> n, (u + 1) * total >> n
@@ -291,8 +290,8 @@ def locate(u: int, v: int, n: int, latitude: Fraction, longitude: Fraction, rate
 
     Args:
         u, v: The first n bits of the two uniform numbers, as integers.
-        n: Number of these bits.
-        latitude, longitude: Coordinates of x in degrees, -90 to 90 and -180 to 180.
+        n: The number of these bits.
+        latitude, longitude: The coordinates of x in degrees, from -90 to 90 and from -180 to 180.
         rate: lambda = epsilon R.
     """
     w = n + _EXTRA_BITS
@@ -311,8 +310,8 @@ def locate(u: int, v: int, n: int, latitude: Fraction, longitude: Fraction, rate
         east=sine * bearing_sine >> w,
         north=(cosine * latitude_cosine - outward * latitude_sine) >> w,
         up=(cosine * latitude_sine + outward * latitude_cosine) >> w,
-        # Along the circle of radius t the position moves by at most sin(t) <= t times the change of the bearing. The
-        # last term covers the rounding errors of the centre.
+        # Along the circle of radius t, the position moves by at most sin(t) <= t times the change in bearing. The last
+        # term covers the rounding errors in the centre.
         radius=width + (angle * pi(w) >> (w + n)) + (w << 8),
         latitude=latitude,
         longitude=longitude,
@@ -331,13 +330,13 @@ def draw_exactly(
     """Draw one position around a place, and return its rounding.
 
     Args:
-        latitude, longitude: Coordinates of the place in degrees, exact; -90 to 90 and -180 to 180.
-        epsilon: Rate of the noise per km, 1e-6 to 1e6.
+        latitude, longitude: The exact coordinates of the place in degrees, from -90 to 90 and from -180 to 180.
+        epsilon: The rate of the noise per km, from 1e-6 to 1e6.
         rounding: The rule that maps positions to outputs.
         source: Function that returns random bytes; by default the operating system's. They are read as words of 8
             bytes, least significant byte first. U and V first get one word each. Each refinement doubles the number of
-            words of U, more significant words first, and then that of V.
-        words: The first words of U and V, if they were already read.
+            words in U, more significant words first, and then the number in V.
+        words: The first words of U and V, if they have already been read.
 
     Returns:
         The output of ``rounding``.
@@ -346,7 +345,7 @@ def draw_exactly(
     rate = epsilon * RADIUS_KM
     u, v = words or (_read_word(entropy), _read_word(entropy))
     n = _FIRST_BITS
-    # While the disc may have several outputs, the number of known bits of U and V is doubled.
+    # As long as the disc may have several outputs, the number of known bits in U and V is doubled.
     while (output := rounding.decide(locate(u, v, n, latitude, longitude, rate))) is None:
         for _ in range(n // _FIRST_BITS):
             u = u << _FIRST_BITS | _read_word(entropy)
@@ -357,9 +356,9 @@ def draw_exactly(
 
 
 def _read_word(entropy: Source) -> int:
-    """Read 64 random bits, and refuse a source that gives fewer."""
+    """Read 64 random bits, and refuse a source that returns fewer."""
     word = entropy(_WORD_BYTES)
-    # The bits of a source that has ended would all be 0, and a draw might never be decided.
+    # If a source that has ended were read as zeros, a draw might never be decided.
     if len(word) != _WORD_BYTES:
         raise UsageError(f"a source of random bytes must give {_WORD_BYTES} bytes, got {len(word)}")
     return int.from_bytes(word, "little")

@@ -1,7 +1,7 @@
-"""Draws in bulk: doubles with proved error bounds decide nearly all rows, and the exact sampler decides the others.
+"""Draw in bulk: doubles with proved error bounds decide nearly all rows, and the exact sampler decides the others.
 
-Both samplers give the same draws from the same bytes. A row is decided here only if the exact sampler, with the same
-128 bits, would decide it too and with the same output, because every margin below exceeds the error bounds of both.
+Both samplers give the same draws from the same bytes. Every margin below exceeds the error bounds of both, so a row is
+decided here only if the exact sampler, given the same 128 bits, would also decide it and return the same output.
 
 Decisions rely only on additions, multiplications, divisions, square roots and comparisons, because IEEE 754 rounds
 these correctly, whereas a library's sine may be less accurate on another machine. Library functions only propose a
@@ -35,19 +35,19 @@ __all__ = ["draw_positions", "propose_scaled_distance"]
 N = TypeVar("N", Floats, float)
 
 CHUNK: Final = 1 << 14
-"""Number of rows whose first random words are read together. A different number would change seeded draws."""
+"""Number of rows whose first random words are read together. Changing it would change seeded draws."""
 _TAIL: Final = 2.0**-20
-"""Only values of U from this to 1 minus this are decided in doubles."""
+"""Only values of U between this and 1 minus this are decided in doubles."""
 _QUANTILE_MARGIN: Final = 2.0**-46
-"""U must lie at least this far inside the interval of G. The error of the computed G is less than 2^-48."""
+"""U must lie at least this far inside the interval for G. The error in the computed G is less than 2^-48."""
 _POSITION_MARGIN: Final = 2.0**-46
-"""Margin of positions on the unit sphere. The error of the computed positions is less than 2^-48."""
+"""Margin for positions on the unit sphere. The error in the computed positions is less than 2^-48."""
 _NEWTON_STEPS: Final = 40
-"""Largest number of steps of Newton's method."""
+"""Largest number of steps in Newton's method."""
 
-# The parts of _QUARTER sum to pi / 2 up to 2^-122, and those of _LOG_TWO to ln 2 up to 2^-86. The first part has 33
-# bits at most, so that its products with small integers are exact. Polynomials have their coefficients of the highest
-# power first: of exp(x), and of sin(x) / x and cos(x) in powers of x^2.
+# The parts of _QUARTER sum to pi / 2 within 2^-122, and those of _LOG_TWO to ln 2 within 2^-86. The first part has at
+# most 33 bits, so that its products with small integers are exact. Polynomials list the coefficient of the highest
+# power first: for exp(x), and for sin(x) / x and cos(x) in powers of x^2.
 _QUARTER: Final = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21)
 _LOG_TWO: Final = (6.93147180369123816490e-01, 1.90821492927058770002e-10)
 _EXP_TERMS: Final = tuple(1.0 / math.factorial(k) for k in range(15, -1, -1))
@@ -74,8 +74,9 @@ def _exp_minus(x: Floats) -> Floats:
 
 
 def _sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
-    """Return the sine and cosine of angles in radians, of absolute value at most 16, with errors below 2^-50."""
-    # Reduced to |rest| <= pi / 4 by multiples of a quarter turn, which then select sine or cosine and the sign.
+    """Return the sine and cosine of angles of at most 16 radians in absolute value, with errors below 2^-50."""
+    # Multiples of a quarter turn are subtracted, so that |rest| <= pi / 4. Their number then selects sine or cosine and
+    # the sign.
     quarters = np.rint(angle / (math.pi / 2))
     rest = ((angle - quarters * _QUARTER[0]) - quarters * _QUARTER[1]) - quarters * _QUARTER[2]
     square = rest * rest
@@ -92,11 +93,11 @@ def propose_scaled_distance(u: Floats, rate: float) -> Floats:
     G is the distribution function of the angle between a position and its draw, so these are distances times epsilon.
 
     Args:
-        u: (n,) numbers from 0 to 1.
+        u: (n,) Numbers from 0 to 1.
         rate: lambda = epsilon R.
     """
-    # Solves 1 - S = u total for s = lambda t (G and S are defined in exact.py). s is at most 64, because exp(-64) is
-    # nothing beside 1 in doubles.
+    # Solves 1 - S = u total for s = lambda t (G and S are defined in exact.py). s need not exceed 64, because in
+    # doubles exp(-64) vanishes beside 1.
     total = 1.0 + math.exp(-math.pi * rate)
     lower, upper = np.zeros_like(u), np.full_like(u, min(math.pi * rate, 64.0))
     s = np.full_like(u, min(1.0, math.pi * rate / 2))
@@ -108,8 +109,8 @@ def propose_scaled_distance(u: Floats, rate: float) -> Floats:
             # Newton's step, where the divisor is the derivative of 1 - S by s, or a bisection if it leaves the bracket.
             next_s = s - excess / (decay * sine * (rate + 1.0 / rate))
             next_s = np.where((next_s > lower) & (next_s < upper), next_s, (lower + upper) / 2)
-            # A root that was found is kept: a further step would consist of rounding errors, and might be replaced by
-            # the middle of the bracket, which lies away from the root.
+            # A root that has been found is kept: a further step would consist of rounding errors, and might be replaced
+            # with the middle of the bracket, which lies away from the root.
             is_found = np.abs(excess) <= 2.0**-50
             s = np.where(is_found, s, next_s)
             if is_found.all():
@@ -125,21 +126,22 @@ def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
     shape (n,).
 
     Args:
-        u: (n,) numbers from 0 to 1.
+        u: (n,) Numbers from 0 to 1.
         rate: lambda = epsilon R.
     """
     # The scaled distance s = lambda t.
     s = propose_scaled_distance(u, rate)
-    # The derivative of 1 - S by s, bounded below so that the width is finite.
+    # The derivative of 1 - S with respect to s, bounded below so that the width is finite.
     density = np.maximum(np.exp(-s) * np.sin(s / rate) * (rate + 1.0 / rate), 2.0**-60)
-    # The width is chosen such that 1 - S changes by about 4 margins over it.
+    # The width is chosen so that 1 - S changes by about 4 margins over it.
     width = 4.0 * _QUANTILE_MARGIN / density
     # G = (1 - S) / (1 + exp(-pi lambda)), so G = u where 1 - S is this target.
     target = u * (1.0 + float(_exp_minus(np.array([min(math.pi * rate, 64.0)]))[0]))
-    # The interval must lie within (0, pi), and s within the range of _exp_minus.
+    # The interval must lie within (0, pi), and s within the range for which _exp_minus is valid.
     is_proved = (u >= _TAIL) & (u <= 1.0 - _TAIL) & (s > width) & (s + width < min(math.pi * rate, 48.0))
     s = np.where(is_proved, s, 0.0)
-    # At both ends, 1 - S should differ from the target by about 4 margins. If it differs by 2, the interval is proved.
+    # At both ends, 1 - S should differ from the target by about 4 margins. If it differs by at least 2, the interval is
+    # proved.
     for sign in (-1.0, 1.0):
         end = np.where(is_proved, s + sign * width, 0.0)
         sine, cosine = _sine_cosine(end / rate)
@@ -153,12 +155,12 @@ class _Discs:
     """Discs around n computed positions on the unit sphere, in doubles, with the axes of :class:`Disc`.
 
     Attributes:
-        east, north, up: (n,) centres of the discs, as unit vectors.
-        margin: (n,) distance that a centre must have from every border between outputs, so that the exact sampler's
-            disc, which contains the position, has a single output. It is over twice the distance from the centre to any
-            point of that disc.
-        longitude: (n,) longitudes in degrees of the places around which positions are drawn.
-        is_proved: (n,) whether a position is proved to lie in its disc.
+        east, north, up: (n,) The centres of the discs, as unit vectors.
+        margin: (n,) The distance that a centre must keep from every border between outputs, so that the exact sampler's
+            disc, which contains the position, has a single output. It exceeds twice the distance from the centre to any
+            point in that disc.
+        longitude: (n,) The longitudes in degrees of the places around which positions are drawn.
+        is_proved: (n,) Whether each position is proved to lie in its disc.
     """
 
     east: Floats
@@ -170,11 +172,11 @@ class _Discs:
 
 
 def _make_discs(u: Floats, v: Floats, latitudes: Floats, longitudes: Floats, rate: float) -> _Discs:
-    """Return the discs of positions around places.
+    """Return discs that contain the positions drawn around places.
 
     Args:
-        u, v: (n,) uniform numbers, for the distance and for the bearing.
-        latitudes, longitudes: (n,) coordinates of the places in degrees.
+        u, v: (n,) The uniform numbers for the distance and for the bearing.
+        latitudes, longitudes: (n,) The coordinates of the places in degrees.
         rate: lambda = epsilon R.
     """
     angle, width, is_proved = _enclose_distance(u, rate)
@@ -187,8 +189,8 @@ def _make_discs(u: Floats, v: Floats, latitudes: Floats, longitudes: Floats, rat
         east=sine * bearing_sine,
         north=cosine * latitude_cosine - outward * latitude_sine,
         up=cosine * latitude_sine + outward * latitude_cosine,
-        # The exact sampler's disc lies within 5 widths of this centre. To bound longitudes it doubles the radius, hence
-        # more than 10 widths.
+        # The exact sampler's disc lies within 5 widths of this centre. That sampler doubles the radius to bound
+        # longitudes, hence more than 10 widths.
         margin=12.0 * width + _POSITION_MARGIN,
         longitude=longitudes,
         is_proved=is_proved,
@@ -196,48 +198,49 @@ def _make_discs(u: Floats, v: Floats, latitudes: Floats, longitudes: Floats, rat
 
 
 def _decide_cells(discs: _Discs, side: float, offset: float, poles: int | None) -> tuple[Ints, Ints, Bools]:
-    """Return the rows and columns of the positions' cells, and whether each cell is proved; shape (n,) each.
+    """Return the row and column of each position's cell, and whether the cell is proved, each of shape (n,).
 
     Args:
         discs: Discs that contain the positions.
-        side: Side of a cell, in degrees.
+        side: The side of a cell in degrees.
         offset: Row k begins at the latitude (k + offset) side, and column k at the longitude (k + offset) side.
-        poles: Number of the row that is the cap around the north pole, with the single column 0. Row ``-poles`` is the
-            cap around the south pole. None if there are no caps.
+        poles: The index of the row that is the cap around the north pole, which has the single column 0. Row ``-poles``
+            is the cap around the south pole. None if there are no caps.
     """
     axis_distance = np.sqrt(discs.east * discs.east + discs.north * discs.north)
     latitude = np.degrees(np.arctan2(discs.up, axis_distance))
     turn = np.degrees(np.arctan2(discs.east, discs.north))
-    # Proposed cells. The comparisons below prove that a cell contains the whole disc, so no proof relies on arctan2.
+    # These cells are only proposed. The comparisons below prove that a cell contains the whole disc, so no proof relies
+    # on arctan2.
     rows = np.floor(latitude / side - offset)
     columns = np.floor((discs.longitude + turn) / side - offset)
     is_south, is_north = (np.zeros(len(rows), dtype=np.bool_) if poles is None else rows == k * poles for k in (-1, 1))
-    # Near a pole no column is certain: the exact sampler also demands 4 radii of distance from the axis.
+    # Near a pole, no column is certain: the exact sampler also requires a distance of 4 radii from the axis.
     in_row, in_column = discs.is_proved, axis_distance > 4.0 * discs.margin
-    # The lower borders of row and column (step 0), and then the upper ones (step 1). A cap has only one border.
+    # The lower borders of the row and column (step 0), and then the upper ones (step 1). A cap has only one border.
     for step, sign, is_cap in ((0.0, 1.0, is_south), (1.0, -1.0, is_north)):
-        # Each difference is the sine of the angle between the centre and the border, positive on the side of the cell.
+        # Each difference is the sine of the angle between the centre and the border. It is positive on the cell's side.
         sine, cosine = _sine_cosine((rows + (offset + step)) * side * (math.pi / 180))
         in_row = in_row & (is_cap | (sign * (discs.up * cosine - axis_distance * sine) > discs.margin))
         sine, cosine = _sine_cosine(((columns + (offset + step)) * side - discs.longitude) * (math.pi / 180))
         in_column &= sign * (discs.east * cosine - discs.north * sine) > discs.margin
     is_cap = is_south | is_north
-    # Numbers without a proof may be anything, even NaN, which cannot be converted to an integer.
+    # Unproved numbers are set to 0, because they may be anything, even NaN, which cannot be converted to an integer.
     numbers = [np.where(in_row, row, 0.0).astype(np.int64) for row in (rows, np.where(is_cap, 0.0, columns))]
     return numbers[0], numbers[1], in_row & (in_column | is_cap)
 
 
 def _decide_points(discs: _Discs, rounding: NearestPoint) -> tuple[Ints, Bools]:
-    """Return the number of the nearest point for each position, shape (n,), and whether it is proved, shape (n,).
+    """Return the index of the point nearest to each position, and whether it is proved, each of shape (n,).
 
     Args:
         discs: Discs that contain the n positions.
-        rounding: The rule, with the coordinates of the points.
+        rounding: The rule, which contains the coordinates of the points.
     """
     degrees = np.array([[float(a), float(b)] for a, b in rounding.points])
     sine, cosine = _sine_cosine(degrees * (math.pi / 180))
     points = np.column_stack([cosine[:, 0] * cosine[:, 1], cosine[:, 0] * sine[:, 1], sine[:, 0]])
-    # The centres are turned by the longitudes of their places into the axes of the points.
+    # The centres are rotated by the longitudes of their places into the axes of the points.
     sine_x, cosine_x = _sine_cosine(discs.longitude * (math.pi / 180))
     centres = np.column_stack(
         [discs.north * cosine_x - discs.east * sine_x, discs.north * sine_x + discs.east * cosine_x, discs.up]
@@ -248,30 +251,30 @@ def _decide_points(discs: _Discs, rounding: NearestPoint) -> tuple[Ints, Bools]:
     # so their errors have the same bounds on every machine. It refuses NaN, which centres without a proof may contain.
     finite_centres = np.where(discs.is_proved[:, None], centres, 0.0)
     chords, nearest = cKDTree(points).query(finite_centres, k=2)
-    # From the centre to a point of the exact sampler's disc, a chord changes by less than half a margin, and two chords
-    # are compared. That sampler also demands twice its radius, less than a margin. Together this is less than 2
-    # margins.
+    # Between the centre and any point in the exact sampler's disc, a chord changes by less than half a margin, and two
+    # chords are compared. That sampler also requires twice its radius, which is less than a margin. Together this is
+    # less than 2 margins.
     is_apart = chords[:, 1] - chords[:, 0] > 4.0 * discs.margin
     return nearest[:, 0].astype(np.int64), discs.is_proved & is_apart
 
 
 def _decide(discs: _Discs, rounding: Rounding) -> tuple[Ints, Bools]:
-    """Return the outputs of n positions, shape (n, ``rounding.size``), and whether each output is proved, shape (n,).
+    """Return the outputs for n positions, shape (n, ``rounding.size``), and whether each is proved, shape (n,).
 
     Args:
         discs: Discs that contain the positions.
-        rounding: The rule that maps positions to outputs. Outputs of other rules than those below are never proved.
+        rounding: The rule that maps positions to outputs. Outputs under rules other than those below are never proved.
     """
     match rounding:
         case Digits(digits):
-            # Outputs are the centres of cells, which therefore begin half a cell before them. The first and the last
+            # Outputs are the centres of cells, so a cell begins half a cell before its output. The first and the last
             # row are caps around the poles. Columns are reduced to longitudes in [-180, 180).
             scale = 10**digits
             rows, columns, is_proved = _decide_cells(discs, 1.0 / scale, -0.5, 90 * scale)
             return np.column_stack([rows, (columns + 180 * scale) % (360 * scale) - 180 * scale]), is_proved
         case GridCells(side):
-            # Rows from the equator to a pole. In outputs, rows are counted from the south and columns from -180
-            # degrees.
+            # The number of rows from the equator to a pole. In outputs, rows are counted from the south and columns
+            # from -180 degrees.
             half = int(90 / side)
             rows, columns, is_proved = _decide_cells(discs, float(side), 0.0, None)
             return np.column_stack([rows + half, (columns + 2 * half) % (4 * half)]), is_proved
@@ -288,14 +291,14 @@ def draw_positions(
     """Draw one position around each place, and return their roundings. It is the bulk form of :func:`draw_exactly`.
 
     Args:
-        latitudes, longitudes: (n,) coordinates of the places in degrees; -90 to 90 and -180 to 180.
-        epsilon: Rate of the noise per km, 1e-6 to 1e6.
+        latitudes, longitudes: (n,) The coordinates of the places in degrees, from -90 to 90 and from -180 to 180.
+        epsilon: The rate of the noise per km, from 1e-6 to 1e6.
         rounding: The rule that maps positions to outputs.
         source: Function that returns random bytes; by default the operating system's. In each chunk of 16,384 rows, the
-            first words of U and V are read for all rows, and then the further words of the rows that need them.
+            first words of U and V are read for all rows, and then further words for the rows that need them.
 
     Returns:
-        The outputs of ``rounding``, one in each row, shape (n, ``rounding.size``).
+        The outputs according to ``rounding``, one in each row, shape (n, ``rounding.size``).
     """
     entropy = source or os.urandom
     parts = [
@@ -306,7 +309,7 @@ def draw_positions(
 
 
 def _draw_chunk(latitudes: Floats, longitudes: Floats, epsilon: Fraction, rounding: Rounding, entropy: Source) -> Ints:
-    """Draw one chunk of positions: in doubles if they decide a row, and otherwise by the exact sampler.
+    """Draw one chunk of positions: with doubles where they decide a row, and otherwise with the exact sampler.
 
     Args:
         latitudes, longitudes: (n,) coordinates of the places in degrees, for at most ``CHUNK`` places.

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 __all__ = ["arctangent", "exp_minus", "log_two", "pi", "sine_cosine"]
 
-# Additional bits of a computation, so that its error of a few units is far below an ulp of the result.
+# Additional bits during a computation, so that its error of a few units is far below an ulp of the result.
 _GUARD_BITS = 16
 
 
@@ -21,8 +21,8 @@ def _inverse_series(n: int, bits: int, sign: int) -> int:
 
     Args:
         n: An integer above 1.
-        bits: Number of fractional bits of the result.
-        sign: Sign of every second term of the power series, the sum of (1/n)^k / k over odd k.
+        bits: The number of fractional bits in the result.
+        sign: The sign of every second term in the power series, which is the sum of (1/n)^k / k over odd k.
     """
     power = (1 << bits) // n
     total, k = power, 1
@@ -51,7 +51,7 @@ def log_two(bits: int) -> int:
 def exp_minus(exponent: int, bits: int) -> int:
     """Return exp(-x) for x >= 0, with an error of at most 4 w ulps. ``exponent`` is x in fixed point.
 
-    If the result is below an ulp, it is 0.
+    A result below an ulp is returned as 0.
     """
     # exp(-x) = 2^-halvings exp(-rest), where the Taylor series of exp(-rest) has a short sum because rest < ln 2.
     ln2 = log_two(bits)
@@ -68,7 +68,7 @@ def exp_minus(exponent: int, bits: int) -> int:
 
 
 def sine_cosine(angle: int, bits: int) -> tuple[int, int]:
-    """Return sin(x) and cos(x) for 0 <= x <= pi, each with an error of at most 16 w ulps, by Taylor's series at 0.
+    """Return sin(x) and cos(x) for 0 <= x <= pi by Taylor series at 0, each with an error of at most 16 w ulps.
 
     ``angle`` is x in radians, in fixed point.
     """
@@ -90,9 +90,9 @@ def sine_cosine(angle: int, bits: int) -> tuple[int, int]:
 
 
 def arctangent(y: int, x: int, bits: int) -> int:
-    """Return the angle of the vector (x, y) like atan2, in (-pi, pi], by the power series of arctan.
+    """Return the angle of the vector (x, y) as atan2 does, in (-pi, pi], by the power series for arctan.
 
-    It adds at most 4 w ulps to the errors of x and y. All numbers are in fixed point.
+    The computation adds at most 4 w ulps to the error that x and y have. All numbers are in fixed point.
     """
     # The angle is computed in the first octant, where its tangent is at most 1, and then reflected.
     smaller, larger = sorted((abs(y), abs(x)))
