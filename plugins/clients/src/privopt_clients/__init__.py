@@ -1,4 +1,4 @@
-"""Certified mechanisms on the users' devices: exports for browsers and phones, and a reference client."""
+"""Certified mechanisms on users' devices: exports for browsers and phones, and a reference client."""
 
 from __future__ import annotations
 

@@ -43,19 +43,19 @@ KIND_DEGREES: Final = 1
 KIND_PLANE: Final = 2
 
 PER_DEGREE: Final = 10_000_000
-"""Integer units of a coordinate per degree."""
+"""Number of integer units in which coordinates are stored, per degree."""
 PER_KM: Final = 1_000_000
-"""Integer units of a coordinate per km: coordinates in a plane are in mm."""
+"""Number of integer units in which planar coordinates are stored, per km. A unit is a millimetre."""
 MAX_PLANE_KM: Final = 1_000.0
 """Largest planar coordinate in km, which keeps squares of differences below 2^63 in the client."""
 WIDEST: Final = 1 << 30
 """Largest width of a region in mm, which keeps products of two lengths below 2^63 in the client."""
 SPARE_BITS: Final = 64
-"""Bits of a block beyond those of the largest sum. A block fails with probability at most 2^-SPARE_BITS."""
+"""Number of bits in a block beyond those of the largest sum. A block fails with probability at most 2^-SPARE_BITS."""
 MAX_REACH: Final = float(1 << 62)
-"""Upper limit of the distance beyond which a client refuses positions, in the units of an artefact."""
+"""Upper limit on the distance beyond which a client refuses positions, in the artefact's units."""
 MAX_STEPS: Final = (1 << 32) - 1
-"""Largest distance, in steps, that the test of the last report (:class:`Predictive`) stores."""
+"""Largest distance, in steps, that is stored for the test of the last report (:class:`Predictive`)."""
 
 
 class Mechanism(Protocol):
@@ -74,12 +74,13 @@ class Mechanism(Protocol):
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """Places of an artefact: ids, and integer coordinates unless there are only ids.
+    """The places in an artefact: ids, and integer coordinates unless there are only ids.
 
     Attributes:
         ids: The ids of the places.
         kind: :data:`KIND_IDS`, :data:`KIND_DEGREES` or :data:`KIND_PLANE`.
-        points: (N, 2) int32 latitudes and longitudes in 1e-7 degrees, or x and y in millimetres; (0, 2) for ids alone.
+        points: Latitudes and longitudes in 1e-7 degrees, or x and y in millimetres, as int32 of shape (N, 2); (0, 2)
+            for ids alone.
     """
 
     ids: tuple[str, ...]
@@ -105,7 +106,7 @@ class Places:
         if degrees:
             # Longitudes from 180 to 360 degrees become those from -180 to 0; infinity leaves latitudes as they are.
             turned = np.where(coordinates >= [math.inf, 180.0], coordinates - [0.0, 360.0], coordinates)
-            # floor(x + 1/2), as in every client; np.rint would round halves to even.
+            # Rounded by floor(x + 1/2), as in every client, whereas np.rint would round halves to even.
             points = np.floor(turned * PER_DEGREE + 0.5)
         else:
             if np.abs(coordinates).max() > MAX_PLANE_KM:
@@ -121,7 +122,7 @@ class Places:
         parts = [_pack_text(name) for name in self.ids]
         parts.append(self.points.astype("<i4").tobytes())
         if self.kind == KIND_DEGREES:
-            # Stored, because the cosines of different languages need not agree in the last bit.
+            # The cosines are stored, because those computed in different languages need not agree in the last bit.
             cosines = np.floor(np.cos(np.radians(self.points[:, 0] / PER_DEGREE)) * 65536 + 0.5)
             parts.append(cosines.astype("<u4").tobytes())
         return b"".join(parts)
@@ -147,12 +148,12 @@ class Rows:
 
 @frozen(kw_only=True, eq=False)
 class Predictive:
-    """A mechanism of whole rows for new reports, with a private test that decides whether to repeat the last report.
+    """A mechanism with whole rows for new reports, and a private test that decides whether to repeat the last report.
 
     Attributes:
         kind: Code of the kind of mechanism in the artefact.
-        rows: The rows of the records.
-        prediction: The parameters of the test, for the outputs of the rows.
+        rows: The matrix rows for the records.
+        prediction: The parameters of the test, for the same outputs as the rows.
     """
 
     kind: ClassVar[int] = 4
@@ -163,9 +164,9 @@ class Predictive:
     def to_bytes(self) -> bytes:
         """Return the bytes of the rows and of the test's parameters.
 
-        These are the largest distance in steps at which the last report counts as good, the rates of the noise on this
-        threshold and on each test as numerators and denominators, and the distance from each record to each output in
-        steps. Distances above 2^32 - 1 steps are stored as 2^32 - 1, to fit 32 bits.
+        The parameters are the largest distance in steps at which the last report counts as good, the rates of the noise
+        on this threshold and on each test as numerators and denominators, and the distance in steps from each record to
+        each output. Distances above 2^32 - 1 steps are stored as 2^32 - 1, to fit 32 bits.
         """
         test = self.prediction
         rates = (*test.threshold.as_integer_ratio(), *test.test.as_integer_ratio())
@@ -175,11 +176,11 @@ class Predictive:
 
 @frozen(kw_only=True, eq=False)
 class Everywhere:
-    """A mechanism for every point of a region: whole rows for its vertices, which are mixed at other points.
+    """A mechanism for every point in a region: whole rows for the vertices, which are mixed at other points.
 
     Attributes:
         kind: Code of the kind of mechanism in the artefact.
-        rows: The rows of the vertices.
+        rows: The matrix rows for the vertices.
         snapper: The region, and the rule that expresses a position as a mixture of vertices.
     """
 
@@ -208,13 +209,14 @@ class Everywhere:
                 f"export: a region must be at most {WIDEST / PER_KM:,.0f} km wide and as near to its origin, got "
                 f"{width_mm / PER_KM:,.0f} km: export a smaller one"
             )
-        # Streets have no rim: the client snaps a position to the streets themselves.
+        # A region of streets has no rim: the client snaps a position to the streets themselves.
         rim = edges[:0] if simplices.shape[1] == 2 else edges
         # A reach here is epsilon times a street's length. With one common denominator, clients compute S-shaped shares
         # (far_share in privopt_metric_dp.region.snap_to_region) in integers.
         denominator = math.lcm(*(reach.denominator for reach in snapper.reaches))
         reaches = [int(reach * denominator) for reach in snapper.reaches]
-        # Bits rounded up to bytes. With SPARE_BITS more than the largest sum, hardly any block is rejected.
+        # The bits are rounded up to bytes. With SPARE_BITS more than the largest sum needs, hardly any block is
+        # rejected.
         block = (self._greatest_sum(denominator, max(reaches, default=0)).bit_length() + SPARE_BITS + 7) // 8
         parts = [self.rows.to_bytes(), struct.pack("<BBH", simplices.shape[1], snapper.steps, block)]
         if (on_earth := snapper.projection) is not None:
@@ -229,16 +231,16 @@ class Everywhere:
 
         Args:
             denominator: The common denominator of epsilon times the length of each street.
-            reach: The largest numerator of these numbers.
+            reach: The largest numerator among these numbers.
         """
         snapper = self.snapper
-        # The integer shares of a point add up to the squared length of its side, or to twice the area of its triangle
+        # The integer shares at a point add up to the squared length of its side, or to twice the area of its triangle
         # (client_region.Everywhere.at).
         directions = snapper.vertices[snapper.side_ends[:, 1]] - snapper.vertices[snapper.side_ends[:, 0]]
         greatest: int = max(1, *(x * x + y * y for x, y in directions.tolist()))
         if snapper.simplices.shape[1] == 3:
             a, b, c = (snapper.vertices[snapper.simplices[:, corner]].astype(object) for corner in range(3))
-            # Twice the area of each triangle, as a cross product of Python's integers, which cannot overflow.
+            # Twice the area of each triangle, computed as a cross product in Python integers, which cannot overflow.
             greatest = max(greatest, *((b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]))
         if snapper.steps:
             # Bounds the sum of S-shaped shares, the denominator of client_region.Everywhere._s_shaped_share: `greatest`
@@ -265,8 +267,8 @@ def artefact(
         records: The secret places.
         outputs: The possible reports; None if the outputs are the records.
         promise: The guarantee in one sentence.
-        reach_km: Distance beyond which a client refuses a position, from the nearest record or, for
-            :class:`Everywhere`, from the region.
+        reach_km: Distance from the nearest record or, for :class:`Everywhere`, from the region beyond which a client
+            refuses a position.
         release: SHA-256 of the release's SHA256SUMS, in hexadecimal digits.
         proof: SHA-256 of the release's proof.npz, in hexadecimal digits; ``""`` if there is no proof.
     """
@@ -283,8 +285,8 @@ def artefact(
             mechanism.to_bytes(),
         ]
     )
-    # This digest detects damage. An attacker could replace it as well, so open_artefact() can also check a digest that
-    # the caller got from elsewhere.
+    # This digest detects damage. An attacker could replace it too, so open_artefact() can also check a digest that the
+    # caller obtained elsewhere.
     return MAGIC + hashlib.sha256(body).digest() + body
 
 

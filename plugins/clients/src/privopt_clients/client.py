@@ -2,7 +2,7 @@
 
 Given equal entropy, all clients draw equal reports. This client uses only the standard library and is written to be
 ported: it computes reports in integers. :mod:`privopt_clients.client_region` handles releases that protect every point
-of a region. The format is documented in docs/reference/client.md.
+in a region. The format is documented in docs/reference/client.md.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ FORM_COLUMNS: Final = 2
 FORM_EVERYWHERE: Final = 3
 FORM_PREDICTIVE: Final = 4
 TOTAL: Final = 1 << 63
-"""Sum of the weights of a whole row."""
+"""Sum of the weights in a whole row."""
 WORD_BYTES: Final = 8
 """Bytes of entropy for a report from a whole row."""
 
 PER_UNIT: Final = {1: 10_000_000, 2: 1_000_000}
-"""Integer units of a coordinate per degree (kind 1) and per kilometre (kind 2)."""
+"""Number of integer units per degree (kind 1) and per kilometre (kind 2) in which coordinates are stored."""
 NAMES: Final = {1: ("lat", "lon"), 2: ("x", "y")}
 """Names of the coordinates in a report, by kind of places."""
 HALF_TURN: Final = 180 * PER_UNIT[KIND_DEGREES]
 
 LIMITS: Final = {1: ((-90.0, 90.0), (-180.0, 360.0)), 2: ((-1000.0, 1000.0), (-1000.0, 1000.0))}
-"""Smallest and largest value of each coordinate of a position, by kind of places."""
+"""Smallest and largest valid value of each coordinate in a position, by kind of places."""
 
 
 Report = dict[str, str | float]
@@ -50,7 +50,7 @@ Report = dict[str, str | float]
 
 @dataclass(frozen=True)
 class Places:
-    """The records, or the outputs, of an artefact.
+    """The records or the outputs in an artefact.
 
     Attributes:
         ids: The ids of the places.
@@ -66,7 +66,7 @@ class Places:
 
 
 class _Reader:
-    """A reader of the parts of an artefact, in sequence. Reading beyond the end raises DamagedArtefactError."""
+    """Reads the parts of an artefact in sequence. Reading beyond the end raises DamagedArtefactError."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._at = body, 0
@@ -104,7 +104,7 @@ class _Reader:
         return Places(ids, kind, tuple(zip(coordinates[::2], coordinates[1::2], strict=True)), cosines)
 
     def prediction(self, count: int) -> None:
-        """Skip the parameters of the test whether to repeat the last report. This client draws a new one each time.
+        """Skip the parameters of the test for repeating the last report, because this client always draws a new one.
 
         Args:
             count: The number of stored distances, one for each record and output.
@@ -119,11 +119,11 @@ class _Reader:
 
 
 class _Rows:
-    """A mechanism of whole rows, whose weights sum to 2^63.
+    """A mechanism with whole rows, whose weights sum to 2^63.
 
     Attributes:
         entropy: Bytes of entropy for a draw.
-        block: Smallest number of bytes that can suffice for a draw. Here it equals ``entropy``, as no draw fails.
+        block: Smallest number of bytes that can suffice for a draw. Here it equals ``entropy``, because no draw fails.
         rows: For each record, the weight of each output.
     """
 
@@ -137,7 +137,7 @@ class _Rows:
             DamagedArtefactError: A row does not sum to 2^63.
         """
         self.rows = [reader.numbers("Q", outputs) for _ in range(records)]
-        # With any other sum, some numbers would have no output, or some outputs too little weight.
+        # If the sum differed, some numbers would select no output, or some outputs would have too little weight.
         if any(sum(row) != TOTAL for row in self.rows):
             raise DamagedArtefactError("mechanism.bin must have rows that sum to 2^63, got another sum: export again")
 
@@ -145,22 +145,22 @@ class _Rows:
         """Return the output that the upper 63 bits of the first word of ``entropy`` select. The result is never None.
 
         Args:
-            where: A mixture of one row, that of the record.
+            where: A mixture that consists of a single row, that of the record.
             entropy: Uniform bytes.
         """
-        # The sum is a power of two, so that no word has to be rejected.
+        # The sum is a power of two, so no word has to be rejected.
         return index_below(int.from_bytes(entropy[:WORD_BYTES], "little") >> 1, self.rows[where[0][0]])
 
 
 class _Columns:
     """A mechanism whose rows are computed from one weight per place (:mod:`privopt_clients.column_weights`).
 
-    Row i has weight X_k T[D_ik] for place k. D_ik is the number of steps of the shortest path from i to k in a graph.
-    The table T falls by a constant factor with each step.
+    Row i has the weight X_k T[D_ik] for place k, where D_ik is the length in steps of the shortest path from i to k in
+    a graph. The table T falls by a constant factor with each step.
 
     Attributes:
         entropy: Bytes of entropy for a draw, in several blocks.
-        block: Bytes of one block, which serves one attempt of the rejection sampling.
+        block: Bytes in one block, which serves one attempt at rejection sampling.
         _weights: The weight X_k of each place.
         _table: The entries T[0], T[1], ... up to the length of the longest shortest path.
         _after: For each place, its neighbours in the graph with the lengths of the edges in steps.
@@ -170,13 +170,13 @@ class _Columns:
         """Read the mechanism of an artefact.
 
         Args:
-            reader: A reader of the artefact that has read the places already.
+            reader: A reader that has already read the artefact's places.
             records: Number of places.
 
         Raises:
             DamagedArtefactError: An edge joins unknown places, or there are no blocks of entropy.
         """
-        # q and T[0], then: largest number of steps, bytes of a block, blocks of a draw, number of edges.
+        # q and T[0], followed by the largest number of steps, bytes in a block, blocks in a draw, and number of edges.
         factor, first_entry = reader.numbers("Q", 2)
         (longest,), (self.block,), (tries,), (edges,) = (reader.numbers(form, 1) for form in "IBHI")
         if not (self.block and tries):
@@ -195,14 +195,14 @@ class _Columns:
         self._table = [first_entry]
         for _ in range(longest):
             self._table.append((self._table[-1] * factor + (1 << 64) - 1) >> 64)
-        # With this many blocks the chance that none is below the sum is at most 2^-64 (column_weights.MISS_BITS).
+        # With this many blocks, the probability that none is below the sum is at most 2^-64 (column_weights.MISS_BITS).
         self.entropy = self.block * tries
 
     def draw(self, where: Mixture, entropy: bytes) -> int | None:
-        """Return the output that the first block below the row's sum selects; None if there is no such block.
+        """Return the output that is selected by the first block below the row's sum; None if there is no such block.
 
         Args:
-            where: A mixture of one row, that of the record.
+            where: A mixture that consists of a single row, that of the record.
             entropy: Uniform bytes, which are read block by block.
 
         Raises:
@@ -215,7 +215,8 @@ class _Columns:
             raise DamagedArtefactError(
                 "mechanism.bin must have rows that a block of entropy covers, got a larger sum: export again"
             )
-        # Rejection: a block at or above the sum is skipped, so that each output has exactly its share of the sum.
+        # Rejection sampling: a block at or above the sum is skipped, so that each output has exactly its share of the
+        # sum.
         for start in range(0, len(entropy) - self.block + 1, self.block):
             number = int.from_bytes(entropy[start : start + self.block], "little")
             if number < total:
@@ -248,23 +249,24 @@ class Client:
 
     Attributes:
         promise: The guarantee in one sentence.
-        release: SHA-256 of the SHA256SUMS of the exported release.
-        proof: SHA-256 of the proof.npz of the release; ``""`` if there is no proof.
+        release: SHA-256 of the exported release's file SHA256SUMS.
+        proof: SHA-256 of the release's file proof.npz; ``""`` if there is no proof.
         _records, _outputs: The secret places and the places that can be reported.
         _mechanism: The rows, or the numbers from which they are computed.
-        _reach: Distance from the nearest record, or from the region, beyond which a position is refused; in the unit of
-            the places (1e-7 degrees or mm), or in mm for a region.
-        _number: The row of each record, by its id.
+        _reach: Distance from the nearest record, or from the region, beyond which a position is refused. It is in the
+            unit of the places (1e-7 degrees or mm), or in mm for a region.
+        _number: The row of each record, keyed by its id.
     """
 
     def __init__(self, body: bytes) -> None:
-        """Read the body of an artefact, which follows the digest that :func:`open_artefact` checks.
+        """Read the body of an artefact, which comes after the digest that :func:`open_artefact` checks.
 
         Raises:
             DamagedArtefactError: The body does not have the format of docs/reference/client.md.
         """
         reader = _Reader(body)
-        # Kind of mechanism, kind of the records, whether outputs are listed separately, kind of the outputs.
+        # The kind of mechanism, the kind of the records, whether outputs are listed separately, and the kind of the
+        # outputs.
         kind, record_kind, has_own_outputs, output_kind = reader.numbers("B", 4)
         if (
             not FORM_ROWS <= kind <= FORM_PREDICTIVE
@@ -305,7 +307,7 @@ class Client:
 
     @property
     def limits(self) -> tuple[tuple[float, float], ...]:
-        """Smallest and largest valid value of each coordinate of a position; empty if the records are ids alone."""
+        """Smallest and largest valid value of each coordinate in a position; empty if the records are ids alone."""
         return LIMITS.get(self._records.kind, ())
 
     @property
@@ -317,7 +319,7 @@ class Client:
         """Return whether :meth:`report` accepts a secret: the id of a record, or a position that is near enough."""
         try:
             self._find_rows(secret)
-        except ValueError:
+        except ValueError:  # including its subclass OutsideRegionError
             return False
         return True
 
@@ -332,19 +334,20 @@ class Client:
             OutsideRegionError: The position is too far from the records, or from the region of the release.
         """
         where = self._find_rows(secret)
-        # A draw that rejected all of its blocks is repeated with new entropy, which changes no probability.
+        # A draw that rejects all of its blocks is repeated with new entropy, which changes no probability.
         output = None
         while output is None:
             output = self._mechanism.draw(where, os.urandom(self.entropy))
         return self._make_report(output)
 
     def report_from(self, secret: str | Sequence[float], entropy: bytes) -> Report:
-        """Draw a report from given bytes. Equal bytes give equal reports in every client.
+        """Draw a report from given bytes. For equal bytes, every client returns the same report.
 
         Args:
             secret: The id of a record, or a position: latitude and longitude, or x and y in km.
-            entropy: Uniform random bytes, which must not be used again: otherwise there is no guarantee. Whole rows use
-                8 bytes; other mechanisms use the first usable block. :meth:`report` draws :attr:`entropy` bytes.
+            entropy: Uniform random bytes. They must not be used again, because the guarantee would then be lost. Whole
+                rows use 8 bytes; other mechanisms use the first usable block. :meth:`report` draws :attr:`entropy`
+                bytes.
 
         Raises:
             ValueError: No record has this id, the position is out of range, or there are too few bytes or no usable
@@ -359,16 +362,16 @@ class Client:
         return self._make_report(output)
 
     def _find_rows(self, secret: str | Sequence[float]) -> Mixture:
-        """Return the mixture of rows from which a secret's report is drawn: row numbers and integer shares.
+        """Return the mixture of rows from which a secret's report is drawn: row indices with integer shares.
 
-        The mixture of an id is a single row. A position has the row of the nearest record or, if the release protects
-        every point, a mixture of the rows of the corners around it.
+        For an id, the mixture is a single row. For a position, it is the row of the nearest record or, if the release
+        protects every point, a mixture of the rows of the corners around it.
 
         Raises:
             ValueError: No record has this id, or the position is out of range.
             OutsideRegionError: The position is too far from the records, or from the region of the release.
         """
-        # Messages must not repeat the secret: they may be logged.
+        # Messages must not repeat the secret, because they may be logged.
         if isinstance(secret, str):
             record = unicodedata.normalize("NFC", secret)  # the form of all ids
             if record not in self._number:
@@ -386,7 +389,7 @@ class Client:
         return ((row, 1),)
 
     def _make_report(self, output: int) -> Report:
-        """Return an output as a report: the id, and coordinates in degrees or km if there are any."""
+        """Return an output as a report: its id, and its coordinates in degrees or km if it has any."""
         places = self._outputs
         report: Report = {"id": places.ids[output]}
         if places.kind:
@@ -399,12 +402,12 @@ class Client:
 
 
 def open_artefact(data: bytes, sha256: str | None = None) -> Client:
-    """Read mechanism.bin and check its digest, so that a changed file is found before a report is drawn.
+    """Read mechanism.bin and check its digest, so that a changed file is detected before any report is drawn.
 
     Args:
         data: The bytes of the file.
         sha256: SHA-256 of the whole file in hexadecimal digits, as ``privopt export`` prints it. An attacker who
-            changes the file can adapt the digest in the file, but not this one.
+            changes the file can adapt the digest inside it, but not this one.
 
     Raises:
         DamagedArtefactError: The bytes are damaged, or do not match ``sha256``.
@@ -431,19 +434,19 @@ def _to_units(kind: int, first: float, second: float) -> tuple[int, int]:
     for number, (lower, upper) in zip((first, second), LIMITS[kind], strict=True):
         if not lower <= number <= upper:
             raise ValueError(f"a position must lie between {lower:g} and {upper:g}, got another number")
-    # Rounded half up, as in every client. Longitudes from 180 to 360 degrees are turned to those from -180 to 0, in
-    # which artefacts store them.
+    # Halves are rounded up, as in every client. Longitudes from 180 to 360 degrees are converted to the range from -180
+    # to 0, in which artefacts store them.
     unit = PER_UNIT[kind]
     a, b = math.floor(first * unit + 0.5), math.floor(second * unit + 0.5)
     return a, b - 2 * HALF_TURN if kind == KIND_DEGREES and b >= HALF_TURN else b
 
 
 def _find_nearest(places: Places, a: int, b: int) -> tuple[int, int]:
-    """Return the number of the place nearest to the position (a, b), and the squared distance.
+    """Return the index of the place nearest to the position (a, b), and the squared distance.
 
-    Positions are in the artefact's units. Of equally near places, the first is returned. All places are always visited,
-    so that the running time does not depend on the position. Differences of longitude are scaled by the cosine of the
-    place's latitude, which is accurate for places near the position.
+    Positions are in the artefact's units. If several places are equally near, the first is returned. All places are
+    always visited, so that the running time does not depend on the position. Differences in longitude are scaled by the
+    cosine of the place's latitude, which is accurate for places near the position.
     """
     degrees = places.kind == KIND_DEGREES
     # Squares of integers are compared, so that every client finds the same place.

@@ -1,8 +1,8 @@
-"""The part of the reference client that draws reports for any point of a region.
+"""The part of the reference client that draws reports for any point in a region.
 
-It uses only the standard library and is written to be ported. A position is a mixture of the corners of its triangle,
-or of the ends of its street, with integer shares. The row of a position is the sum of the corners' rows times their
-shares, also in integers. No corner is drawn first, so none can be observed. See docs/reference/client.md.
+It uses only the standard library and is written to be ported. A position is expressed as a mixture of its triangle's
+corners, or of its street's ends, with integer shares. The row for a position is the sum of the corners' rows times
+their shares, also in integers. No corner is drawn first, so none can be observed. See docs/reference/client.md.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ __all__ = ["DamagedArtefactError", "Everywhere", "Mixture", "OutsideRegionError"
 
 TOTAL: Final = 1 << 63
 HALF: Final = 1 << 23
-"""Half a millimetre in units of 2^-24 mm; added before a shift by 24 bits, it rounds to the nearest millimetre."""
+"""Half a millimetre in units of 2^-24 mm. Adding it before a shift by 24 bits rounds to the nearest millimetre."""
 FULL_TURN: Final = 3_600_000_000
 """A full turn in units of 1e-7 degrees."""
 ROOM: Final = 2.0**-40
-"""Relative tolerance for the rounding of doubles: sides within it of the nearest one are compared exactly."""
+"""Relative tolerance for rounding errors in doubles. Sides that are this close to the nearest one are compared
+exactly."""
 
 Mixture = tuple[tuple[int, int], ...]
-"""Pairs of a row number and the integer share of the row."""
+"""Pairs that consist of a row index and the integer share of that row."""
 
 
 class DamagedArtefactError(ValueError):
@@ -33,12 +34,12 @@ class OutsideRegionError(ValueError):
     """A position is too far from the region or the records of a release for a useful report."""
 
     def __init__(self) -> None:
-        # The message must not repeat the position: it may be logged.
+        # The message must not repeat the position, because it may be logged.
         super().__init__("the secret must lie in the region of this release, got a position outside")
 
 
 class Reader(Protocol):
-    """A reader of the numbers of an artefact, in sequence (:mod:`privopt_clients.client` implements it)."""
+    """Reads the numbers in an artefact in sequence (implemented in :mod:`privopt_clients.client`)."""
 
     def numbers(self, form: str, count: int) -> tuple[int, ...]:
         """Read ``count`` little-endian numbers of the type ``form``, a format character of :mod:`struct`."""
@@ -50,20 +51,20 @@ class Reader(Protocol):
 
 
 class Everywhere:
-    """A mechanism for any point of a region: rows of the vertices, and the region as triangles or streets.
+    """A mechanism for any point in a region: a row for each vertex, and the region as triangles or streets.
 
     Attributes:
-        block: Bytes of one block of entropy, which serves one attempt of the rejection sampling.
+        block: Bytes in one block of entropy, which serves one attempt at rejection sampling.
         entropy: Bytes of entropy for a draw: one block.
         reach: Distance from the region in mm beyond which a position is refused.
-        _rows: The row of each vertex: the weight of each output. A row sums to 2^63.
-        _vertices: x and y of each vertex, in mm.
-        _triangles: The numbers of each triangle's three vertices; empty if the region consists of streets.
-        _sides: The numbers of the two vertices of each street, or of each boundary edge of the triangles.
+        _rows: For each vertex, the weight of each output. Each row sums to 2^63.
+        _vertices: The coordinates x and y of each vertex, in mm.
+        _triangles: The indices of each triangle's three vertices; empty if the region consists of streets.
+        _sides: The indices of the two vertices at the ends of each street, or of each boundary edge of the triangles.
         _origin, _scales: Latitude and longitude in 1e-7 degrees of the point that is (0, 0) on the plane, and mm per
             1e-7 degrees to the east and to the north, times 2^24. ``_scales`` is None if positions are planar.
-        _pieces: Number n of pieces of each half of a street, on which S-shaped shares are linear; 0 for shares that
-            are linear on the whole street.
+        _pieces: The number n of pieces in each half of a street, on each of which S-shaped shares are linear; 0 for
+            shares that are linear on the whole street.
         _numerators, _denominator: Epsilon times the length of each street, as integers over a common denominator; empty
             and 1 if shares are linear.
     """
@@ -72,9 +73,9 @@ class Everywhere:
         """Read the region, which follows the rows in an artefact.
 
         Args:
-            reader: A reader of the artefact that has read the rows already.
-            rows: The row of each vertex: the weight of each output.
-            degrees: Whether positions are in degrees instead of planar km.
+            reader: A reader that has already read the artefact's rows.
+            rows: For each vertex, the weight of each output.
+            degrees: Whether positions are in degrees rather than planar km.
             reach: Distance from the region in mm beyond which a position is refused.
 
         Raises:
@@ -101,7 +102,7 @@ class Everywhere:
         self._numerators = [reader.large() for _ in simplices] if self._pieces else []
 
     def at(self, first: int, second: int) -> Mixture:
-        """Return the mixture of rows at a position: row numbers and integer shares.
+        """Return the mixture of rows at a position: row indices with integer shares.
 
         In a triangle, the rows are those of its three corners. A position elsewhere is moved to the nearest side, which
         is a street or a boundary edge of the region. The rows are then those of the two ends of the side.
@@ -125,19 +126,19 @@ class Everywhere:
         if square > self.reach**2 * denominator:
             raise OutsideRegionError
         a, b = self._sides[side_number]
-        # The far end's share is numerator / denominator, the position along the side, if shares are linear.
+        # If shares are linear, the far end's share is the position along the side, numerator / denominator.
         if self._pieces:
             scaled_length = self._numerators[side_number]
             numerator, denominator = self._s_shaped_share(numerator, denominator, scaled_length)
         return (a, denominator - numerator), (b, numerator)
 
     def draw(self, mixture: Mixture, entropy: bytes) -> int | None:
-        """Return the output that the first usable block of ``entropy`` selects; None if no block is usable.
+        """Return the output that is selected by the first usable block of ``entropy``; None if no block is usable.
 
         A block is usable if its number is below the largest multiple of the row's sum that a block can hold.
 
         Args:
-            mixture: Row numbers and shares of the rows to add up.
+            mixture: The indices and shares of the rows to add up.
             entropy: Uniform bytes, which are read block by block.
 
         Raises:
@@ -148,8 +149,9 @@ class Everywhere:
             weights = [sum_ + corner_share * weight for sum_, weight in zip(weights, self._rows[row], strict=True)]
         # Each vertex's row sums to 2^63.
         total = TOTAL * sum(corner_share for _, corner_share in mixture)
-        # The total differs by point and need not be a power of two, so a block cannot simply be cut to fewer bits. It
-        # is divided by this quotient instead: then each number below the total comes from equally many blocks.
+        # The total differs from point to point and need not be a power of two, so a block cannot simply be cut to fewer
+        # bits. Instead it is divided by this quotient, so that each number below the total comes from equally many
+        # blocks.
         multiple = (1 << 8 * self.block) // total
         if not multiple:
             raise DamagedArtefactError(
@@ -168,36 +170,38 @@ class Everywhere:
         """
         if self._scales is None:
             return first, second
-        # The difference of longitudes is taken from -180 to 180 degrees, so that a region may lie on the date line.
+        # The difference in longitude is reduced to -180 to 180 degrees, so that a region can lie on the date line.
         east = (second - self._origin[1] + FULL_TURN // 2) % FULL_TURN - FULL_TURN // 2
         return (east * self._scales[0] + HALF) >> 24, ((first - self._origin[0]) * self._scales[1] + HALF) >> 24
 
     def _corner_shares(self, triangle: Sequence[int], x: int, y: int) -> tuple[int, int, int] | None:
         """Return the shares of a triangle's corners at the point (x, y) in mm; None if the point is outside.
 
-        Shares are barycentric coordinates times twice the triangle's area, and so integers.
+        Shares are barycentric coordinates times twice the triangle's area, which makes them integers.
         """
         (ax, ay), (bx, by), (cx, cy) = (self._vertices[corner] for corner in triangle)
         if not (min(ax, bx, cx) <= x <= max(ax, bx, cx) and min(ay, by, cy) <= y <= max(ay, by, cy)):
             return None
-        # Shares of 0 count as inside, so that a position on the common edge of two triangles belongs to the first.
+        # Shares of 0 count as inside, so that a position on an edge between two triangles belongs to the first of them.
         u = (bx - x) * (cy - y) - (by - y) * (cx - x)
         v = (cx - x) * (ay - y) - (cy - y) * (ax - x)
         w = (ax - x) * (by - y) - (ay - y) * (bx - x)
         return (u, v, w) if u >= 0 and v >= 0 and w >= 0 else None
 
     def _s_shaped_share(self, distance: int, length: int, scaled_length: int) -> tuple[int, int]:
-        """Return the share of a street's far end at a point of the street, as numerator and denominator.
+        """Return the share of a street's far end at a point on the street, as numerator and denominator.
 
-        This is ``far_share`` of privopt_metric_dp.region.snap_to_region in integers. The share is an S-shaped function
-        of the position, which makes the privacy loss grow evenly along a street. Linear shares do not.
+        This is ``far_share`` from privopt_metric_dp.region.snap_to_region, computed in integers. The share is an
+        S-shaped function of the position, which makes the privacy loss grow evenly along a street. Linear shares do
+        not.
 
         Each half of the street has n = ``_pieces`` pieces. Let d = 2 n Q and t = R / d. On piece j of the near half,
         counted from 0, the share is ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)), where r is the fraction of the
-        piece before the point. The result is this quotient, expanded by d^n length. The far half mirrors the near half.
+        piece before the point. The result is this quotient, with both terms multiplied by d^n length. The far half
+        mirrors the near half.
 
         Args:
-            distance: Distance of the point from the near end, in any unit.
+            distance: Distance from the near end to the point, in any unit.
             length: Length of the street in the unit of ``distance``.
             scaled_length: R, where epsilon times the length of the street is R / Q with Q = ``_denominator``.
         """
@@ -208,7 +212,7 @@ class Everywhere:
         if not scaled_length:
             return distance, length
         n, d = self._pieces, 2 * self._pieces * self._denominator
-        # In the middle 2 n distance / length is n itself; that point is the end of the near half's last piece.
+        # In the middle, 2 n distance / length is n itself, and the point is the end of the near half's last piece.
         piece = min(2 * n * distance // length, n - 1)
         remainder = 2 * n * distance - piece * length  # r times the length
         growth = (d + scaled_length) ** piece * (length * d + remainder * scaled_length) - length * d ** (piece + 1)
@@ -219,13 +223,13 @@ def nearest_side(sides: Sequence[tuple[tuple[int, int], tuple[int, int]]], x: in
     """Find the side, and the point on it, that is nearest to a position. If several sides tie, the first is returned.
 
     Args:
-        sides: Tail and head of each side, in mm. A side is a street or a boundary edge of the region.
+        sides: The tail and head of each side, in mm. A side is a street or a boundary edge of the region.
         x, y: The position, in mm.
 
     Returns:
-        The number of the side, and three integers: numerator and denominator of the nearest point's position along the
-        side, from 0 at the tail to 1 at the head (0 and 1 if the side is a single point), and the squared distance in
-        mm^2 times the denominator.
+        The index of the side, and three integers: the numerator and denominator of the nearest point's position along
+        the side, from 0 at the tail to 1 at the head (0 and 1 if the side is a single point), and the squared distance
+        in mm^2 times the denominator.
     """
     squares, max_squared_length = [], 0.0
     for (ax, ay), (bx, by) in sides:
@@ -235,7 +239,8 @@ def nearest_side(sides: Sequence[tuple[tuple[int, int], tuple[int, int]]], x: in
         part = min(max(-(tx * wx + ty * wy) / squared_length, 0.0), 1.0) if squared_length else 0.0
         squares.append((tx + part * wx) ** 2 + (ty + part * wy) ** 2)  # `part` is the position along the side
         max_squared_length = max(max_squared_length, squared_length)
-    # Doubles select the candidates; the exact comparison of these decides, so that every client finds the same side.
+    # Doubles select the candidates, and an exact comparison decides among them, so that every client finds the same
+    # side.
     min_square = min(squares)
     best, best_foot = -1, (0, 1, 0)
     for number, square in enumerate(squares):
@@ -264,7 +269,7 @@ def _project_onto_side(endpoints: tuple[tuple[int, int], tuple[int, int]], x: in
     squared_length, along = wx * wx + wy * wy, -(tx * wx + ty * wy)
     if not squared_length:
         return 0, 1, tx * tx + ty * ty
-    # The nearest point of the line through the side, moved to an end of the side if it lies beyond.
+    # The nearest point on the line through the side, moved to an end of the side if it lies beyond that end.
     numerator = min(max(along, 0), squared_length)
     square = (tx * tx + ty * ty) * squared_length - 2 * numerator * along + numerator * numerator
     return numerator, squared_length, square
@@ -273,13 +278,15 @@ def _project_onto_side(endpoints: tuple[tuple[int, int], tuple[int, int]], x: in
 def index_below(number: int, weights: Sequence[int]) -> int:
     """Return the index that a number below the sum of the weights selects.
 
-    A uniform number selects each index with probability weight / sum. The index is the number of cumulative weights
-    that are at most ``number``. All weights are always visited, so that the running time does not depend on the report.
+    A uniform number selects each index with the probability weight / sum. The index equals the number of cumulative
+    weights that are at most ``number``. All weights are always visited, so that the running time does not depend on the
+    report.
     """
     return sum(cumulated <= number for cumulated in accumulate(weights))
 
 
 def _split_into_groups(numbers: Sequence[int], size: int) -> list[tuple[int, ...]]:
     """Split numbers into consecutive groups of ``size``, such as the corners of triangles."""
-    # A damaged artefact can state a size of 0, which range() refuses; the caller then reports the damage.
+    # A damaged artefact may state a size of 0. range() would refuse it; 1 keeps the loop valid, and the caller reports
+    # the damage.
     return [tuple(numbers[start : start + size]) for start in range(0, len(numbers), size or 1)]

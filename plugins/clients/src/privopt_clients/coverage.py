@@ -1,6 +1,6 @@
 """The largest distance from the records, or from the region, up to which a client accepts a position.
 
-Without a limit, a client would report a place of the release for every position on Earth, however far away.
+Without a limit, a client would report one of the release's places for any position on Earth, however far away.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from privopt_metric_dp.region.region import Plane, Streets
 __all__ = ["reach_of"]
 
 _ROUNDING_KM: Final = 2e-5
-"""Tolerance for the rounding in a client, which may move a position in the region by up to 17.2 mm."""
+"""Tolerance for rounding in a client, which can move a position in the region by up to 17.2 mm."""
 _MIN_REACH_KM: Final = 1.0
-"""Minimum of the result of :func:`reach_of` for points and streets."""
+"""Least result of :func:`reach_of` for points and streets."""
 
 
 def reach_of(data: MetricData, grid: Grid | None) -> float:
@@ -42,7 +42,7 @@ def reach_of(data: MetricData, grid: Grid | None) -> float:
     """
     points, is_geographic = data.records.on_map, data.records.kind == "geographic"
     if isinstance(data.region, Streets):
-        # Nodes of streets may have no position.
+        # The nodes of streets may have no position.
         points, is_geographic = data.region.positions, data.region.geographic
     points = np.zeros((0, 2)) if points is None else points[np.isfinite(points).all(axis=1)]
     if not len(points):
@@ -59,10 +59,10 @@ def reach_of(data: MetricData, grid: Grid | None) -> float:
 
 
 def _half_diagonal(cell_km: float, latitudes: Floats) -> float:
-    """Return half the diagonal of the widest cell of a grid, in km.
+    """Return half the diagonal of the widest cell in a grid, in km.
 
     Args:
-        cell_km: Width of a cell at the first latitude, in km, and height of every cell.
+        cell_km: The width in km of a cell at the first latitude, which is also the height of every cell.
         latitudes: (N,) latitudes of the cells' centres, in degrees; zeros in a plane.
     """
     cosines = np.cos(np.radians(latitudes))
@@ -70,12 +70,13 @@ def _half_diagonal(cell_km: float, latitudes: Floats) -> float:
 
 
 def _flatten(degrees: Floats) -> Floats:
-    """Return (N, 2) planar coordinates in km (north, east), in which no two points are nearer than on the sphere.
+    """Return planar coordinates (N, 2) in km (north, east), in which no two points are closer than on the sphere.
 
     Args:
         degrees: (N, 2) latitudes and longitudes in degrees.
     """
-    # Longitudes relative to the first point, from -180 to 180 degrees, so that points may lie around the date line.
+    # Longitudes relative to the first point, from -180 to 180 degrees, so that points can lie on both sides of the date
+    # line.
     east = (degrees[:, 1] - degrees[0, 1] + 180.0) % 360.0 - 180.0
     widest_cosine = math.cos(math.radians(float(np.abs(degrees[:, 0]).min())))
     flat_points: Floats = np.radians(np.column_stack([degrees[:, 0], east * widest_cosine])) * EARTH_RADIUS_KM
@@ -83,14 +84,14 @@ def _flatten(degrees: Floats) -> Floats:
 
 
 def _covering_radius(points: Floats, triangles: Ints) -> float:
-    """Return an upper bound on the distance from any point of the triangles to the nearest corner.
+    """Return an upper bound on the distance from any point in the triangles to the nearest corner.
 
     Args:
         points: (N, 2) planar coordinates in km.
-        triangles: (S, 3) numbers of the corners of each triangle.
+        triangles: (S, 3) Indices of the corners of each triangle.
     """
     corners = points[triangles]
     sides = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2)
-    # A point of a triangle with sides of at most s is at most s / sqrt(3) from the nearest corner. The worst case is
-    # the centre of an equilateral triangle.
+    # In a triangle whose sides are at most s, every point is at most s / sqrt(3) from the nearest corner. The worst
+    # case is the centre of an equilateral triangle.
     return float(sides.max()) / math.sqrt(3.0)

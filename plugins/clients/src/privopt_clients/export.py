@@ -39,20 +39,20 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["MAX_ROW_BYTES", "ExportResult", "export", "export_modules"]
 
 MAX_ROW_BYTES: Final = 1_000_000
-"""Default for the largest size of whole rows, in bytes."""
+"""Default maximum size of whole rows, in bytes."""
 MAX_LOSS_INCREASE: Final = 0.01
-"""Relative increase of the loss that a client may have without permission; a note states the increase all the same."""
+"""Relative increase in the loss that a client can have without permission. A note states the increase in any case."""
 MAX_EDGES_PER_RECORD: Final = 8
 """Largest number of pairs per record in a graph for column weights. A pair takes 12 bytes."""
 Form: TypeAlias = Literal["rows", "columns"]
 SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
-"""Scopes of guarantees that a client supports. The last one covers every point of a region."""
+"""Scopes of the guarantees that a client supports. The last one covers every point in a region."""
 NOTION_OF_TRACES: Final = "trace-dp"
-"""Name of the privacy notion of releases that repeat the last report as long as a test finds it good enough."""
+"""Privacy notion of releases that repeat the last report as long as a test finds it good enough."""
 MAX_VECTORS: Final = 64
-"""Number of test vectors of an export."""
+"""Maximum number of test vectors in an export."""
 CLIENT: Final = Path(__file__).parent / "js"
-"""Folder of the JavaScript modules and the pages."""
+"""The folder that contains the JavaScript modules and the pages."""
 MODULE: Final = "privopt-client.mjs"
 MODULES: Final = (
     MODULE,
@@ -62,12 +62,12 @@ MODULES: Final = (
     "privopt-points.mjs",
     "privopt-location.mjs",
 )
-"""The ES modules of a client. Each module imports only earlier ones."""
+"""The ES modules of a client. Each one imports only modules that come before it."""
 WORLD_PAGE: Final = "anywhere.html"
 OUTLINE: Final = "world-outline.txt"
-"""File with the outline of the world's land as an SVG path, written by tests/docs/draw_world.py."""
+"""The file that contains the outline of the world's land as an SVG path, written by tests/docs/draw_world.py."""
 IMPORTED: Final = re.compile(r"^import .*\n", re.MULTILINE)
-"""The import lines of a module."""
+"""Pattern for the import lines in a module."""
 
 
 @frozen(kw_only=True)
@@ -80,9 +80,9 @@ class ExportResult:
         digest: SHA-256 of mechanism.bin, for :func:`privopt_clients.client.open_artefact`.
         form: "rows" or "columns".
         loss: The expected loss of the client's reports, in the release's unit.
-        price: Difference between ``loss`` and the loss of the release.
+        price: The difference between ``loss`` and the loss of the release.
         reach_km: Distance from the nearest record, or from the region, beyond which the client refuses a position.
-        notes: Sentences for the owner of the release.
+        notes: Notes for the owner of the release.
     """
 
     folder: Path
@@ -116,15 +116,15 @@ def export(
         form: "rows" for whole rows, with outputs merged until the rows fit into ``max_bytes``; "columns" for column
             weights. By default, the rows of the release if they fit, otherwise the form with the lower loss.
         max_bytes: Largest size of whole rows in bytes.
-        allow_larger_loss: Whether the client's loss may exceed that of the release by more than 1 %, to save space.
+        allow_larger_loss: Whether the client's loss may exceed the release's by more than 1 %, to save space.
         reach_km: Distance from the nearest record, or from the region, beyond which the client refuses a position; by
             default the result of :func:`privopt_clients.coverage.reach_of`.
         progress: Called with the progress of verification.
 
     Raises:
         UsageError: The release has no matrix or lacks a row for some record, its guarantee does not cover a single
-            report of a client, ``reach_km`` is negative, or every client of the permitted size loses over 1 % more than
-            the release, which is not allowed.
+            report from a client, ``reach_km`` is negative, or every client of the permitted size loses over 1 % more
+            than the release and this is not allowed.
         DoesNotHoldError: The release fails verification.
         CertificationError: The rows of the client do not satisfy epsilon.
     """
@@ -147,7 +147,7 @@ def export(
         raise UsageError(
             f"{folder}: export takes a row for every record of the problem, got {actual}: solve it for all records"
         )
-    # The chosen form is certified again, since its rows may differ from those of the release.
+    # The chosen form is certified again, because its rows may differ from those in the release.
     client_form = _choose_form(release, data, form, max_bytes)
     release_loss = _expected_loss(release.weights, data.weighted)
     unit = opened.result.objective.unit
@@ -155,7 +155,7 @@ def export(
     if client_form.loss > release_loss * (1 + MAX_LOSS_INCREASE) and not allow_larger_loss:
         raise UsageError(f"{folder}: {_describe_remedies(release, data, max_bytes)}. In this size {comparison}")
     reach = reach_of(data, _grid_of(problem.declared)) if reach_km is None else reach_km
-    # The artefact names the release and its proof by their checksums, so that anybody can find them.
+    # The artefact identifies the release and its proof by their checksums, so that anybody can find them.
     contents = artefact(
         client_form.mechanism,
         _make_places(data, data.records),
@@ -201,7 +201,7 @@ def export_modules(out: Path | str, *, force: bool = False) -> None:
 
 
 def _check_scope(opened: OpenedFolder) -> None:
-    """Raise UsageError unless the release's guarantee holds for a single report of a client."""
+    """Raise UsageError unless the release's guarantee holds for a single report from a client."""
     guarantee = opened.result.guarantee
     scopes = SCOPES[:2] if guarantee.kind == NOTION_OF_TRACES else SCOPES
     if guarantee.kind not in ("metric-dp", NOTION_OF_TRACES) or guarantee.scope not in scopes:
@@ -218,9 +218,9 @@ class _ClientForm:
     Attributes:
         form: "rows" or "columns".
         mechanism: The mechanism to write to the artefact.
-        kept: Numbers of the problem's outputs that can be reported; None if the outputs are the records.
+        kept: Indices of those of the problem's outputs that can be reported; None if the outputs are the records.
         loss: The expected loss of the client's reports, in the release's unit.
-        note: A clause on how reports differ from those of the release; ``""`` if they do not differ.
+        note: A clause on how reports differ from the release's own; ``""`` if they do not differ.
     """
 
     form: Form
@@ -237,8 +237,8 @@ def _grid_of(declared: object) -> Grid | None:
 
 
 def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
-    """Return the bytes that one output takes in all rows together, and the number of outputs that are ever reported."""
-    # 8 bytes for a weight, and 4 for a distance of the test that decides whether to repeat the last report.
+    """Return how many bytes one output takes in all rows together, and how many outputs are ever reported."""
+    # A weight takes 8 bytes, and a distance for the test that decides whether to repeat the last report takes 4.
     entry = 12 if isinstance(release, TraceRelease) else 8
     return entry * len(release.records), int(release.weights.any(axis=0).sum())
 
@@ -248,7 +248,7 @@ def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int)
 
     Args:
         release: The release, with a row for each record.
-        data: The problem's data, on which it depends whether a remedy exists.
+        data: The problem's data, which determine whether a remedy exists.
         max_bytes: Largest size of whole rows in bytes.
     """
     column_bytes, output_count = _count_row_bytes(release)
@@ -306,9 +306,9 @@ def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, ma
 def _make_columns_form(release: MatrixRelease, data: MetricData) -> _ClientForm | None:
     """Return column weights over the graph of the certificate's pairs; None if column weights are not possible.
 
-    Column weights require that the outputs are the records. They also require few pairs, because the client searches
-    their graph for each report, and an edge takes 12 bytes of the artefact. Regions and reports along a trace need
-    whole rows.
+    Column weights require that the outputs are the records. They also require that there are few pairs, because the
+    client searches their graph for each report, and each edge takes 12 bytes in the artefact. Regions and reports along
+    a trace need whole rows.
 
     Args:
         release: The release, whose pairs imply all required pairs.
@@ -331,7 +331,7 @@ def _make_columns_form(release: MatrixRelease, data: MetricData) -> _ClientForm 
 
 
 def _make_rows_form(release: MatrixRelease, data: MetricData, max_outputs: int) -> _ClientForm:
-    """Return whole rows, certified over the pairs or the region of the release.
+    """Return whole rows, certified over the release's pairs or its region.
 
     Args:
         release: The release, with a row for each record.
@@ -346,7 +346,8 @@ def _make_rows_form(release: MatrixRelease, data: MetricData, max_outputs: int) 
     rows = Rows(weights=weights)
     mechanism: Mechanism = rows
     if isinstance(release, TraceRelease):
-        # The test of a trace compares with the last report, so it needs the distances to the kept outputs.
+        # The test for a trace compares the position with the last report, so it needs the distances to the kept
+        # outputs.
         numbers = release.prediction
         mechanism = Predictive(rows=rows, prediction=evolve(numbers, steps=numbers.steps[:, kept_outputs]))
     if data.region is None:
@@ -368,27 +369,28 @@ def _make_rows_form(release: MatrixRelease, data: MetricData, max_outputs: int) 
 
 
 def _expected_loss(weights: Unsigned, weighted: Floats) -> float:
-    """Return the expected loss of (N, K) weights whose rows sum to 2**63, in the unit of the loss.
+    """Return the expected loss of weights (N, K) whose rows sum to 2**63, in the unit of the loss.
 
-    ``weighted`` (N, K) is the loss of output k for record i times the prior of i.
+    ``weighted`` (N, K) is the loss of output k at record i, times the prior of i.
     """
     return float((weights / 2.0**63 * weighted).sum())
 
 
 def _make_places(data: MetricData, space: Space, rows: Ints | None = None) -> Places:
-    """Convert places of a problem to the artefact's form, in degrees if the secret positions are in degrees.
+    """Convert a problem's places to the artefact's form, in degrees if the secret positions are in degrees.
 
     Args:
         data: The problem's data.
         space: The records or the outputs of the problem.
-        rows: Numbers of the places to return; None for all.
+        rows: Indices of the places to return; None for all.
     """
     selection = slice(None) if rows is None else rows
     ids, points = np.asarray(space.ids, dtype=np.str_)[selection].tolist(), space.on_map
     if points is None:
         return Places.of(ids, None, degrees=False)
     on_earth = data.region.projection if isinstance(data.region, Plane) else None
-    # A region on the earth is solved on a plane in km, so its places are converted back to latitudes and longitudes.
+    # The problem for a region on the Earth is solved on a plane in km, so its places are converted back to latitudes
+    # and longitudes.
     if on_earth is not None and space.kind == "planar":
         points = on_earth.to_earth(read_positions(points, None))
     return Places.of(ids, points[selection], degrees=space.kind == "geographic" or on_earth is not None)
@@ -430,7 +432,7 @@ def _inline_modules(page: str) -> str:
 
 
 def _iter_vectors(client: Client, contents: bytes) -> Iterator[dict[str, object]]:
-    """Yield test vectors: an input, entropy, and the report that every client must return for them.
+    """Yield test vectors, each with an input, entropy, and the report that every client must return for them.
 
     Args:
         client: The reference client of the artefact.
@@ -438,15 +440,15 @@ def _iter_vectors(client: Client, contents: bytes) -> Iterator[dict[str, object]
     """
     ids, points = client.ids, client.positions
     for number in range(MAX_VECTORS):
-        # The entropy is derived from the artefact, so that an export can be repeated bit by bit.
+        # The entropy is derived from the artefact, so that a repeated export is identical bit by bit.
         entropy = hashlib.shake_256(b"vector" + number.to_bytes(4, "little") + contents).digest(client.entropy)
-        # Steps of a prime number spread the vectors over the records. Every second input is a position near its record.
+        # Steps by a prime number spread the vectors over the records. Every second input is a position near its record.
         row = number * 7919 % len(ids)
         secret: str | list[float] = ids[row]
         if number % 2 and points:
             shifted = (points[row][0] + (number % 5 - 2) * 1e-3, points[row][1] + (number % 3 - 1) * 1e-3)
             limits = zip(shifted, client.limits, strict=True)
-            # A record may lie at a pole, so the shifted position is moved back into the valid range.
+            # A record may lie at a pole, so the shifted position is clamped to the valid range.
             position = [min(max(coordinate, lower), upper) for coordinate, (lower, upper) in limits]
             # A position next to a record on the boundary may lie outside the region.
             secret = next((place for place in (position, [*points[row]]) if client.covers(place)), ids[row])

@@ -1,7 +1,7 @@
 """Reduce the number of outputs of a matrix, so that the artefact is small.
 
-This increases the loss and never weakens privacy, because replacing output k by another output is post-processing: when
-columns are added, each inequality between two rows still holds, and rows still sum to 2**63.
+This may increase the loss but never weakens privacy, because replacing one output with another is post-processing: when
+columns are added up, each inequality between two rows still holds, and rows still sum to 2**63.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ __all__ = ["fewer_outputs"]
 
 
 def fewer_outputs(weights: Unsigned, weighted: Floats, max_outputs: int) -> tuple[Unsigned, Ints]:
-    """Keep the most frequent outputs, and replace each other output by the kept one with the least expected loss.
+    """Keep the most frequent outputs, and replace every other output with the kept one that loses least.
 
     Args:
-        weights: (N, K) uint64 weights whose rows sum to 2**63.
-        weighted: (N, K) loss of output k for record i times the prior of i.
-        max_outputs: Largest number of outputs to keep. Outputs that are never reported are always omitted.
+        weights: (N, K) The weights, as uint64, whose rows sum to 2**63.
+        weighted: (N, K) The loss of output k at record i, times the prior of i.
+        max_outputs: Maximum number of outputs to keep. Outputs that are never reported are always omitted.
 
     Returns:
-        (N, K') uint64 weights, and the (K',) numbers of the kept outputs, in order.
+        The weights (N, K') as uint64, and the indices (K',) of the kept outputs, in order.
 
     Raises:
         UsageError: ``max_outputs`` is below 1.
@@ -37,7 +37,8 @@ def fewer_outputs(weights: Unsigned, weighted: Floats, max_outputs: int) -> tupl
     used_outputs = np.flatnonzero(weights.any(axis=0))
     if len(used_outputs) <= max_outputs:
         return weights[:, used_outputs], used_outputs
-    # All records count equally here. The prior, in ``weighted``, only decides which output replaces a dropped one.
+    # All records count equally here. The prior, which is part of ``weighted``, only decides which output replaces a
+    # dropped one.
     frequencies = probabilities[:, used_outputs].mean(axis=0)
     kept_outputs = np.sort(used_outputs[np.argsort(-frequencies, kind="stable")[:max_outputs]])
     joined_weights = weights[:, kept_outputs].copy()
