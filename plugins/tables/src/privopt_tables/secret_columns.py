@@ -72,9 +72,15 @@ class Secret:
     ) -> Secret:
         """Return the secret in an id column, ``lat`` and ``lon``, ``x`` and ``y``, or a geometry column.
 
+        Args:
+            id: Column of record ids.
+            lat, lon: Columns of latitudes and longitudes in degrees.
+            x, y: Columns of planar coordinates in km.
+            geometry: Column of points, as text or as geometries.
+
         Raises:
-            UsageError: Not exactly one of these is given, only one of two coordinates is given, or both have the same
-                column.
+            UsageError: None of these choices or more than one is named, only one coordinate of a pair is named, or both
+                coordinates have the same column.
         """
         choices: list[tuple[Kind, tuple[str | None, ...]]] = [
             ("id", (id,)),
