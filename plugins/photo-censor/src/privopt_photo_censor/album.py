@@ -26,7 +26,7 @@ def conjugate_carry(count: int) -> str:
 
 
 def shorten_list(names: Sequence[str], limit: int = 5) -> str:
-    """Join the first few names of a list, and state how many more there are.
+    """Join the first few names in a list, and state how many more there are.
 
     >>> shorten_list(["a.jpg", "b.jpg", "c.jpg"], 2)
     'a.jpg, b.jpg and 1 more'
@@ -56,9 +56,9 @@ class Task:
 
 
 def describe_place(names: Sequence[str], column: int) -> str:
-    """Describe a place by the number of its column and, if it has one, its name.
+    """Describe a place by the index of its column and, if it has one, its name.
 
-    ``names`` are the names by column. They may be empty or fewer than the columns.
+    ``names`` are the places' names in column order. There may be fewer names than columns, and names may be empty.
 
     >>> describe_place(["Rome", ""], 0), describe_place(["Rome", ""], 1)
     ('Rome (place 0)', 'place 1')
@@ -74,7 +74,7 @@ class Copy:
     Attributes:
         photo: Name of the photo.
         name: File name of the copy.
-        sha256: Digest of the copy's file.
+        sha256: SHA-256 digest of the copy's file.
     """
 
     photo: str
@@ -84,15 +84,16 @@ class Copy:
 
 @frozen(kw_only=True, eq=False)
 class Album:
-    """Scores of the photos of one album, taken at one place.
+    """The scores of the photos in one album, all taken at one place.
 
     Attributes:
-        scores: (N, M) log P(location | photo), finite or -inf. Adding a constant to a photo's row changes nothing.
+        scores: (N, M) The log-probabilities log P(location | photo), finite or -inf. Adding a constant to a photo's row
+            has no effect.
         true: Column of the true location.
         keep: (N,) True for photos that are never deleted.
         keep_at_least: Number of photos that must remain.
-        margin: theta, which is added to the true location's score of each photo (paper, section 2, black-box
-            protection).
+        margin: The margin theta, which is added to the true location's score for each photo (paper, section 2,
+            black-box protection).
     """
 
     scores: Floats = field(converter=doubles)
@@ -110,7 +111,7 @@ class Album:
         photos, locations = self.scores.shape
         if not 0 <= self.true < locations or self.keep.shape != (photos,):
             raise ValueError(f"true location {self.true}, keep of shape {self.keep.shape} for {self.scores.shape}")
-        # -inf is a probability of 0.
+        # -inf is allowed, because it stands for a probability of 0.
         if np.isnan(self.scores).any() or (self.scores == np.inf).any():
             raise ValueError("scores are finite or -inf")
 
@@ -133,29 +134,30 @@ class Album:
     def rules_out_true(self) -> bool:
         """Whether some photo gives the true location probability 0.
 
-        Any set that contains such a photo protects every location, because the true location ranks last.
+        Any set that contains such a photo protects every location, because it puts the true location in the last rank.
         """
         return bool(np.isneginf(self.scores[:, self.true]).any())
 
     @cached_property
     def alternates(self) -> Alternates:
-        """The album in the form for the solvers. Requires that all scores of the true location are finite."""
+        """The album in the form that the solvers use. All scores of the true location must be finite."""
         return Alternates.of(self)
 
 
 @frozen(kw_only=True, eq=False)
 class Alternates:
-    """An album with finite true scores, with one row for each alternate, a location other than the true one.
+    """An album with finite true scores, with one row for each alternate (a location other than the true one).
 
     Attributes:
-        location: (m,) the column of each alternate in the album.
-        scores: (m, N) scores, with 0 in place of -inf.
-        true: (N,) scores of the true location.
-        margin: theta.
-        diff: (m, N) scores - true - theta in doubles, with 0 in place of -inf. It is positive if the photo favours the
-            alternate over the true location.
-        kills: (m, N) True if the score is -inf: the photo then rules the location out if it is retained.
-        size: (m,) sum of the largest |score| and |true| of the row and |theta|, the scale of the rounding errors.
+        location: (m,) The column of each alternate in the album.
+        scores: (m, N) The scores, with 0 in place of -inf.
+        true: (N,) The scores of the true location.
+        margin: The margin theta.
+        diff: (m, N) The differences scores - true - theta in doubles, with 0 in place of -inf. A difference is positive
+            if the photo favours the alternate over the true location.
+        kills: (m, N) Whether the score is -inf. Such a photo rules the location out if it is retained.
+        size: (m,) The largest |score| in the row, plus the largest |true|, plus |theta|, which is the scale of rounding
+            errors.
         keep: (N,) True for photos that are never deleted.
     """
 
@@ -192,10 +194,10 @@ class Alternates:
 
     @property
     def slack(self) -> Floats:
-        """(m,) bound on the rounding error of a sum over ``diff`` in a row, for any set of retained photos."""
+        """(m,) A bound on the rounding error of a row's sum over ``diff``, for any set of retained photos."""
         n = self.diff.shape[1]
-        # Each difference is rounded twice, and a sum of n terms n - 1 more times. Partial sums are at most n * size.
-        # The factor 4 is a safety margin.
+        # Each difference is rounded twice, and a sum of n terms is rounded n - 1 more times. Partial sums are at most n
+        # * size. The factor 4 is a safety margin.
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
     def gain(self, row: int, photo: int) -> Fraction:
@@ -203,7 +205,7 @@ class Alternates:
         return Fraction(self.scores[row, photo]) - Fraction(self.true[photo]) - Fraction(self.margin)
 
     def sums(self, retained: Bools) -> Floats:
-        """Return (m,) sums of ``diff`` over the photos in the mask ``retained`` (N,), in doubles.
+        """Return the sums (m,) of ``diff`` over the photos in the mask ``retained`` (N,), in doubles.
 
         A location that a retained photo rules out has the sum -inf.
         """

@@ -34,7 +34,7 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
     Problems may have ties, scores of -inf, photos that must be kept, and margins.
 
     Args:
-        draw: Hypothesis's function to draw from a strategy.
+        draw: The Hypothesis function that draws from a strategy.
         tasks: Whether to draw any top_k, and deletion budgets too. Otherwise top_k is 1, which every method can solve.
     """
     photos, locations = draw(st.integers(1, 5)), draw(st.integers(2, 4))
@@ -54,7 +54,7 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
         privacy["top_k"] = draw(st.integers(1, locations - 1)) if tasks else 1
     privacy["margin"] = draw(st.sampled_from([0.0, 0.25, 0.1]))
     problem = GeneratedProblem(toml=to_toml({"photos": table, "privacy": privacy}), files={SCORES: npy_bytes(scores)})
-    # Greedy refuses some problems that have a solution, and the kit runs every method on each problem.
+    # The kit runs every method on each problem, but greedy refuses some problems that have a solution.
     assume(
         _can_greedy_decide(
             _make_album(problem), Task(top_k=privacy.get("top_k"), budget=privacy.get("deletion_budget"))
@@ -119,7 +119,7 @@ def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
     album, task = problem.album, problem.declared.task
     fixed = set(np.flatnonzero(album.keep).tolist())
     values = []
-    # At most 32 sets, since there are at most five photos.
+    # There are at most 32 sets, because there are at most five photos.
     for count in range(album.keep_at_least, album.photos + 1):
         for rows in combinations(range(album.photos), count):
             if not fixed <= set(rows):
@@ -154,7 +154,7 @@ def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -
 
 
 def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
-    """Return the problem with top_k increased by 1, whose optimum cannot be better, or None if this is impossible.
+    """Return the problem with top_k increased by 1, which cannot improve the optimum, or None if this is impossible.
 
     None is returned for a budget, for the largest k, and for k = 1.
     """
@@ -167,7 +167,7 @@ def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
 def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
     """Return the problem with its photos in random order, which must not change the optimum.
 
-    Photos that must be kept are given by row, so these numbers change too. ``chance`` draws the order.
+    Photos that must be kept are given by row, so those rows change too. ``chance`` draws the order.
     """
     scores = _read_scores(problem)
     order = list(range(len(scores)))
@@ -201,6 +201,6 @@ def _make_profile(tasks: bool) -> Profile:
 
 
 PROFILE = _make_profile(tasks=False)
-"""Problems for every method, with top_k = 1."""
+"""Profile with problems for every method, which have top_k = 1."""
 TASKS = _make_profile(tasks=True)
-"""Problems for `optimal`, with any k and with deletion budgets."""
+"""Profile with problems for the ``optimal`` method, which have any k or a deletion budget."""

@@ -42,11 +42,11 @@ UNSCORED: Final = NoGuarantee(
 )
 
 BYTES_PER_SCORE: Final = 150.0
-"""Peak memory of the search for each score of the album, measured with all that follows the search."""
+"""Peak memory that the search takes for each score in the album, measured with everything that follows the search."""
 
 
 class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
-    """Chooses the photos to delete, so that a classifier does not find the place from the remaining ones."""
+    """Chooses which photos to delete so that a classifier cannot find the place from the remaining ones."""
 
     problem_class = PhotoProblem
     release_class = Deletions
@@ -61,9 +61,9 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     )
 
     def own_method(self, declared: object) -> str | None:
-        """Return the method ``positions`` for a folder without a classifier, and None for other problems.
+        """Return the ``positions`` method for a folder without a classifier, and None for any other problem.
 
-        The user chooses the method of other problems.
+        For other problems, the user chooses the method.
         """
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         return None if declared.is_scored else POSITIONS
@@ -93,7 +93,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         if declared.photos.folder is None:
             problem = self.load(declared, file)
             return problem, Deletions.read(folder, problem)
-        # Neither the photos nor the classifier are needed: the release contains the metadata and scores of the photos.
+        # Neither the photos nor the classifier are needed, because the release contains the photos' metadata and
+        # scores.
         folder_contents = read_folder_contents(folder)
         problem = PhotoInstance(
             declared=declared, file=file, names=folder_contents.names, folder_contents=folder_contents
@@ -151,8 +152,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
         """Choose the photos to keep, and make clean copies of them if requested. Without scores all photos are kept.
 
-        A bound on the loss is also proved. The search for the optimum proves it itself. For a baseline, another search
-        shows that no set is better than the baseline's bound.
+        A bound on the loss is proved as well. The search for the optimum proves it by itself. For a baseline, a
+        separate search shows that no set beats the baseline's bound.
 
         Raises:
             InputError: Clean copies are requested but the problem has no folder, or a photo has changed.
@@ -160,7 +161,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             CertificationError: The clean copies do not meet the guarantee.
         """
         if not problem.declared.is_scored:
-            # Without scores there is no reason to delete a photo rather than another.
+            # Without scores, there is no reason to delete one photo rather than another.
             is_retained = np.ones(len(problem.names), dtype=np.bool_)
             with context.time_phase("solve"):
                 copies = copy_retained(problem, is_retained, context)
@@ -254,7 +255,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
                 return [f"scores.npz: copies: {reason}"]
         if result.method not in ("greedy", "top-1"):
             return []
-        # Baselines are deterministic, so their deletions must be repeated exactly. Method optimal has a proof instead.
+        # Baselines are deterministic, so a repetition must delete exactly the same photos. The ``optimal`` method has a
+        # proof instead.
         recomputed_plan = self._make_plan(problem.album, problem.declared.task, SolveContext(method=result.method))
         is_equal = np.array_equal(recomputed_plan.retained, release.retained)
         return [] if is_equal else [f"deletions.csv: method {result.method} deletes other photos"]
@@ -282,7 +284,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return bound
 
     def warnings(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[str]:
-        """Return warnings on a place that is still likely, invalid scores, unscored photos and files with positions."""
+        """Return warnings about a place that stays likely, invalid scores, unscored photos and files with positions."""
         return warnings_of(problem, release)
 
     def audit(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
@@ -293,7 +295,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """
         if not problem.declared.is_scored or np.isneginf(problem.album.scores[release.retained].sum(axis=0)).all():
             return {}  # photos that rule out every place leave no posterior
-        # The margin protects against other classifiers. The attacker of the audit uses this one.
+        # The margin is set to 0: it protects against other classifiers, but the attacker in the audit uses this one.
         posterior = belief(evolve(problem.album, margin=0.0), release.retained)
         return {"bayes_error": float(1.0 - posterior.max()), "entropy_bits": entropy_bits(posterior[None], np.ones(1))}
 

@@ -1,4 +1,4 @@
-"""The guarantee of a censored album, measured by exact ranks that are computed from the scores."""
+"""The guarantee for a censored album, measured by exact ranks that are computed from the scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["TopK"]
 class TopK(PrivacyConstraint[Deletions]):
     """Requires that the true location is not among the classifier's k most likely locations (paper, (3)).
 
-    With a deletion budget it requires instead that at most this number of photos is deleted.
+    With a deletion budget, it requires instead that at most this number of photos is deleted.
 
     Attributes:
         problem: The problem, with its scores and task.
@@ -68,7 +68,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The formal guarantee, of kind ``"top-k"``. For a folder it names the files that were not scored."""
+        """The formal guarantee, of the kind ``"top-k"``. For a folder, it names the files that were not scored."""
         album, task, folder_contents = self.problem.album, self.problem.declared.task, self.problem.folder_contents
         theta = album.margin
         against = f"a classifier within {theta:g} of this one in every score difference" if theta else "this classifier"
@@ -79,7 +79,7 @@ class TopK(PrivacyConstraint[Deletions]):
         else:
             promise = "At most the budget is deleted; certificate.protected_k locations are as likely as the true one"
             extra = {"deletion_budget": task.budget}
-        # Files that were not scored are named, since the guarantee does not cover them.
+        # Files that were not scored are named, because the guarantee does not cover them.
         left_out_text = (
             f", nor about what else the folder holds: {shorten_list(folder_contents.left_out)}"
             if folder_contents and folder_contents.left_out

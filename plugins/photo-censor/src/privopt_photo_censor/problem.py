@@ -26,7 +26,7 @@ __all__ = ["PhotoInstance", "PhotoProblem", "Photos", "Privacy"]
 
 @frozen(kw_only=True)
 class Photos:
-    """The table ``[photos]`` of a problem file: where the scores come from, and which photos must stay."""
+    """The ``[photos]`` table in a problem file: where the scores come from, and which photos must stay."""
 
     scores: File | None = key(None, help="log-probabilities (photos, locations), .npy or .csv with a header")
     probabilities: File | None = key(None, help="the same as probabilities, each photo's summing to 1")
@@ -42,7 +42,7 @@ class Photos:
 
 @frozen(kw_only=True)
 class Privacy:
-    """The table ``[privacy]``: how well the place must be hidden."""
+    """The ``[privacy]`` table: how well the place must be hidden."""
 
     top_k: int | None = key(None, help="fewest deletions so that the place is not among the k best", check=at_least(1))
     deletion_budget: int | None = key(
@@ -70,7 +70,7 @@ class PhotoProblem:
 
     @property
     def task(self) -> Task:
-        """The task, a top-k or a deletion budget. Requires that the photos have scores."""
+        """The task: a top-k or a deletion budget. The photos must have scores."""
         return Task(top_k=self.privacy.top_k, budget=self.privacy.deletion_budget)
 
 
@@ -82,7 +82,7 @@ class PhotoInstance:
         declared: The problem file.
         file: Name of the problem file, for error messages.
         names: File names of the photos, or their row numbers, counted from 0.
-        _album: The scores. None for a folder without a classifier.
+        _album: The album with its scores. None for a folder without a classifier.
         folder_contents: The contents of the folder apart from the scored pictures. None without a folder.
         places: Names of the places, if known.
         model: The classifier that scored the folder and also scores the clean copies. None if none is loaded.
@@ -98,13 +98,13 @@ class PhotoInstance:
 
     @property
     def album(self) -> Album:
-        """The scores. Requires a problem with scores (:attr:`PhotoProblem.is_scored`)."""
+        """The album. The problem must have scores (:attr:`PhotoProblem.is_scored`)."""
         assert self._album is not None  # every caller checks is_scored first
         return self._album
 
     @property
     def folder(self) -> FolderContents:
-        """The contents of the folder. Requires a problem that names a folder."""
+        """The contents of the folder. The problem must name a folder."""
         assert self.folder_contents is not None  # every caller has checked that the problem names a folder
         return self.folder_contents
 
@@ -131,7 +131,7 @@ class PhotoInstance:
         # Without a classifier there is no album: the folder is only examined.
         if model is None:
             return cls(declared=declared, file=file, names=folder_contents.names, folder_contents=folder_contents)
-        # If no place is stated, take the place to which most photos with GPS are nearest.
+        # If no place is stated, the place that is nearest to most photos with GPS is taken.
         true = (
             find_album_place([photo.point for photo in folder_contents.metadata], model, folder.name)
             if true is None
@@ -203,7 +203,7 @@ class PhotoInstance:
 
 
 def _find_key_faults(declared: PhotoProblem, file: str) -> Faults:
-    """Return a fault for each contradiction between keys of the problem ``declared``, before any data are read.
+    """Return a fault for each contradiction between keys in ``declared``, before any data are read.
 
     ``file`` is the name of the problem file, for error messages.
     """
@@ -241,7 +241,7 @@ def _find_rows(keep: Sequence[int | str], names: Sequence[str]) -> list[int]:
 
 
 def _find_range_faults(declared: PhotoProblem, file: str, scores: Floats, names: Sequence[str], true: int) -> Faults:
-    """Return the faults of keys that refer to rows, columns or counts that the scores do not have.
+    """Return a fault for each key that refers to rows, columns or counts that the scores do not have.
 
     Args:
         declared: The problem file.

@@ -1,4 +1,4 @@
-"""Compute exactly the rank that the true location has if a set of photos is kept.
+"""Compute the exact rank that the true location has if a given set of photos is kept.
 
 This module, not a search, decides whether a set of photos protects. A location ranks at or above the true one if the
 sum of *all* terms ``S_ij - S_it - theta`` over the kept photos is not negative. The sign is that of a single
@@ -52,7 +52,7 @@ def protected_k(album: Album, retained: Bools | None = None) -> int:
     slack = alternates.slack
     count = int((sums > slack).sum())
     true_scores = alternates.true[is_retained].tolist()
-    # A sum in doubles that is within its error bound of 0 does not show the sign. It is computed exactly.
+    # If a sum in doubles is within its error bound of 0, its sign is uncertain, so it is computed exactly.
     for row in np.flatnonzero((sums >= -slack) & (sums <= slack)).tolist():
         count += exact_sign(alternates.scores[row, is_retained].tolist(), true_scores, album.margin) >= 0
     return count
@@ -67,7 +67,7 @@ def rank(album: Album, retained: Bools | None = None) -> int:
 
 
 def belief(album: Album, retained: Bools) -> Floats:
-    """Return (M,) the classifier's posterior given the retained photos (paper, (1)), with the margin, in doubles.
+    """Return the classifier's posterior (M,) given the retained photos (paper, (1)), with the margin, in doubles.
 
     The posterior is uniform if the photos rule out every place.
     """

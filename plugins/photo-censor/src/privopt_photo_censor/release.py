@@ -1,6 +1,7 @@
 """The release of photo-censor: which photos to post, the list of clean copies, and the contents of the folder.
 
-The release of a folder has everything that verification and the report need, so that both work without the photos.
+The release for a folder contains everything that verification and the report need, so that both work without the
+photos.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Deletions(Release):
     """A release: which photos are posted, and their clean copies.
 
     Attributes:
-        private_folder: True, which makes the release's folder readable by its owner only, because it names the photos.
+        private_folder: True, so that only the owner can read the release's folder, because it names the photos.
         problem: The problem. Its scores and the contents of its folder of photos are written with the release, so that
             verification does not need the photos.
         retained: (N,) True for each photo that may be posted.
@@ -84,7 +85,7 @@ class Deletions(Release):
         the list of copies and ``scores.npz``, so that verification and the report work without the photos.
         """
         write_columns(folder / TABLE, {"photo": self.names, "deleted": (~self.retained).astype(np.int64)})
-        # If clean copies were requested (--copy-to), a list says which file is which photo's copy.
+        # If clean copies were requested (--copy-to), a list states which file is the copy of which photo.
         if self.copies is not None:
             copies = ("photo", [c.photo for c in self.copies]), ("copy", [c.name for c in self.copies])
             write_columns(folder / COPIES, {**dict(copies), "sha256": [c.sha256 for c in self.copies]})
@@ -117,7 +118,7 @@ class Deletions(Release):
         """Read a release from its folder: the deletions and, for a folder of photos, the clean copies and their scores.
 
         Raises:
-            InputError: A file is missing or malformed, or its photos differ from those of the problem.
+            InputError: A file is missing or malformed, or its photos differ from the problem's.
         """
         names, is_retained = _read_deletions(folder)
         if names != problem.names:
@@ -147,7 +148,7 @@ def find_carriers(release: Deletions) -> tuple[str, ...]:
 def _read_file(path: Path, expectation: str, largest: int = LARGEST) -> bytes:
     """Read a file of at most ``largest`` bytes in a release's folder.
 
-    The file must be a regular file, because a link could lead to any file of the person who reads the release.
+    The file must be a regular file, because a link could lead to any file that belongs to the release's reader.
     ``expectation`` says what was expected, for the error message.
 
     Raises:
@@ -173,7 +174,7 @@ def _read_copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | No
     Raises:
         InputError: The list does not consist of copies of the photos ``retained``, in order.
     """
-    # A broken link does not "exist". It must be refused below, and not be taken for a release without copies.
+    # A broken link does not "exist", but it must be refused below rather than taken to mean that there are no copies.
     if not path.exists() and not path.is_symlink():
         return None
     table = read_columns(path, [Column(name=name, kind="text") for name in ("photo", "copy", "sha256")])

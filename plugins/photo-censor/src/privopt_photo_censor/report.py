@@ -27,13 +27,13 @@ from privopt_photo_censor.release import Deletions, find_carriers
 __all__ = ["AlbumReport"]
 
 SHOWN_PLACES: Final = 10
-"""Maximum number of places that a figure shows, the likeliest ones."""
+"""Maximum number of places in a figure, which shows the likeliest ones."""
 TINY: Final = 1e-300
-"""What stands for a probability of 0: that of a classifier is only too small for a double."""
+"""Stands for a probability of 0, because a classifier's 0 is only a number that is too small for a double."""
 
 
 def compute_true_probabilities(album: Album) -> Floats:
-    """Return (N,) P(true place | photo), which measures how much each photo reveals by itself.
+    """Return the probabilities P(true place | photo), shape (N,), which show how much each photo reveals by itself.
 
     Scores are normalised here, because they are log-probabilities only up to a constant for each photo.
     """

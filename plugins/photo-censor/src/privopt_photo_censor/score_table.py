@@ -18,16 +18,16 @@ __all__ = ["LOG_TOLERANCE", "read_scores_of"]
 UNIT_SUM = 1e-5
 """Largest allowed deviation of the sum of a photo's probabilities from 1."""
 LOG_TOLERANCE = 1e-5
-"""Amount by which a log-probability may exceed 0, because of rounding."""
+"""Amount by which a log-probability may exceed 0 because of rounding."""
 SUM_TOLERANCE = 0.02
 """Relative error of the sum of probabilities with few decimals. A table of scores whose rows sum to 1 or 100 up to this
 error is taken for probabilities, and refused."""
 LARGEST_SCORE = 1e100
 """Largest absolute value of a finite score. Sums of such numbers do not overflow."""
 LONGEST_NAME: Final = 1_000
-"""Largest number of characters of a photo's name."""
+"""Maximum number of characters in a photo's name."""
 NAMES: Final = ("photo", "file", "name", "id")
-"""Headers of a first column that holds names, not scores."""
+"""Headers that mark the first column as holding names rather than scores."""
 
 
 def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str], tuple[str, ...]]:
@@ -85,11 +85,11 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
     )
     if not frame.height:
         faults.add(file.name, "", "no rows below a header", "a header, and a row for each photo")
-    # If the header has only numbers, it is probably a photo's row, and the header is missing.
+    # A header that consists of numbers is probably the row of a photo in a file without a header.
     if not pl.Series(header).cast(pl.Float64, strict=False).has_nulls():
         faults.add(file.name, "row 1", "numbers", "a header that names the locations")
     faults.check()
-    # Without such a header the first column is a location like the others.
+    # Without such a header, the first column is a location like all others.
     has_names = header[0].lower() in NAMES
     columns = []
     for name in header[has_names:]:

@@ -23,11 +23,11 @@ from privopt_photo_censor.release import Deletions
 __all__ = ["folder_figures", "folder_layer", "folder_sections", "left_out_sections"]
 
 SHOWN_CHARACTERS: Final = 160
-"""Maximum number of characters of a photo's texts that are shown next to its picture. The table has the whole texts."""
+"""Maximum number of characters from a photo's texts that are shown next to its picture. The table has all of them."""
 
 
 def _locate_photos(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
-    """Return (position, whether it is guessed) by name, for each photo whose position is known or guessed."""
+    """Return (position, whether it is guessed), keyed by name, for each photo with a known or guessed position."""
     points_by_name = {photo.photo: (photo.point, False) for photo in problem.folder.metadata if photo.point is not None}
     return points_by_name | {name: (guess.point, True) for name, guess in guesses(problem.folder.metadata).items()}
 
@@ -48,7 +48,7 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
         if mask.any():
             axes.plot(*places[mask].T, marker, color=colour, ms=8, mew=2, label=f"{label} ({mask.sum()})")
     set_up_map(axes, labels, latitude=latitude, margin=0.15)
-    # To get equal scales, the ranges of the axes are widened instead of shrinking the box.
+    # To make the scales equal, the ranges of the axes are widened rather than the box being shrunk.
     axes.set_adjustable("datalim")
     axes.tick_params(axis="x", rotation=30)
     add_legend(figure)
@@ -62,7 +62,7 @@ def folder_figures(problem: PhotoInstance) -> dict[str, Figure]:
 
 
 def folder_layer(problem: PhotoInstance) -> Layer | None:
-    """Return the photos with a known or guessed position as points (longitude, latitude), or None without any."""
+    """Return the photos with a known or guessed position as points (longitude, latitude), or None if there are none."""
     features = [
         Feature(path=((lon, lat),), properties={"photo": name, "guessed": guessed})
         for name, ((lat, lon), guessed) in _locate_photos(problem).items()
@@ -87,7 +87,7 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
     photos = number_of(len(album), "photo")
     verb, pictures = ("reveals", "its picture") if placed_count == 1 else ("reveal", "their pictures")
     lead = f"{placed_count} of {photos} {verb} a position or a place apart from {pictures}"
-    # No program can tell whether a text names a place, so their number is stated apart.
+    # No program can tell whether a text names a place, so the number of photos with texts is stated separately.
     if captioned_count:
         lead = (
             f"Of {photos} {placed_count} {conjugate_carry(placed_count)} a position or a place's name; "
@@ -97,7 +97,7 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
     if unread_count:
         lead += f". {unread_count} {conjugate_carry(unread_count)} data that was not read, such as a maker note"
     lead = f"{lead}. {_describe_copies(release)}"
-    # A tile has lines of text, a secondary line with the time, and no bar (None).
+    # Each tile has lines of text, a secondary line with the time, and no bar (None).
     notes = [(_describe_photo(photo, photo.photo in guessed), photo.taken, None) for photo in album]
     sections = [Section(title="The album", lead=lead, html=render_tiles(release, notes))]
     figures = folder_figures(problem)

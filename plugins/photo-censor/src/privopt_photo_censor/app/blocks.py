@@ -1,7 +1,7 @@
 """Iterate over the blocks of a photo's file that are not pixels, and over the bytes after its end.
 
-Each format is a list of blocks with their lengths. The iteration stops at the first malformed block, and yields all
-bytes from there on as data after the end.
+Each format is a sequence of blocks with their lengths. At the first malformed block, iteration stops, and all bytes
+from there on are yielded as data after the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from attrs import field, frozen
 __all__ = ["AFTER_END", "Block", "iter_blocks", "photoshop_resources"]
 
 AFTER_END: Final = "after the end of the file"
-"""Kind of the block that has the bytes after the end of the picture."""
+"""Kind of the block that contains the bytes after the end of the picture."""
 IMAGE_START: Final = b"\xff\xd8"
 NEXT_MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 """The marker that ends the pixels of a JPEG. Markers that escape a byte (0xFF 0x00) or restart the decoder do not."""
@@ -41,7 +41,7 @@ class Block:
 
 
 def iter_blocks(contents: bytes) -> Iterator[Block]:
-    """Yield the blocks of a JPEG, PNG, WebP or HEIF file except pixels, including those of further JPEG pictures."""
+    """Yield all blocks in a JPEG, PNG, WebP or HEIF file except pixels, including those in further JPEG pictures."""
     if contents.startswith(IMAGE_START):
         yield from _jpeg_blocks(contents)
     elif contents.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -57,9 +57,9 @@ def _jpeg_blocks(contents: bytes) -> Iterator[Block]:
     offset = 0
     while contents.startswith(IMAGE_START, offset):
         end = yield from _picture_blocks(contents, offset + 2)
-        # Cameras may write a preview after the photo, separated by zeros, which are skipped here.
+        # Some cameras write a preview after the photo, separated by zeros. The zeros are skipped here.
         offset = end + len(contents[end:]) - len(contents[end:].lstrip(b"\0"))
-        # Zeros that no further picture follows count as data after the end.
+        # If no further picture follows, the zeros count as data after the end.
         if not contents.startswith(IMAGE_START, offset):
             offset = end
     yield from _trailing_block(contents[offset:])
@@ -86,7 +86,7 @@ def _picture_blocks(contents: bytes, offset: int) -> Generator[Block, None, int]
                 name = "COM" if kind == COMMENT else f"APP{kind - 0xE0}"
                 yield Block(kind=name, contents=contents[offset + 4 : end])
             offset = end
-            # The pixels have no length; they end at the next marker.
+            # The pixels have no stated length. They end at the next marker.
             if kind == START_OF_SCAN:
                 marker = NEXT_MARKER.search(contents, offset)
                 offset = len(contents) if marker is None else marker.start()
@@ -114,7 +114,7 @@ def _webp_blocks(contents: bytes) -> Iterator[Block]:
         size = int.from_bytes(contents[offset + 4 : offset + 8], "little")
         kind = contents[offset : offset + 4].decode("latin-1")
         yield Block(kind=kind, contents=contents[offset + 8 : min(end, offset + 8 + size)])
-        # Chunks of RIFF are padded to an even length.
+        # RIFF chunks are padded to an even length.
         offset += 8 + size + size % 2
     yield from _trailing_block(contents[end:])
 
@@ -124,7 +124,7 @@ def _heif_blocks(contents: bytes) -> Iterator[Block]:
     offset = 0
     while offset + 8 <= len(contents):
         size, kind, header = int.from_bytes(contents[offset : offset + 4], "big"), contents[offset + 4 : offset + 8], 8
-        # Size 1 announces a size of 64 bits after the name; size 0 means up to the end of the file (ISO 14496-12).
+        # Size 1 means that a 64-bit size comes after the name. Size 0 means up to the end of the file (ISO 14496-12).
         if size == 1:
             size, header = int.from_bytes(contents[offset + 8 : offset + 16], "big"), 16
         size = size or len(contents) - offset

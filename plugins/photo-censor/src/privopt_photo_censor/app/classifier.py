@@ -43,18 +43,18 @@ BATCH_PHOTOS: Final = 16
 
 
 def _check_three(value: tuple[float, ...]) -> str | None:
-    """Check that there is a value for each colour."""
+    """Return None if there is a value for each of the three colours, and otherwise a text on what is expected."""
     return None if len(value) == 3 else "three numbers: red, green, blue"
 
 
 def _check_three_positive(value: tuple[float, ...]) -> str | None:
-    """Check that there is a positive value for each colour."""
+    """Return None if there is a positive value for each of the three colours, otherwise a text on what is expected."""
     return None if len(value) == 3 and min(value) > 0 else "three numbers above 0: red, green, blue"
 
 
 @frozen(kw_only=True)
 class Input:
-    """The table ``[input]``: how a photo is converted to the model's input."""
+    """The ``[input]`` table: how a photo is converted to the model's input."""
 
     width: int = key(help="columns", unit="pixels", check=positive)
     height: int = key(help="rows", unit="pixels", check=positive)
@@ -102,8 +102,8 @@ class Classifier:
     def tensor(self, photo: Image.Image) -> NDArray[np.float32]:
         """Convert a photo to the model's input, without the batch axis.
 
-        The shape is (3, height, width) for the layout NCHW and (height, width, 3) for NHWC. Pixels are scaled to 0 to
-        1, then ``mean`` is subtracted and the result divided by ``std``.
+        The shape is (3, height, width) for the layout NCHW and (height, width, 3) for NHWC. Pixels are scaled to the
+        range from 0 to 1, then ``mean`` is subtracted and the result is divided by ``std``.
         """
         options = self.settings.input
         size = (options.width, options.height)
@@ -112,7 +112,7 @@ class Classifier:
         if options.resize == "stretch":
             resized = upright.resize(size, resampling)
         elif options.shorter_side is None:
-            # Cuts out the largest centre of the right proportions, and scales it.
+            # Cuts out the largest central part with the right proportions, and scales it.
             resized = ImageOps.fit(upright, size, resampling)
         else:
             # Scale the shorter side to `shorter_side`, then cut out the centre.
@@ -120,7 +120,7 @@ class Classifier:
             enlarged = upright.resize((round(upright.width * factor), round(upright.height * factor)), resampling)
             min_x, min_y = (enlarged.width - options.width) // 2, (enlarged.height - options.height) // 2
             resized = enlarged.crop((min_x, min_y, min_x + options.width, min_y + options.height))
-        # In single precision, which is the type of the model's input.
+        # Single precision is the type of the model's input.
         mean, std = (np.array(channel_values, dtype=np.float32) for channel_values in (options.mean, options.std))
         pixels: NDArray[np.float32] = np.asarray(resized, dtype=np.float32)
         if options.channels == "BGR":
@@ -129,7 +129,7 @@ class Classifier:
         return values.transpose(2, 0, 1) if options.layout == "NCHW" else values
 
     def scores(self, tensors: list[Any]) -> Floats:
-        """Return (N, M) log-probabilities of M places for N photos that were prepared by :meth:`tensor`.
+        """Return the log-probabilities (N, M) of M places for N photos that :meth:`tensor` has prepared.
 
         Raises:
             InputError: The model does not accept the photos, or does not return a number for each place.
@@ -141,11 +141,12 @@ class Classifier:
             actual = f"output {cut(output_name)} of shape {raw.shape}{self._describe_outputs()}"
             raise InputError([Fault(name, "", actual, f"({len(tensors)}, {len(self.centres)}): photos, cells")])
         if self.settings.output == "logits" and _are_probabilities(raw):
-            # Probabilities read as logits differ by at most 1, so every place would seem to be hidden.
+            # Numbers that sum to 1 are refused as logits: read as logits, probabilities differ by at most 1, so every
+            # place would seem hidden.
             actual = f"output {cut(output_name)}, in which each photo's numbers sum to 1"
             raise InputError([Fault(name, "", actual, 'logits (or output = "probabilities" in its TOML)')])
         if self.settings.output == "logits":
-            # The largest logit is taken off first, so that exp does not overflow.
+            # The largest logit is subtracted first, so that exp does not overflow.
             shifted = raw - raw.max(axis=1, keepdims=True)
             raw = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         elif self.settings.output == "probabilities":
@@ -159,8 +160,8 @@ class Classifier:
     def _find_output(self) -> str:
         """Return the name of the output to read.
 
-        This is ``output_name``, or else the first output that can be scores, because scikit-learn classifiers return
-        each photo's label before the scores.
+        This is ``output_name`` or, if it is not set, the first output that can be scores, because scikit-learn
+        classifiers return each photo's label before the scores.
 
         Raises:
             InputError: The model has no output of that name.
@@ -174,7 +175,7 @@ class Classifier:
                     [Fault(self.settings.model.name, "", actual, f"one of {', '.join(map(cut, outputs))}")]
                 )
             return wanted_name
-        # Texts and whole numbers are labels. A sequence of maps has a probability for each label.
+        # Texts and whole numbers are labels. A sequence of maps contains a probability for each label.
         score_names = [name for name, output in outputs.items() if "float" in output.type or "double" in output.type]
         return score_names[0] if score_names else next(iter(outputs))
 
@@ -186,11 +187,11 @@ class Classifier:
     def _run_batch(self, batch: Any, output_name: str) -> Floats:
         """Return the model's raw output for a batch of photos.
 
-        A model whose batch axis has length 1 gets one photo at a time. A model whose input has two axes gets each photo
-        as a row of numbers in the order of the layout, as scikit-learn models expect.
+        If the model's batch axis has length 1, it is given one photo at a time. If its input has two axes, it is given
+        each photo as a row of numbers in the order of the layout, as scikit-learn models expect.
 
         Args:
-            batch: (B, ...) photos as prepared by :meth:`tensor`.
+            batch: (B, ...) The photos, as prepared by :meth:`tensor`.
             output_name: Name of the output to read.
 
         Raises:
@@ -200,7 +201,7 @@ class Classifier:
         shape = model_input.shape
         photos = batch.reshape(len(batch), -1) if len(shape) == 2 else batch
         photos = photos.astype(_INPUT_TYPES.get(model_input.type, np.float32))
-        # The batch axis of a model that takes any number of photos has a name or None instead of a length.
+        # If a model takes any number of photos, its batch axis has a name or None instead of a length.
         takes_batches = not (isinstance(shape[0], int) and shape[0] == 1) if shape else True
         blocks = [photos] if takes_batches else [photos[row : row + 1] for row in range(len(photos))]
         try:
@@ -213,7 +214,7 @@ class Classifier:
 
 
 _INPUT_TYPES: Final = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
-"""NumPy types by the names that onnxruntime gives to the types of a model's input."""
+"""NumPy types, keyed by onnxruntime's names for the types of a model's input."""
 
 
 def _to_array(result: Any, names: Sequence[str]) -> Floats:
@@ -228,7 +229,7 @@ def _to_array(result: Any, names: Sequence[str]) -> Floats:
     """
     if isinstance(result, list) and result and isinstance(result[0], dict):
         labels = sorted(result[0])
-        # Compared as lists, because two places of one name cannot both be the label.
+        # They are compared as lists, because if two places share a name, the name cannot serve as a label.
         if sorted(names) == labels:
             labels = list(names)
         return np.array([[row[label] for label in labels] for row in result], dtype=np.float64)
@@ -236,7 +237,7 @@ def _to_array(result: Any, names: Sequence[str]) -> Floats:
 
 
 def _are_probabilities(raw: Floats) -> bool:
-    """Return whether each row is a probability distribution over several places, up to single precision."""
+    """Return whether each row is a probability distribution over several places, within single precision."""
     return bool(raw.shape[1] > 1 and (raw >= 0).all() and (np.abs(raw.sum(axis=1) - 1) < 1e-4).all())
 
 
@@ -249,7 +250,7 @@ def load_classifier(path: Path) -> Classifier:
     """
     settings = load_problem(Settings, path)
     options = settings.input
-    # The centre that is cut out must lie within the scaled photo.
+    # The central part that is cut out must lie within the scaled photo.
     if options.shorter_side is not None and (
         options.resize != "crop" or options.shorter_side < max(options.width, options.height)
     ):
@@ -260,7 +261,7 @@ def load_classifier(path: Path) -> Classifier:
 
 
 def _read_cells(file: File) -> tuple[Floats, tuple[str, ...]]:
-    """Read the places in a CSV file: (M, 2) latitudes and longitudes in degrees, and names if there are any."""
+    """Read the places from a CSV file: latitudes and longitudes (M, 2) in degrees, and names if there are any."""
     degrees = [
         Column(name=axis, least=-limit, most=limit, unit="degrees") for axis, limit in (("lat", 90.0), ("lon", 180.0))
     ]

@@ -1,7 +1,7 @@
-"""Make clean copies of photos, which contain the re-encoded picture that was scored and nothing else of the file.
+"""Make clean copies of photos, which contain the re-encoded picture that was scored and nothing else from the file.
 
-A copy is encoded from the flattened picture that was scored, and no byte of the file is copied. So nothing else in the
-file (position, time, thumbnail, comments, further pictures, films after the end) can pass into the copy. Encoding
+A copy is encoded from the flattened picture that was scored, and no bytes are copied from the file. So nothing else in
+the file (position, time, thumbnail, comments, further pictures, films after the end) can get into the copy. Encoding
 changes pixels a little, so the copies are scored too.
 """
 
@@ -35,13 +35,13 @@ FORMATS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     ".png": ("PNG", {}),
     ".webp": ("WEBP", {"quality": 95}),
 }
-"""Pillow's format and options of a copy, by its suffix. Quality is high, to change the scores little."""
+"""Pillow's format and options for a copy, keyed by suffix. The quality is high, so that scores change little."""
 
 
 def clean(contents: bytes, suffix: str) -> bytes:
-    """Return the file of a photo's first picture, encoded again without any metadata.
+    """Encode a photo's first picture again, without any metadata, and return the bytes of the new file.
 
-    The size is not checked, because the photo was already read within the limit ``photos.max_megapixels``.
+    The size is not checked, because the photo has already been read within the limit ``photos.max_megapixels``.
 
     Args:
         contents: The bytes of the photo's file.
@@ -49,7 +49,7 @@ def clean(contents: bytes, suffix: str) -> bytes:
 
     Raises:
         CertificationError: The copy contains more than the picture.
-        Exception: The file is not a photo. Any class of exception is possible: see
+        Exception: The file is not a photo. Any class of exception can be raised: see
             :func:`privopt_photo_censor.app.open_photo.open_photo`.
     """
     image_format, options = FORMATS[suffix]
@@ -57,9 +57,9 @@ def clean(contents: bytes, suffix: str) -> bytes:
         picture = flatten_photo(photo)
     buffer = io.BytesIO()
     picture.save(buffer, image_format, **options)
-    # The copy is read back, so that metadata that an encoder adds by itself is noticed.
+    # The copy is read back to detect metadata that an encoder adds by itself.
     with open_photo(buffer.getvalue(), math.inf) as copy:
-        # Encoders write numbers of their own, such as a version or a resolution. Texts and bytes would be metadata.
+        # Numbers are allowed, because encoders write a version or a resolution. Texts and bytes would be metadata.
         extra_fields = [name for name, value in copy.info.items() if isinstance(value, (str, bytes, dict))]
     if extra_fields:
         raise CertificationError(f"a copy in {image_format} still carries {', '.join(extra_fields)}; nothing written")
@@ -85,7 +85,7 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
     copies = []
     for number, (name, digest) in enumerate(photos, start=1):
         contents = (root / name).read_bytes()
-        # The deletions were decided for the picture that was scored; another one may reveal more.
+        # The deletions were decided for the pictures that were scored, and a changed picture may reveal more.
         if hashlib.sha256(contents).hexdigest() != digest:
             raise InputError([Fault(name, "", "a photo that changed while its album was solved", "the photo scored")])
         suffix = PurePosixPath(name).suffix.lower()
@@ -103,7 +103,7 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
 def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext) -> tuple[Copy, ...] | None:
     """Make clean copies of the photos in the mask ``retained`` (N,), in the folder given by the option --copy-to.
 
-    Returns None if the option is not given (in ``context``), or if the problem has no folder of photos.
+    Returns None if ``context`` does not have this option, or if the problem has no folder of photos.
     """
     folder = problem.declared.photos.folder
     if context.copies is None or folder is None or folder.path is None:
@@ -117,15 +117,15 @@ def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext
 def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path]) -> Floats:
     """Score the clean copies with the classifier that scored the photos, and check that they meet the guarantee.
 
-    Encoding changes pixels a little, so a copy has other scores than its photo.
+    Encoding changes pixels a little, so the scores of a copy differ from those of its photo.
 
     Args:
         problem: Scores, task and classifier.
         retained: (N,) mask of the photos that stay.
-        files: Files of the copies, in the order of the photos.
+        files: The files of the copies, in the order of the photos.
 
     Returns:
-        Scores of shape (retained photos, locations).
+        The scores of the copies, shape (retained photos, locations).
 
     Raises:
         CertificationError: The copies leave fewer locations at or above the true one than the guarantee requires.
@@ -150,7 +150,7 @@ def copies_protected(problem: PhotoInstance, retained: Bools, scores: Floats) ->
         retained: (N,) mask of the photos that stay.
         scores: (retained photos, locations) scores of the copies.
     """
-    # Without any photo all locations are equally likely.
+    # If there are no photos, all locations are equally likely.
     if not len(scores):
         return problem.album.locations - 1
     return protected_k(evolve(problem.album, scores=scores, keep=problem.album.keep[retained], keep_at_least=0))

@@ -36,9 +36,9 @@ from privopt_photo_censor.app.positions import texts_of
 __all__ = ["find_album_place", "look_at_folder", "score_files"]
 
 FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
-"""Words that occur in the files of photos with an appended film, in XMP or before the film."""
+"""Words that occur in the file of a photo with an appended film, in XMP or before the film."""
 BROKEN: Final = ("no picture, or a broken one", "its file is damaged")
-"""Reasons from :func:`describe_failure` that the list of files left out shortens to "broken"."""
+"""Reasons from :func:`describe_failure` that are shortened to "broken" in the list of files that were left out."""
 FILM: Final = re.compile(rb"\0\0[\0-\x03][\x08-\xff]ftyp[ -~]{4}")
 """The bytes with which a film of the MP4 family begins."""
 
@@ -68,10 +68,10 @@ class _Photo:
     """Everything that a single reading of a photo's file yields.
 
     Attributes:
-        tensor: The picture as input of the classifier. None if there is no classifier.
+        tensor: The picture as input for the classifier. None if there is no classifier.
         metadata: Everything that the file reveals apart from the picture.
         unscored_parts: Description of further pictures and films in the file. Empty if there are none.
-        thumbnail: The bytes of a small JPEG of the picture.
+        thumbnail: The bytes of a small JPEG that shows the picture.
         digest: SHA-256 of the file, in hexadecimal digits.
     """
 
@@ -88,7 +88,7 @@ def _list_entries(folder: Path) -> tuple[list[Path], list[str]]:
     Raises:
         InputError: The folder has no photos, or a photo's name is not UTF-8.
     """
-    # The second key orders names that differ only in case.
+    # The second part of the key orders names that differ only in case.
     entries = sorted(folder.iterdir(), key=lambda path: (path.name.lower(), path.name))
     suffixes = (*SUFFIXES, *HEIF) if can_read_heif() else SUFFIXES
     photos = [path for path in entries if path.suffix.lower() in suffixes and path.is_file()]
@@ -103,12 +103,12 @@ def _list_entries(folder: Path) -> tuple[list[Path], list[str]]:
 
 
 def _escape_name(name: str) -> str:
-    """Return the name of a file, with backslash escapes for bytes that are not UTF-8."""
+    """Return a file's name, with backslash escapes for bytes that are not valid UTF-8."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _describe_unscored_parts(photo: Image.Image, contents: bytes) -> str:
-    """Describe what a photo's file shows in addition to the picture that is scored. Empty if there is nothing.
+    """Describe what a photo's file shows besides the picture that is scored; empty if there is nothing else.
 
     This can be further pictures, or a film that a phone appended ("motion photo"). ``contents`` are the file's bytes.
     """
@@ -141,7 +141,7 @@ def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float
         with open_photo(contents, max_megapixels) as photo:
             photo.load()
             try:
-                # Raises if the Exif is broken, which Pillow ignores when it opens a JPEG.
+                # This raises an error if the Exif is broken, which Pillow ignores when it opens a JPEG.
                 Image.Exif().load(photo.info.get("exif", b""))
                 metadata = read_metadata(name, photo, contents)
                 unscored_parts = _describe_unscored_parts(photo, contents)
@@ -179,8 +179,7 @@ def look_at_folder(
         max_megapixels: Photos with more megapixels are left out.
 
     Returns:
-        The contents of the folder, and the photos as inputs of the classifier (None for each photo without a
-        classifier).
+        The contents of the folder, and each photo as input for the classifier (None if there is no classifier).
 
     Raises:
         InputError: The folder has no photos, or no photo can be read.
@@ -199,7 +198,7 @@ def look_at_folder(
             faults.extend([error.fault])
     if not photos:
         faults.check()
-    # Photos that cannot be read were appended at the end, so the list is sorted again.
+    # Photos that cannot be read were appended at the end, so the list has to be sorted again.
     left_out.sort(key=lambda name: (name.lower(), name))
     left_out += [f"{photo.metadata.photo}: {photo.unscored_parts}" for photo in photos if photo.unscored_parts]
     contents = FolderContents(
@@ -212,24 +211,24 @@ def look_at_folder(
 
 
 def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
-    """Return the (N, M) scores of clean copies, computed with the model that scored the folder.
+    """Return the scores (N, M) of clean copies, computed with the model that scored the folder.
 
     Raises:
         InputError: A copy cannot be read, or the model does not accept the copies.
     """
     tensors = []
     for path in paths:
-        # No limit on pixels is needed, because the copied photos were within it.
+        # The number of pixels need not be limited, because the copied photos were within the limit.
         with readable(path.name), open_photo(path.read_bytes(), math.inf) as photo:
             tensors.append(model.tensor(photo))
     return model.scores(tensors)
 
 
 def find_album_place(points: Sequence[Point | None], model: Classifier, folder: str) -> int | None:
-    """Return the column of the place nearest to most photos with GPS, or None if no photo has GPS.
+    """Return the column of the place that is nearest to most photos with GPS, or None if no photo has GPS.
 
     Args:
-        points: Latitude and longitude of each photo in degrees. None for a photo without GPS.
+        points: The latitude and longitude of each photo in degrees. None for a photo without GPS.
         model: The classifier, which has the centres of the places.
         folder: Name of the folder, for error messages.
 

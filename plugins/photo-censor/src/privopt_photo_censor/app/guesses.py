@@ -1,4 +1,4 @@
-"""Guess offline where photos without a position were taken, from other photos of the same day."""
+"""Guess offline where photos without a position were taken, from other photos taken on the same day."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Guess:
 
     Attributes:
         point: Latitude and longitude in degrees.
-        km: Largest distance in km from this point to the photos of the same day and camera.
+        km: Largest distance in km from this point to the photos from the same day and camera.
         source: What the guess is based on, in words.
     """
 
@@ -30,10 +30,10 @@ class Guess:
 
 
 def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
-    """Guess the position of each photo without one, as that of the photo nearest in time of the same day and camera.
+    """Guess the position of each photo without one, from the photo nearest in time that shares its day and camera.
 
     Returns:
-        Guesses by name of the photo. Photos with a position, and photos without any hint, are absent.
+        The guesses, keyed by the photo's name. Photos with a position, and photos without any hint, are absent.
     """
     positioned = [photo for photo in album if photo.point is not None]
     candidates = ((photo.photo, _guess_place(photo, positioned)) for photo in album if photo.point is None)
@@ -41,9 +41,9 @@ def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
 
 
 def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | None:
-    """Guess the position of a photo, as that of the photo nearest in time of the same day and camera.
+    """Guess a photo's position from the photo nearest in time that shares its day and camera.
 
-    ``positioned`` are the photos with a position. Returns None if none of them is of the same day and camera.
+    ``positioned`` are the photos with a position. Returns None if none of them is from the same day and camera.
     """
     # A photo without a date is not similar to any photo.
     similar = [
@@ -56,7 +56,7 @@ def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | Non
     moment = _parse_time(photo.taken)
     nearest = min(similar, key=lambda candidate: abs((_parse_time(candidate.taken) - moment).total_seconds()))
     assert nearest.point is not None  # all candidates have a position
-    # The largest distance to the similar photos indicates how far off the guess may be.
+    # The largest distance to the similar photos shows how far off the guess may be.
     distances = haversine(np.array(nearest.point), np.array([candidate.point for candidate in similar]))
     camera = f"and camera ({photo.camera})" if photo.camera else "(no camera named)"
     count = f"{len(similar)} photo{'s' * (len(similar) > 1)} with a position"

@@ -22,17 +22,17 @@ Point = tuple[float, float]
 """Latitude and longitude in degrees."""
 
 LONGEST_TEXT: Final = 80
-"""Maximum number of characters that are read of a short field."""
+"""Maximum number of characters that are read from a short field."""
 MOMENT: Final = re.compile(r"\d{4}:\d\d:\d\d \d\d:\d\d:\d\d", re.ASCII)
 """A time in Exif format. Anything else in such a field is ignored."""
 # The first field that contains a time counts: the time of exposure, then that of a scan, then that of the last change.
 TAKEN: Final = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized, ExifTags.Base.DateTime)
 SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber, ExifTags.Base.CameraOwnerName)
-"""Fields that name one camera, or its owner."""
+"""Fields that identify a camera, a lens or the camera's owner."""
 
 
 def _nan_to_none(degrees: float | None) -> float | None:
-    """Return a number of degrees unchanged, and None for None or NaN, which an empty cell of a table is read as."""
+    """Return a number of degrees unchanged, and None for None or for NaN, which stands for an empty cell in a table."""
     return None if degrees is None or math.isnan(degrees) else degrees
 
 
@@ -46,11 +46,11 @@ class Metadata:
         place: Whether the file reveals a position or a place in any form (:func:`positions.carries_position`).
         taken: When the photo was taken, in Exif format (``2008:10:22 16:28:39``). Empty if the file does not state a
             time.
-        camera: Maker and model of the camera.
-        serial: Serial numbers of camera and lens, and the owner's name.
+        camera: The make and model of the camera.
+        serial: The serial numbers of the camera and lens, and the owner's name.
         thumbnail: Whether the file contains a thumbnail, which may show what was cropped from the picture.
         texts: The texts in the file (captions, comments, keywords, names), each after the name of its field.
-        unread: Other data in the file that are not read (a maker note, a film), each with its size.
+        unread: Other data in the file that are not read, such as a maker note or a film, each with its size.
     """
 
     photo: str
@@ -118,7 +118,7 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
     """
     exif = photo.getexif()
     detail = exif.get_ifd(ExifTags.IFD.Exif)
-    # These fields belong in the Exif directory, but some programs write them to the main one.
+    # These fields belong in the Exif directory, but some programs write them to the main directory.
     moments = (_to_line(detail.get(tag, exif.get(tag))) for tag in TAKEN)
     camera = " ".join(filter(None, (_to_line(exif.get(tag)) for tag in (ExifTags.Base.Make, ExifTags.Base.Model))))
     latitude, longitude = gps(photo) or (None, None)

@@ -12,13 +12,13 @@ DATE: Final = re.compile(
     r"(?<!\d)((19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])(?!\d{3})"
     r"|(0?[1-9]|[12]\d|3[01])[-_. ](0?[1-9]|1[0-2])[-_. ](19|20)\d\d(?!\d))"
 )
-"""A date with the year or the day first. Digits of a time may follow it."""
+"""A date with the year or the day first. The digits of a time may follow it."""
 COORDINATES: Final = re.compile(
     r"\d{1,3}[.°º]\d{2,}\D{1,4}\d{1,3}[.°º]\d{2,}"
     r"|(?<![A-Za-z\d])[NS]\d{1,2}(?!\d{3}).{0,20}[EW]\d{1,3}|\d[NS][\W_]?\d.{0,20}\d[EW](?![A-Za-z])"
     r"|(?<![A-Za-z])lat.*lon"
 )
-"""A latitude and a longitude: two decimals, numbers with the letters of hemispheres, or the words lat and lon."""
+"""A latitude and a longitude: two decimals, numbers with letters for hemispheres, or the words lat and lon."""
 
 
 def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:
@@ -32,17 +32,17 @@ def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:
         return "a date"
     if COORDINATES.search(name):
         return "coordinates"
-    # Blanks at both ends, so that Rome is found in rome_2.jpg but not in Jerome.jpg.
+    # Blanks at both ends ensure that Rome is found in rome_2.jpg but not in Jerome.jpg.
     words = f" {_normalize_words(name)} "
     normalized_places = filter(None, map(_normalize_words, places))
     return "a place" if any(f" {place} " in words for place in normalized_places) else None
 
 
 def find_revealing_names(names: Sequence[str], places: Collection[str] = ()) -> dict[str, str]:
-    """Return what each revealing name of a photo reveals ("a date", "coordinates", "a place"), by name."""
+    """Return what names of photos reveal ("a date", "coordinates", "a place"), keyed by each revealing name."""
     return {name: reason for name in names if (reason := describe_revelation(name, places)) is not None}
 
 
 def _normalize_words(text: str) -> str:
-    """Return the words of a text in lower case, separated by single blanks, without digits and punctuation."""
+    """Return the words in a text in lower case, separated by single blanks, without digits and punctuation."""
     return " ".join(re.findall(r"[^\W\d_]+", text.casefold()))

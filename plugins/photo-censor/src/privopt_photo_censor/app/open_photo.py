@@ -1,4 +1,4 @@
-"""Open photos silently, with allowed image decoders only, and convert any decoding failure to InputError."""
+"""Open photos silently, using allowed image decoders only, and convert any decoding failure to InputError."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ SUFFIXES: Final = (*JPEG, ".png", ".webp")
 HEIF: Final = (".heic", ".heif", ".hif")
 """Suffixes of photos that can be read if pillow-heif is installed. Otherwise they are left out and listed."""
 DECODERS: Final = ("JPEG", "PNG", "WEBP", "HEIF")
-"""Pillow's names of these formats. Other formats are not allowed: Pillow passes PostScript to another program."""
+"""Pillow's names for these formats. Others are not allowed: Pillow passes PostScript to another program, for
+example."""
 
 
 class BrokenMetadataError(Exception):
@@ -52,7 +53,7 @@ class TooManyPixelsError(ValueError):
 
 
 MAX_MEGAPIXELS: Final = 89.0
-"""Default of the largest size of a photo, in million pixels. A pixel takes 12 bytes while the photo is read."""
+"""Default maximum size of a photo, in million pixels. A pixel takes 12 bytes while the photo is read."""
 LATE_EXIF: Final = "privopt: no Exif before the pixels"
 """Key of ``Image.info`` that marks a PNG whose Exif, if any, comes after its pixels. Viewers ignore its orientation."""
 
@@ -73,7 +74,7 @@ def can_read_heif() -> bool:
 
 @cache
 def _decoders() -> tuple[str, ...]:
-    """Return the installed decoders among :data:`DECODERS`, because Pillow raises KeyError for others."""
+    """Return those of :data:`DECODERS` that are installed, because Pillow raises KeyError for any other."""
     can_read_heif()
     Image.init()
     return tuple(name for name in DECODERS if name in Image.OPEN)
@@ -101,7 +102,8 @@ def open_photo(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Itera
                 if megapixels > max_megapixels:
                     limit = f"photos.max_megapixels = {max_megapixels:g}"
                     raise TooManyPixelsError(f"{megapixels:.4g} megapixels, more than {limit}")
-                # Pillow reads the chunks before the pixels when it opens a file, so Exif can only come after them.
+                # When Pillow opens a file, it reads the chunks before the pixels. So any Exif not found yet comes after
+                # the pixels.
                 if photo.format == "PNG" and not photo.info.keys() & {"exif", "Raw profile type exif"}:
                     photo.info[LATE_EXIF] = True
                 yield photo
@@ -131,7 +133,7 @@ def readable(name: str, what: str = "read") -> Iterator[None]:
 
 
 def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
-    """Return the fault of a photo that cannot be read, or cannot be ``what``, for example "copied".
+    """Return the fault for a photo that cannot be read, or that cannot be ``what``, for example "copied".
 
     ``error`` is the decoder's error. Its text is not repeated.
     """
@@ -142,7 +144,7 @@ def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
 
 
 def describe_failure(error: Exception) -> str:
-    """Return why a photo cannot be decoded, without quoting its file, which is secret."""
+    """Return the reason why a photo cannot be decoded, without quoting its file, which is secret."""
     # The texts of these two classes are our own.
     if isinstance(error, UnsupportedPixelsError | TooManyPixelsError):
         return str(error)

@@ -20,19 +20,20 @@ TURNS: Final = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""Transposition for each orientation in Exif. Pillow's own function also rewrites the Exif, which can fail."""
+"""Transposition for each Exif orientation. Pillow's own function is not used, because it rewrites the Exif, which can
+fail."""
 
 GREY: Final = ("1", "L", "LA")
-"""Pillow's modes of grey pictures."""
+"""Pillow's modes for grey pictures."""
 
 
 def flatten_photo(photo: Image.Image) -> Image.Image:
     """Return a photo's first picture as a viewer shows it: upright, on white where it is transparent, in sRGB.
 
-    Transparent pixels become white, whatever colour the file stores for them. Flattening is idempotent.
+    Transparent pixels become white, whatever colour the file stores for them. Flattening twice gives the same result.
 
     Returns:
-        An image of mode RGB with 8 bits per channel, without the photo's metadata.
+        An image in mode RGB with 8 bits per channel, without the photo's metadata.
 
     Raises:
         UnsupportedPixelsError: The pixels are grey with 16 or 32 bits, which Pillow cannot scale to 8 bits.
@@ -51,7 +52,7 @@ def flatten_photo(photo: Image.Image) -> Image.Image:
         background.alpha_composite(upright.convert("RGBA"))
         upright = background.convert("RGB")
     picture = _convert_to_srgb(upright, profile, grey) if profile else upright.convert("RGB")
-    # A new image has no info, Exif or profile. Image.copy would copy them.
+    # The pixels are put into a new image, which has no info, Exif or profile. Image.copy would copy them.
     pixels_only = Image.new("RGB", picture.size)
     pixels_only.paste(picture)
     return pixels_only

@@ -15,21 +15,22 @@ __all__ = ["EXIF", "IPTC_RESOURCE", "carries_position", "gps", "packets_of", "te
 EXIF: Final = re.compile(rb"Exif\0\0(?=II\*\0|MM\0\*)")
 """The beginning of an Exif block. A file may have several, because a second picture has one of its own."""
 POINTERS: Final = (b"\x25\x88\x04\0", b"\x88\x25\0\x04")
-"""Exif's pointer to GPS data in either byte order. A block that cannot be parsed has a position if it contains one."""
+"""Exif's pointer to GPS data, in both byte orders. An unparsable block that contains one counts as having a
+position."""
 IPTC_RESOURCE: Final = 0x0404
-"""Number of the Photoshop resource that contains IPTC records."""
+"""The id of the Photoshop resource that contains IPTC records."""
 IPTC_PLACES: Final = frozenset({26, 27, 90, 92, 95, 100, 101})
-"""Fields of IPTC's record 2: content location (code, name), city, sublocation, state, country (code, name)."""
+"""Fields in IPTC record 2: content location (code, name), city, sublocation, state, country (code, name)."""
 FILM_PLACE: Final = re.compile(rb"\xa9xyz[\0-\xff]{4}[+-]\d|location\.ISO6709")
-"""The field of an MP4 or QuickTime film that gives its position."""
+"""The field that gives the position in an MP4 or QuickTime film."""
 EXTENDED: Final = b"http://ns.adobe.com/xmp/extension/\0"
 """The beginning of a JPEG segment with a part of a long XMP packet. A name, a length and an offset follow it."""
 HEXADECIMAL: Final = "Raw profile type"
-"""The beginning of the names of PNG texts in which ImageMagick stores IPTC and XMP as hexadecimal digits."""
+"""How the names of those PNG texts begin in which ImageMagick stores IPTC and XMP as hexadecimal digits."""
 ROOTS: Final = ("xmpmeta", "xapmeta", "RDF")
 """Local names of root elements: every XMP packet is enclosed by one of them, with any prefix."""
 LONGEST: Final = 2**16
-"""Maximum number of bytes that are examined of an Exif block, or of an XMP packet without an end."""
+"""Maximum number of bytes that are examined in an Exif block, or in an XMP packet without an end."""
 PLACE: Final = re.compile(
     r"gps(dest)?_?(lat|lon|pos|coord|areainfo).*|lat|long?|latitude|longitude|lat_?long|pos(ition)?|coordinates|point"
     r"|city|sublocation|location(created|shown|name)?|(province)?state|country(name|code)?|worldregion|coverage"
@@ -37,11 +38,11 @@ PLACE: Final = re.compile(
 """Local names, in lower case, of properties that give a place: those of Exif (drones write ``GpsLatitude`` and
 ``GpsLongtitude``), W3C geo, GeoRSS, photoshop, IPTC Core and Extension, and Dublin Core."""
 WORD: Final = re.compile(r"[\w-]+")
-"""A word of a packet that is not well-formed."""
+"""A word in a packet that is not well-formed."""
 
 
 def _tag_patterns(encoding: str, root: str) -> tuple[bytes, re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return the name of an XML element in an encoding, and patterns of its opening and closing tags with any prefix.
+    """Return the name of an XML element in an encoding, and patterns for its opening and closing tags with any prefix.
 
     Args:
         encoding: Name of the encoding, such as ``utf-16-le``.
@@ -60,11 +61,11 @@ TAGS: Final = {
     for encoding in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
     for root in ROOTS
 }
-"""Name and tag patterns of each root element in each encoding."""
+"""The name and the tag patterns for each root element in each encoding."""
 
 
 def gps(photo: Image.Image) -> tuple[float, float] | None:
-    """Return latitude and longitude in degrees from a photo's Exif data, or None without a usable position."""
+    """Return the latitude and longitude in degrees from a photo's Exif data, or None if there is no usable position."""
     tags = photo.getexif().get_ifd(ExifTags.IFD.GPSInfo)
     latitude = _parse_degrees(tags.get(ExifTags.GPS.GPSLatitude), tags.get(ExifTags.GPS.GPSLatitudeRef), "NS", 90.0)
     longitude = _parse_degrees(tags.get(ExifTags.GPS.GPSLongitude), tags.get(ExifTags.GPS.GPSLongitudeRef), "EW", 180.0)
@@ -83,7 +84,7 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
     """
     letter = "" if hemisphere is None else str(hemisphere).strip("\0 ").upper()[:1]
     try:
-        # Up to four parts are read, so that a fourth part is noticed and makes the position invalid below.
+        # Up to four parts are read, so that a fourth part, if there is one, makes the position invalid below.
         values = [float(part) for part in parts[:4]]
         degrees = sum(value / 60.0**power for power, value in enumerate(values))
     except (TypeError, ValueError, ZeroDivisionError):
@@ -106,7 +107,7 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
     if any(field in IPTC_PLACES for records in _iptc_records(photo) for field in _filled_fields(records)):
         return True
     texts = (contents, *texts_of(photo))
-    # The keywords of a PNG's texts are names of properties too.
+    # The keywords of a PNG's texts are property names too.
     if any(_names_place(str(name)) for name in photo.info) or any(FILM_PLACE.search(text) for text in texts):
         return True
     return any(
@@ -125,11 +126,11 @@ def texts_of(photo: Image.Image) -> list[bytes]:
     parts_by_packet: dict[bytes, list[bytes]] = defaultdict(list)
     for name, segment in getattr(photo, "applist", ()):
         if name == "APP1" and segment.startswith(EXTENDED):
-            # A name of 32 bytes (a digest of the packet), the packet's length (4 bytes), the part's offset in the
-            # packet (4 bytes), and the part.
+            # After the beginning come a name of 32 bytes (a digest of the packet), the packet's length (4 bytes), the
+            # part's offset in the packet (4 bytes), and the part itself.
             part = segment[len(EXTENDED) :]
             parts_by_packet[part[:32]].append(part[36:])
-    # Each part still begins with its offset, by which they are sorted.
+    # Each part still begins with its offset, so sorting puts the parts in order.
     packets = [b"".join(part[4:] for part in sorted(parts)) for parts in parts_by_packet.values()]
     return [*texts, *_unpack_profiles(photo), *packets]
 
@@ -152,7 +153,7 @@ def _has_position(exif: Image.Exif) -> bool:
 
 
 def _block_has_position(block: bytes) -> bool:
-    """Return whether an Exif block, which may be broken, has a position. In case of doubt the answer is True."""
+    """Return whether an Exif block, which may be broken, has a position. If in doubt, return True."""
     exif = Image.Exif()
     try:
         exif.load(block)
@@ -170,7 +171,7 @@ def _iptc_records(photo: Image.Image) -> Iterator[bytes]:
 
 
 def _filled_fields(records: bytes) -> Iterator[int]:
-    """Yield the numbers of the non-empty fields of IPTC record 2."""
+    """Yield the numbers of the non-empty fields in IPTC record 2."""
     while len(records) > 5 and records[0] == 0x1C:
         # A field: the marker 0x1C, a record, a number, a size of two bytes, and the data.
         size = int.from_bytes(records[3:5], "big")
@@ -180,7 +181,7 @@ def _filled_fields(records: bytes) -> Iterator[int]:
 
 
 def packets_of(contents: bytes) -> Iterator[str]:
-    """Yield the XMP packets of a file, found by the tags of their root elements in any Unicode encoding.
+    """Yield the XMP packets in a file, which are found by the tags of their root elements in any Unicode encoding.
 
     Every packet is found at least once. A root element inside another one is yielded too.
     """
@@ -189,7 +190,7 @@ def packets_of(contents: bytes) -> Iterator[str]:
             continue
         for opening_tag in opening.finditer(contents):
             start, closing_tag = opening_tag.start(), closing.search(contents, opening_tag.end())
-            # A packet without an end is broken. Its first bytes are passed on, and are judged by their words.
+            # A packet without an end is broken. Its first bytes are yielded, and judged by the words in them.
             if closing_tag is None:
                 yield contents[start : start + LONGEST].decode(encoding, "replace")
             else:
@@ -198,7 +199,7 @@ def packets_of(contents: bytes) -> Iterator[str]:
 
 
 def _filled_properties(packet: str) -> list[str]:
-    """Return the names of the attributes and elements of an XMP packet that have a value.
+    """Return the names of those attributes and elements in an XMP packet that have a value.
 
     The packet begins with its root element, so it cannot declare an entity. If it is not well-formed, all its words are
     returned.
@@ -234,5 +235,5 @@ def _filled_properties(packet: str) -> list[str]:
 
 
 def _names_place(name: str) -> bool:
-    """Return whether the local name of a property indicates a position or a place."""
+    """Return whether a property's local name indicates a position or a place."""
     return PLACE.fullmatch(name.rpartition(":")[2].lower()) is not None

@@ -23,7 +23,7 @@ from privopt_photo_censor.app.xmp_texts import xmp_texts
 __all__ = ["Text", "list_texts"]
 
 MAX_CHARACTERS: Final = 2_000
-"""Maximum number of characters that are listed of one text. The number of further characters is stated."""
+"""Maximum number of characters that are listed from one text. The number of further characters is stated."""
 MAX_TEXTS: Final = 200
 """Maximum number of texts that are listed for one photo. The number of further texts is stated."""
 MAX_UNPACKED_BYTES: Final = 2**22
@@ -43,9 +43,9 @@ TECHNICAL_TAGS: Final = frozenset(
 CODED_TAGS: Final = ("UserComment", "GPSProcessingMethod", "GPSAreaInformation")
 """Exif texts that begin with eight bytes for the name of their encoding."""
 EXIF_ENCODINGS: Final = {b"ASCII\0\0\0": "ascii", b"JIS\0\0\0\0\0": "iso2022_jp"}
-"""Encodings by the eight bytes that name them. Unicode is handled separately."""
+"""Encodings, keyed by the eight bytes that name them. Unicode is handled separately."""
 UNREAD_TAGS: Final = ("MakerNote", "DNGPrivateData")
-"""Exif fields whose bytes are in a format of the camera's maker."""
+"""Exif fields whose bytes are in a format defined by the camera's maker."""
 IPTC_NAMES: Final = {
     5: "object name", 7: "edit status", 12: "subject", 15: "category", 20: "supplemental category", 22: "fixture",
     25: "keyword", 26: "location code", 27: "location name", 40: "special instructions", 80: "by-line",
@@ -53,9 +53,9 @@ IPTC_NAMES: Final = {
     103: "transmission reference", 105: "headline", 110: "credit", 115: "source", 116: "copyright", 118: "contact",
     120: "caption", 121: "local caption", 122: "caption writer",
 }  # fmt: skip
-"""Names of the listed fields of IPTC record 2 by number."""
+"""Names of the fields in IPTC record 2 that are listed, keyed by field number."""
 IPTC_TECHNICAL: Final = frozenset((0, 30, 35, 37, 38, 47, 50, 55, 60, 62, 63, 65, 70, 200, 201, 202))
-"""Fields of IPTC record 2 that are dates, versions or previews, and are not listed."""
+"""Fields in IPTC record 2 that are not listed, because they are dates, versions or previews."""
 PNG_TECHNICAL: Final = frozenset(
     [
         "IHDR",
@@ -82,13 +82,13 @@ PNG_TECHNICAL: Final = frozenset(
         "eXIf",
     ]
 )
-"""PNG chunks without texts, or with Exif, which is read by its fields."""
+"""PNG chunks that contain no texts, or that contain Exif, whose fields are read separately."""
 PNG_KEYS: Final = re.compile(r"Software|Creation Time|date:\w+|Raw profile type .*|XML:com\.adobe\.xmp")
 """Texts of a PNG that are not listed: times, programs, and Exif, IPTC or XMP data, whose fields are listed instead."""
 WEBP_TECHNICAL: Final = frozenset(("VP8 ", "VP8L", "VP8X", "ALPH", "ANIM", "ANMF", "ICCP", "EXIF", "XMP "))
 BOXES_TECHNICAL: Final = frozenset(("ftyp", "meta", "mdat", "idat"))
 JPEG_TECHNICAL: Final = (b"JFIF\0", b"JFXX\0", b"Exif\0", b"http://ns.adobe.com/", b"ICC_PROFILE\0", b"MPF\0", b"Adobe")
-"""Beginnings of JPEG segments without texts, or with Exif or XMP, which are read by their fields."""
+"""How JPEG segments begin that contain no texts, or that contain Exif or XMP, whose fields are read separately."""
 PHOTOSHOP: Final = b"Photoshop 3.0\0"
 FILM: Final = re.compile(rb"[\0-\xff]{4}ftyp")
 LETTERS: Final = re.compile(r"[^\W\d_]{3,}|\d[.°º:]\d")
@@ -103,7 +103,7 @@ class Text:
 
     Attributes:
         field: Name of the field in Exif, IPTC or XMP, or of the block in the file.
-        value: The text in one line, or for bytes that are not read, their size and any other information on them.
+        value: The text in one line. For bytes that are not read, their size and any other information on them.
         is_read: Whether ``value`` is the text itself.
     """
 
@@ -127,7 +127,7 @@ class _Unread:
 
 
 _Field = tuple[str, str | _Unread]
-"""The name of a field and its text."""
+"""The name of a field, and its text or its unread bytes."""
 
 
 def list_texts(photo: Image.Image, contents: bytes) -> tuple[Text, ...]:
@@ -183,7 +183,7 @@ def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[_Field]:
 
 
 def _iptc_records(text: bytes) -> Iterator[bytes]:
-    """Yield the IPTC records in an unpacked profile, which has them inside Photoshop resources or directly."""
+    """Yield the IPTC records in an unpacked profile, which contains them directly or inside Photoshop resources."""
     if b"8BIM" in text:
         yield from (data for number, data in photoshop_resources(text) if number == IPTC_RESOURCE)
     elif b"\x1c\x02" in text:
@@ -202,7 +202,7 @@ def _texts_of_block(block: Block) -> Iterator[_Field]:
     elif kind in ("eXIf", "EXIF"):
         yield from _block_texts(data if data.startswith(b"Exif") else b"Exif\0\0" + data)
     elif kind.startswith("APP"):
-        # Other segments have no texts, or have Exif or XMP, which are read by their fields.
+        # Segments that are skipped here contain no texts, or contain Exif or XMP, whose fields are read separately.
         if not data.startswith(JPEG_TECHNICAL):
             yield from _runs(f"JPEG segment {kind}", data)
     elif kind == "meta":
@@ -214,7 +214,7 @@ def _texts_of_block(block: Block) -> Iterator[_Field]:
 def _trailing_texts(data: bytes) -> Iterator[_Field]:
     """Yield the texts in the bytes after the end of a picture, or the size of the bytes if there is no text."""
     text = _decode(data)
-    # If more than nine tenths of the characters are printable, all of it is a text.
+    # If more than nine tenths of the characters are printable, the whole is taken for a text.
     if sum(map(str.isprintable, text)) > 0.9 * len(text):
         yield AFTER_END, text
         return
@@ -242,15 +242,15 @@ def _png_text(kind: str, data: bytes) -> Iterator[_Field]:
     name, _, remainder = data.partition(b"\0")
     key, packed = name.decode("latin-1"), kind == "zTXt"
     if kind == "iTXt":
-        # Before the text come a flag (1 if compressed), a method of compression, a language that ends in a zero byte,
-        # and the keyword in that language, which ends in a zero byte too.
+        # Before the text come a flag (1 if compressed), a compression method, a language that ends in a zero byte, and
+        # the keyword in that language, which ends in a zero byte too.
         packed = remainder[:1] == b"\1"
         _, _, translated = remainder[2:].partition(b"\0")
         title, _, remainder = translated.partition(b"\0")
         if title:
             yield f"PNG text {key}, translated", _decode(title)
     elif packed:
-        # A byte with the method of compression comes before the text.
+        # One byte for the compression method comes before the text.
         remainder = remainder[1:]
     if PNG_KEYS.fullmatch(key):
         return
@@ -277,7 +277,7 @@ def _block_texts(block: bytes) -> Iterator[_Field]:
 def _exif_texts(exif: Image.Exif) -> Iterator[_Field]:
     """Yield the texts in all Exif directories, except technical fields."""
     order = "le" if exif.endian == "<" else "be"
-    # IFD1 describes the thumbnail, which may have texts of its own.
+    # IFD1 describes the thumbnail, and may contain texts of its own.
     directories = (ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo, ExifTags.IFD.Interop, ExifTags.IFD.IFD1)
     for directory in (None, *directories):
         names = ExifTags.GPSTAGS if directory is ExifTags.IFD.GPSInfo else ExifTags.TAGS
@@ -302,7 +302,7 @@ def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
     elif isinstance(value, tuple) and value and all(isinstance(part, str) for part in value):
         yield f"Exif {name}", _mend(" ".join(value))
     elif isinstance(value, tuple) and value and all(isinstance(part, int) and 0 <= part < 256 for part in value):
-        # A text whose bytes were written as separate numbers.
+        # This may be a text whose bytes were written as separate numbers.
         yield from _tag_texts(name, tag, bytes(value), order)
     elif isinstance(value, bytes):
         if name in UNREAD_TAGS:
@@ -326,7 +326,8 @@ def _decode_coded(value: bytes, order: str) -> str:
     if code == b"UNICODE\0":
         if text.startswith((b"\xff\xfe", b"\xfe\xff")):
             return text.decode("utf-16", "replace")
-        # Writers disagree on the order of bytes. Most letters have a zero in one of the two bytes.
+        # Programs disagree on the byte order, so it is found from the text: in most letters, one of the two bytes is
+        # zero.
         even_zeros, odd_zeros = text[::2].count(0), text[1::2].count(0)
         if even_zeros != odd_zeros:
             order = "le" if odd_zeros > even_zeros else "be"
@@ -334,7 +335,7 @@ def _decode_coded(value: bytes, order: str) -> str:
     if code in EXIF_ENCODINGS:
         encoding = EXIF_ENCODINGS[code]
         return _decode(text) if encoding == "ascii" else text.decode(encoding, "replace")
-    # Eight zeros mean an encoding that is not stated. Anything else is not a code, but a part of the text.
+    # Eight zeros mean that the encoding is not stated. Anything else is not a code but part of the text.
     return _decode(text if code == bytes(8) else value)
 
 
@@ -343,7 +344,7 @@ def _photoshop_texts(contents: bytes) -> Iterator[_Field]:
     for number, data in photoshop_resources(contents):
         if number == IPTC_RESOURCE:
             yield from _iptc_texts(data)
-        # Exif, in one of two resources.
+        # Either of these two resources contains Exif.
         elif number in (0x0422, 0x0423):
             yield from _block_texts(b"Exif\0\0" + data)
         elif number in (0x03F0, 0x03F1, 0x040B, 0x041A, 0x041E):  # caption, its border, URL, slices, list of URLs
@@ -352,12 +353,13 @@ def _photoshop_texts(contents: bytes) -> Iterator[_Field]:
 
 def _iptc_texts(records: bytes) -> Iterator[_Field]:
     """Yield the texts in IPTC records."""
+    # Bytes before the first marker, such as padding, are skipped.
     offset = records.find(b"\x1c")
     while offset >= 0 and offset + 5 <= len(records) and records[offset] == 0x1C:
-        # A field: the marker 0x1C, a record, a number, a size of two bytes, and the data.
+        # A field consists of the marker 0x1C, a record number, a field number, a size of two bytes, and the data.
         record, number = records[offset + 1], records[offset + 2]
         size, begin = int.from_bytes(records[offset + 3 : offset + 5], "big"), offset + 5
-        # If the highest bit is set, the other bits give the number of bytes of the actual size, which follows.
+        # If the highest bit is set, the other bits state how many bytes the actual size takes, which follows.
         if size & 0x8000:
             width = size & 0x7FFF
             size, begin = int.from_bytes(records[begin : begin + width], "big"), begin + width
@@ -365,32 +367,32 @@ def _iptc_texts(records: bytes) -> Iterator[_Field]:
         offset = begin + size
         if record == 2 and number not in IPTC_TECHNICAL:
             yield f"IPTC {IPTC_NAMES.get(number, f'2:{number}')}", _decode(data)
-        # Records 1 and 7 to 9 have the envelope and the picture itself.
+        # Records 1 and 7 to 9 contain the envelope and the picture itself, not texts.
         elif record not in (1, 2, 7, 8, 9):
             yield from _runs(f"IPTC {record}:{number}", data)
 
 
 def _user_descriptions(meta: bytes) -> Iterator[str]:
-    """Yield the names, descriptions and tags of pictures in a HEIF file, from the contents of its box ``meta``.
+    """Yield the names, descriptions and tags of pictures in a HEIF file, from the contents of its ``meta`` box.
 
-    They are in boxes ``udes``, which consist of a size, the name, version and flags (4 bytes), and texts that each end
+    They are in ``udes`` boxes, which consist of a size, the name, version and flags (4 bytes), and texts that each end
     in a zero byte.
     """
     offset = meta.find(b"udes")
     while offset >= 0:
         size = int.from_bytes(meta[max(0, offset - 4) : offset], "big")
-        # The size comes before the name of a box. Version and flags follow the name, and then the texts.
+        # The size comes before a box's name. After the name come the version and flags, and then the texts.
         parts = meta[offset + 8 : offset - 4 + size].split(b"\0")
         yield from (_decode(part) for part in parts[1:])  # the language comes first
         offset = meta.find(b"udes", offset + 4)
 
 
 def _decode(data: bytes) -> str:
-    """Decode a text of unknown encoding: UTF-16 (by byte order mark or zero bytes), valid UTF-8, or else Latin-1."""
+    """Decode a text in an unknown encoding: UTF-16 (by byte order mark or zero bytes), valid UTF-8, or else Latin-1."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     even_zeros, odd_zeros = data[::2].count(0), data[1::2].count(0)
-    # In UTF-16, Latin letters have a zero in every other byte, which makes up to half of all bytes.
+    # In UTF-16, every other byte of Latin text is zero, so zeros make up as much as half of all bytes.
     zero_share = max(even_zeros, odd_zeros) / max(1, len(data))
     if zero_share > 0.4:
         return data.decode("utf-16-le" if odd_zeros > even_zeros else "utf-16-be", "replace")
@@ -401,7 +403,7 @@ def _decode(data: bytes) -> str:
 
 
 def _mend(text: str) -> str:
-    """Decode a text that Pillow read as Latin-1 again as UTF-8 if its bytes are valid UTF-8."""
+    """Decode a text that Pillow has read as Latin-1 again, as UTF-8, if its bytes are valid UTF-8."""
     try:
         return text.encode("latin-1").decode("utf-8")
     except UnicodeError:

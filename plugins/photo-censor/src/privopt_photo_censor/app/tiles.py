@@ -18,12 +18,12 @@ SHOWN_PHOTOS: Final = 1_000
 
 
 def render_tiles(release: Deletions, notes: Sequence[tuple[Sequence[str], str, float | None]]) -> Markup:
-    """Return the markup of a tile for each photo of a release: a thumbnail, the name, and a note.
+    """Return markup with a tile for each photo in a release: a thumbnail, the name, and a note.
 
     Args:
         release: The release, with names, thumbnails and the mask of retained photos.
-        notes: For each of the first :data:`SHOWN_PHOTOS` photos the lines below its name, a secondary line, and the
-            length of a bar from 0 to 1, or None for no bar.
+        notes: For each of the first :data:`SHOWN_PHOTOS` photos, the lines below its name, a secondary line, and the
+            length of a bar from 0 to 1 (None for no bar).
     """
     remaining_bytes = PICTURE_BYTES
     tiles = []
@@ -35,7 +35,7 @@ def render_tiles(release: Deletions, notes: Sequence[tuple[Sequence[str], str, f
             # Pictures are embedded in the page, so that it is a single file.
             remaining_bytes -= len(release.thumbnails[row])
             picture = base64.b64encode(release.thumbnails[row]).decode()
-        # In a table without names, the name of a photo is its row number.
+        # If the table has no names, a photo's name is its row number.
         label = name if release.thumbnails or not name.isdigit() else f"photo {name}"
         tiles.append((label, is_retained, picture, note))
     return render("privopt_photo_censor.app/tiles.html", tiles=tiles, count=len(release.names))

@@ -1,4 +1,4 @@
-"""Warn of what the deletions do not hide: unscored pictures, positions in files, and names that reveal a place."""
+"""Warn about what the deletions do not hide: unscored pictures, positions in files, and names that reveal a place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from privopt_photo_censor.score_table import LOG_TOLERANCE
 __all__ = ["warnings_of"]
 
 LIKELY: Final = 0.1
-"""Least probability of the true place that leads to a warning that the place is still a likely guess."""
+"""Least probability of the true place at which a warning says that the place is still a likely guess."""
 
 _ORDINALS: Final = {2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth"}
 
@@ -116,7 +116,7 @@ def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
     if left_out:
         lines.append(f"not looked at, and not copied: {shorten_list(left_out)}")
         lines += _warn_of_unreadable(problem)
-    # Clean copies carry none of what follows.
+    # What follows does not apply to clean copies, which carry none of it.
     if release.copies is not None:
         return lines
     positioned, guessed = problem.folder.photos_with_position, guesses(album)
@@ -140,7 +140,7 @@ def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
 def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
     """Return a warning that names the photos that cannot be read, if there are any.
 
-    The warning on all that was left out may be too long to show them.
+    The warning about everything that was left out may be too long to show these names.
     """
     names = set(problem.folder.names)
     # Entries with a reason: photos that cannot be read, and further pictures of photos that can.
@@ -152,7 +152,7 @@ def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
 
 
 def _warn_of_texts(names: Sequence[str], release: Deletions) -> list[str]:
-    """Return a warning of the photos ``names``, whose files contain texts, without quoting the texts.
+    """Return a warning about the photos ``names``, whose files contain texts, without quoting the texts.
 
     There is no warning if clean copies were made, because these contain no texts.
     """

@@ -32,7 +32,7 @@ NO_TEXT: Final = re.compile(r"[-+]?[\d.]*(/\d+)?|(?i:true|false|yes|no)|\d{4}-\d
 def xmp_texts(packet: str) -> Iterator[tuple[str, str]]:
     """Yield the name and text of the properties in an XMP packet (XML) that a person may have written.
 
-    If the packet is not well-formed, the whole packet without tags is one text.
+    If the packet is not well-formed, everything in it except the tags is yielded as one text.
     """
     reader = _Reader()
     parser = expat.ParserCreate()  # without namespaces: a packet may use a prefix that it does not declare
@@ -50,7 +50,7 @@ class _Reader:
     """Collects the texts of a packet from the events of an XML parser.
 
     Attributes:
-        texts: Name and text of each property so far.
+        texts: The name and text of each property so far.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class _Reader:
         self._parts[-1].append(text)
 
     def end(self, _: str) -> None:
-        """Handle the end of an element. The text of a list item gets the name of the property that has the list."""
+        """Handle the end of an element. The text of a list item gets the name of the list's property."""
         text = "".join(self._parts.pop())
         # The innermost open element that is not part of RDF is the property. Lists (rdf:Bag, rdf:li) may lie between
         # the property and its text.

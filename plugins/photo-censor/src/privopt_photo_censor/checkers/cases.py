@@ -1,4 +1,4 @@
-"""Check a proof by cases that no choice is better than the released one (proof.md, "Cases of a photo folder")."""
+"""Check a proof by cases which shows that no choice beats the released one (proof.md, "Cases of a photo folder")."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from privopt.checker.exact import BITS, need
 __all__ = ["Choice", "check_cases"]
 
 ARRAYS = "version:i8:1 kind:u1:1 item:i4:1 starts:i8:1 places:i4:1 values:f8:1"
-"""The arrays of proof.npz, each as name:type:dimensions."""
+"""The arrays in proof.npz, each as name:type:dimensions."""
 
 PLACE, PHOTO = 1, 2
-"""Kinds of cases that branch on a place or on a photo. Cases of all other kinds are closed."""
+"""The kinds of cases that branch on a place or on a photo. Cases of any other kind are closed."""
 
 ONE = 1 << (BITS + 1074)
-"""The number 1 in the unit of a product: multipliers are in 2**-256, differences in 2**-1074."""
+"""The number 1 in the unit of a product: multipliers count units of 2**-256, and differences units of 2**-1074."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Choice:
     """The photos from which a choice is made.
 
     Attributes:
-        photos: Numbers of all photos.
-        keep: Numbers of the photos that must stay.
+        photos: Indices of all photos.
+        keep: Indices of the photos that must stay.
         gain: For each place and photo, the score of the place minus the score of the true place and the margin, an
             integer in units of 2**-1074. None if the photo rules the place out.
-        blind: Numbers of the photos that rule the true place out.
+        blind: Indices of the photos that rule the true place out.
     """
 
     photos: set[int]
@@ -42,7 +42,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Case:
-    """A case of the proof, which fixes the state of some places and photos, all given by number.
+    """A case in the proof, which fixes the state of some places and photos, all given by index.
 
     Attributes:
         protected: Places that must be protected.
@@ -66,14 +66,14 @@ def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None
     Args:
         path: The file proof.npz.
         choice: The photos and their scores.
-        places: Least number of protected places of the choices that the proof excludes.
-        fewest: Least number of kept photos of these choices.
+        places: Least number of protected places in the choices that the proof excludes.
+        fewest: Least number of kept photos in these choices.
 
     Raises:
         RefusedError: A case is open or missing.
     """
     version, kinds, items, starts, where, values = (array.flat for array in read_npz(path, ARRAYS))
-    # More photos than there are, or more places: no such choice exists, and nothing needs a proof.
+    # If there are not that many photos or places, no such choice exists, and nothing needs a proof.
     if fewest > len(choice.photos) or places > len(choice.gain):
         return
     may_be_optimal = fewest > 0 and not choice.blind & choice.photos
@@ -88,14 +88,14 @@ def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None
     # valid bound.
     pairs = [(j, int(math.ldexp(f, BITS))) for j, f in zip(where, values, strict=True)]
     empty = frozenset[int]()
-    # The root: every place is undecided, and only the photos of `keep` must stay.
+    # In the root case, every place is undecided, and only the photos in `keep` must stay.
     cases = [_Case(empty, frozenset(choice.gain), frozenset(choice.keep), empty)]
     closed = 0
     for kind, item in zip(kinds, items, strict=True):
         case = cases.pop()
         if kind == PLACE:
             undecided = case.open - {item}
-            # A stack: the case that is pushed last is the next in the file.
+            # The cases form a stack: the one that is pushed last is the next in the file.
             cases.append(replace(case, open=undecided))
             cases.append(replace(case, open=undecided, protected=case.protected | {item}))
         elif kind == PHOTO:
@@ -120,9 +120,9 @@ def _is_closed(
 ) -> bool:
     """Return whether no choice in this case can keep ``fewest`` photos and protect ``places`` places.
 
-    A case is closed if too few places may count, or if a photo that must stay rules out a protected place. Otherwise by
-    Lagrangian duality, with multipliers f >= 0, the number of photos that can stay is at most the sum over photos of
-    max(0, 1 + sum over protected j of f_j gain_ij). For photos that must stay the max is left out.
+    A case is closed if too few places may count, or if a photo that must stay rules out a protected place. Otherwise,
+    by Lagrangian duality with multipliers f >= 0, the number of photos that can stay is at most the sum over photos of
+    max(0, 1 + sum over protected j of f_j gain_ij). For photos that must stay, the max is left out.
 
     Args:
         case: The case.
@@ -134,8 +134,8 @@ def _is_closed(
     removed = case.gone | ruled_out
     if len(case.protected) + len(case.open) < places or case.retained & removed:
         return True
-    # A multiplier of a place that is not protected, or below 0, would make the bound invalid.
-    # No gain is None below, because photos that rule a protected place out are among `removed`.
+    # Negative multipliers, and multipliers for places that are not protected, are dropped because they would make the
+    # bound invalid. No gain is None below, because photos that rule a protected place out are among `removed`.
     terms = [(choice.gain[j], max(0, f)) for j, f in multipliers if j in case.protected]
     total = 0
     for i in choice.photos - removed:

@@ -1,4 +1,4 @@
-"""Check that the deletions in a release of photos leave enough places as likely as the true one."""
+"""Check that the deletions in a photo release leave enough places at least as likely as the true one."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ TABLES = {
     *("bd-mdp", "const-opt", "exponential", "fl-linear", "given", "hierarchical-dp"),
     *("lr-geo", "optimal-lp", "planar-laplace"),
 }
-"""Tables that a problem may have. Those of other mechanisms are allowed, but not read."""
+"""Tables that a problem can have. Those for other mechanisms are allowed, but not read."""
 
 KEYS = "scores probabilities folder classifier true_location keep keep_at_least max_megapixels"
-"""Keys of the table [photos] of problem files."""
+"""Keys of the ``[photos]`` table in problem files."""
 
 PRIVACY_KEYS = "top_k deletion_budget margin"
-"""Keys of the table [privacy]."""
+"""Keys of the ``[privacy]`` table in problem files."""
 
 
 class Photos:
     """The photos, the deletions, and the scores of the places that must hide the true one.
 
-    A place j is protected if the sum over kept photos of (S_ij - S_it - margin) is at least 0, which makes it as likely
-    as the true place. If a kept photo has the score -inf for the true place, all other places are protected.
+    A place j is protected if the sum over kept photos of (S_ij - S_it - margin) is at least 0, which makes it at least
+    as likely as the true place. If a kept photo has the score -inf for the true place, all other places are protected.
 
-    Photos are numbered from 0. Clean copies, if there are any, are numbered after the last photo.
+    Photos are identified by index. Clean copies, if there are any, come after the last photo.
 
     Attributes:
-        folder, result: Folder of the release, and contents of its result.json.
-        options: The table ``[privacy]``.
-        all, retained, keep: Numbers of all photos, of those that are posted, and of those that must be posted.
-        copies: Numbers of the clean copies, or ``retained`` without copies.
+        folder, result: The release folder, and the contents of its result.json.
+        options: The ``[privacy]`` table.
+        all, retained, keep: Indices of all photos, of those that are posted, and of those that must be posted.
+        copies: Indices of the clean copies, or ``retained`` if there are none.
         theta: The margin.
-        k, budget: The task: a number of places to protect, or of photos that may be deleted. The other one is 0.
+        k, budget: The task: either the number of places to protect, or the number of photos that may be deleted. The
+            other one is 0.
         least: Least number of photos that must stay.
-        whom: Scope of the guarantee: this classifier, or all classifiers within the margin.
-        blind: Numbers of the photos and copies that give the true place probability 0.
+        whom: The scope of the guarantee: this classifier, or all classifiers within the margin.
+        blind: Indices of the photos and copies that give the true place probability 0.
         gain: For each other place j, the list of S_ij - S_it - margin over all photos and copies i, as exact integers
             in units of 2**-1074. An entry is None if a score is -inf.
         level, deleted: How many places are protected and how many photos are deleted, set by :meth:`privacy`.
@@ -92,7 +93,7 @@ class Photos:
         self.gain = {j: differences(rows, j, true, self.theta) for j in places}
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the check of each claim by name, in the order in which the checks must run."""
+        """Return the check for each claim, keyed by name, in the order in which the checks must run."""
         return {"privacy": self.privacy, "objective": self.objective, "words": self.words}
 
     def _count_protected(self, photos: set[int]) -> int:
@@ -102,16 +103,16 @@ class Photos:
         """
         if not photos or photos & self.blind:
             return len(self.gain)
-        # Exact integers, so that the sign of a sum is its true sign.
+        # The gains are exact integers, so that the sign of a sum is its true sign.
         columns = ([gain[i] for i in photos] for gain in self.gain.values())
-        # None marks a photo that rules the place out. Ties protect.
+        # None marks a photo that rules the place out. A tie protects the place.
         return sum(None not in column and sum(x for x in column if x is not None) >= 0 for column in columns)
 
     def privacy(self) -> str:
         """Check that k places are protected or the budget is respected, and that clean copies protect as much.
 
         Returns:
-            The finding in words, like the other checks.
+            What was found, in words.
 
         Raises:
             RefusedError: Too few places are protected, too many photos are deleted, or a photo that must stay is
@@ -134,7 +135,7 @@ class Photos:
         """Check that the bound is proved: no choice deletes fewer photos or, with a budget, protects more places.
 
         Returns:
-            The finding in words, like the other checks.
+            What was found, in words.
 
         Raises:
             RefusedError: The proof is missing, or does not prove the bound.
@@ -162,10 +163,10 @@ class Photos:
         """Check that the guarantee, certificate and gap in result.json equal those computed here.
 
         Returns:
-            The finding in words, like the other checks.
+            What was found, in words.
 
         Raises:
-            RefusedError: A statement in result.json differs.
+            RefusedError: A statement in result.json differs from what is computed here.
         """
         # What the guarantee (here) and the certificate (below) in result.json must state.
         promise = {
@@ -221,10 +222,10 @@ def _need_one_task(
     """Refuse problems without exactly one source and one task, and values that are not integers in their range.
 
     Args:
-        photos, options: The tables ``[photos]`` and ``[privacy]`` of the problem file.
-        keep: Numbers of the photos that must stay.
+        photos, options: The ``[photos]`` and ``[privacy]`` tables in the problem file.
+        keep: Indices of the photos that must stay.
         keep_at_least: Number of photos that must stay.
-        true: Number of the true place. The key in ``[photos]`` must not contradict it.
+        true: Index of the true place. The key in ``[photos]`` must not contradict it.
 
     Raises:
         RefusedError: There is not exactly one source and one task, or a value is invalid.
@@ -236,6 +237,6 @@ def _need_one_task(
     # Types are compared, because True is an int to isinstance.
     numbers = [budget, k, keep_at_least, true_location, *keep]
     has_one_task = {*map(type, numbers)} == {int} and true_location == true and len(sources) == len(tasks) == 1
-    # All numbers must be at least 0, and top_k at least 1.
+    # All numbers must be non-negative, and top_k at least 1.
     is_valid = has_one_task and min(*numbers, options.get("top_k", 1) - 1) >= 0
     need(is_valid, "problem: expected one source of scores, one task and one true place", 2)

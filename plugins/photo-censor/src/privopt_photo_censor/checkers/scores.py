@@ -21,7 +21,7 @@ UNIT = 2**1074
 """Scores are whole multiples of 1 / UNIT, because every double is."""
 
 NAMES = ("photo", "file", "name", "id")
-"""Headers of a first column that holds names, not scores."""
+"""Headers that mark the first column as holding names rather than scores."""
 
 Row = Sequence[float]
 
@@ -32,8 +32,8 @@ class ScoreTable:
 
     Attributes:
         names: Names of the photos.
-        true: Number of the true place.
-        scores: For each photo the log-score of each place.
+        true: Index of the true place.
+        scores: For each photo, the log-score of each place.
         copies: The scores of the clean copies of the kept photos. None without copies.
     """
 
@@ -44,7 +44,7 @@ class ScoreTable:
 
 
 def read_deletions(folder: Path) -> tuple[list[str], set[int]]:
-    """Return the names of all photos in deletions.csv, and the numbers of the kept ones.
+    """Return the names of all photos in deletions.csv, and the indices of the kept ones.
 
     Raises:
         RefusedError: The columns are wrong, or a cell is neither 0 nor 1.
@@ -63,16 +63,16 @@ def read_scores(
     Args:
         folder: Folder of the release.
         problem: The problem of the release.
-        photos: The table ``[photos]``.
+        photos: The ``[photos]`` table.
         listed: Names of the photos in deletions.csv.
-        retained: Numbers of the kept photos.
+        retained: Indices of the kept photos.
 
     Raises:
         RefusedError: The scores are neither log-scores nor probabilities, or belong to other photos.
     """
     file = photos.get("scores", photos.get("probabilities"))
     has_copies = "folder" in photos and (folder / "copies.csv").exists()
-    # Photos without names are named by their numbers. The true place is -1 until scores.npz gives it.
+    # Photos without names are named by their index. The true place is -1 until scores.npz states it.
     result = ScoreTable([str(i) for i in range(len(listed))], photos.get("true_location", -1), [])
     result.true = int(result.true)
     if str(file).lower().endswith(".csv"):
@@ -80,12 +80,12 @@ def read_scores(
     elif file:
         result.scores = list(problem.array(file).rows)
     else:
-        # name:type:dimensions of each array, in the order in which they are returned. Copies come after the places.
+        # The name:type:dimensions of each array, in the order in which the arrays are returned. Copies come last.
         parts = "scores:f8:2 true:i8:0 places:U:1"
         table, true, *other_arrays = read_npz(folder / "scores.npz", parts + (" copies:f8:2" if has_copies else ""))
         result.names, result.true, result.scores = listed, true.flat[0], list(table.rows)
         result.copies = list(other_arrays[1].rows) if has_copies else None
-    # Probabilities given as scores would lead to other deletions, so they are refused.
+    # Probabilities given as scores are refused, because they would lead to different deletions.
     is_invalid = "scores" in photos and _look_like_probabilities(result.scores)
     if "probabilities" in photos:
         result.scores = [[math.log(p) if p else -math.inf for p in row] for row in result.scores]
@@ -142,8 +142,8 @@ def differences(scores: list[Row], column: int, true: int, margin: float) -> lis
     if one of the scores is -inf.
 
     Args:
-        scores: For each photo the log-score of each place.
-        column, true: Numbers of the places j and t.
+        scores: For each photo, the log-score of each place.
+        column, true: Indices of the places j and t.
         margin: The margin theta.
     """
 

@@ -26,11 +26,12 @@ EPS: Final = float(np.finfo(np.float64).eps)
 MISSING_COST: Final = 1e6
 """Cost of violating a row (scaled to 1) in the program, in which a retained photo is worth 1."""
 LARGEST_POWER: Final = 700
-"""Power of two of the largest multiplier. The checker converts multipliers from doubles to units of 2**-256."""
+"""Exponent of the largest multiplier, a power of two. The checker converts multipliers from doubles to units of
+2**-256."""
 BLOCK_ENTRIES: Final = 100_000
 """Maximum number of (photo, location) pairs that are processed at once, each of which takes about 120 bytes."""
 WHOLE_TOLERANCE: Final = 1e-6
-"""A value of the program that is this near to 0 or 1 is rounded to it. The exact rank then decides about the photos."""
+"""A value in the program is rounded to 0 or 1 if it is this close. The exact rank then decides about the photos."""
 
 
 @frozen(eq=False)
@@ -60,7 +61,7 @@ class Certificate:
     Attributes:
         bound: The bound, not yet rounded down to an integer.
         rows: (r,) locations, as rows of :class:`Alternates`.
-        force: (r,) Lagrange multipliers f of these locations, at least 0.
+        force: (r,) The Lagrange multipliers f of these locations, which are non-negative.
     """
 
     bound: float
@@ -83,11 +84,11 @@ def bound_photos(data: Alternates, rows: Ints, force: Floats, photos: Photos) ->
     Args:
         data: The album.
         rows: (r,) the protected locations.
-        force: (..., r) multipliers of the locations, at least 0. Each vector (the last axis) gives a bound.
+        force: (..., r) Non-negative multipliers of the locations. Each vector along the last axis gives one bound.
         photos: Photos that must stay, and photos that may stay.
 
     Returns:
-        The bounds, of the shape of ``force`` without its last axis.
+        The bounds, with the shape of ``force`` without its last axis.
     """
     # Photos that must stay count even if their weight is negative; others only if it is positive.
     weight = 1.0 + force @ data.diff[rows]

@@ -18,7 +18,7 @@ from privopt_photo_censor.solver.single import best_for, reach
 __all__ = ["Incumbent"]
 
 HELD_SUMS: Final = 2_000_000
-"""Maximum number of sums that are in memory at once. They take 16 MB, and another 32 MB while they are computed."""
+"""Maximum number of sums held in memory at once. They take 16 MB, and another 32 MB while they are computed."""
 POLISH_SUMS: Final = 300_000_000
 """Maximum number of sums in one round of exchanges: about 0.3 s (2 cores at load 6, 64 and 128 photos, 512 places)."""
 
@@ -29,8 +29,8 @@ class Incumbent:
     Attributes:
         album: The scores, and which photos must stay.
         task: A top-k or a deletion budget.
-        reach: (m,) for each location other than the true one, the maximum number of photos that can stay if it alone
-            must be protected. -1 if it cannot be protected.
+        reach: (m,) For each location other than the true one, the maximum number of photos that can stay if only this
+            location must be protected. -1 if it cannot be protected.
         k: Number of locations that a better set must protect. It grows under a budget.
         need: Number of photos that a better set must retain. It grows with a top-k.
         retained: (N,) mask of the best set. None before the first set.

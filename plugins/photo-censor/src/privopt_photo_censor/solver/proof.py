@@ -32,9 +32,9 @@ __all__ = ["LEAF", "PHOTO", "PLACE", "Tree", "make_claim"]
 
 PROOF_VERSION: Final = 1
 LEAF, PLACE, PHOTO = 0, 1, 2
-"""Kinds of cases: closed, branched on a location, branched on a photo."""
+"""The kinds of cases: closed, branched on a location, and branched on a photo."""
 KINDS: Final = {"version": "i8", "kind": "u1", "item": "i4", "starts": "i8", "places": "i4", "values": "f8"}
-"""Arrays of proof.npz and their types."""
+"""The arrays in proof.npz and their types."""
 
 
 @frozen(kw_only=True, eq=False)

@@ -34,14 +34,16 @@ PROOF_EFFORT: Final = 60_000_000
 """Largest size of a proof: the number of photos times the number of closed cases and their multipliers. `verify` takes
 3 s for it, and the stand-alone checker 20 s (128 photos, top-20: 0.2 and 1.6 s for 4.6 million; 2 shared cores)."""
 BEAM_SETS: Final = 8
-"""Number of sets of locations that the beam search grows together to find a first incumbent. With 8, four albums of 64
-photos, top-20, take 0.4 to 0.8 s each. With 1 or 2 sets one of them is not proved in 20 s, and with 0 sets two."""
+"""Number of sets of locations that the beam search grows together to find a first incumbent. With 8 sets, four albums
+of 64 photos (top-20) take 0.4 to 0.8 s each. With 1 or 2 sets, one of the albums is not proved within 20 s, and with 0
+sets, two are not."""
 NEXT_PROGRAMS: Final = 64
 """Maximum number of linear programs that bound the candidates of a case. Those with the lowest bounds come first."""
 LARGEST_SET: Final = 64
 """Maximum size of the sets in the beam. Programs of larger sets take longer than their incumbents save."""
 FEW_SETS: Final = 0.5
-"""The search branches on photos if there are fewer sets of photos than this power of the sets of locations."""
+"""The search branches on photos if the number of sets of photos is below this power of the number of sets of
+locations."""
 NONE: Final = Certificate(inf, np.zeros(0, dtype=np.int64), np.zeros(0))
 """A certificate without multipliers, which bounds nothing."""
 
