@@ -1,9 +1,9 @@
 """Assign locations to facilities with capacity bounds: single-source capacitated facility location.
 
 The uncapacitated problem is solved first (`opening`). Its lower bound holds with capacities too, and if its solution
-respects all capacities, that solution is optimal. Otherwise a backend of privopt's modelling language solves the
-mixed-integer program over all allowed pairs, if there are at most `MAX_PAIRS`. If there are more, the program covers
-only the cheapest facilities of each location, and the uncapacitated bound is the only proved one.
+respects all capacities, that solution is optimal. Otherwise one of privopt's solver backends solves the mixed-integer
+program over all allowed pairs, if there are at most `MAX_PAIRS`. If there are more, the program covers only the
+cheapest facilities for each location, and the uncapacitated bound is the only proved one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from privopt_fl_linear.service_costs import Costs
 __all__ = ["MAX_PAIRS", "assign_within_bounds"]
 
 MAX_PAIRS: Final = 20_000
-"""Largest number of pairs of a facility and a location in the integer program."""
+"""Maximum number of (facility, location) pairs in the integer program."""
 LATE: Final = "capacity bounds: no plan within them was found in time; nothing written"
-"""Error message for a program that has no usable solution when the time limit expires."""
+"""Error message if there is no usable solution when the time limit expires."""
 
 
 def assign_within_bounds(
@@ -43,17 +43,17 @@ def assign_within_bounds(
     If the solution without capacities respects them, it is returned. Otherwise a mixed-integer program is solved.
 
     Args:
-        costs: Costs of serving C locations from F facilities, >= 0. Infinite for pairs that are not allowed.
-        opening: (F,) cost of opening a facility, >= 0.
-        weight: (C,) capacity that a location takes, in clients, >= 0.
-        capacity: (F,) capacity of a facility, in clients. Negative if the facility cannot be opened, infinite if it is
-            unbounded.
+        costs: The non-negative costs of serving C locations from F facilities. Infinite for pairs that are not allowed.
+        opening: (F,) The non-negative cost of opening each facility.
+        weight: (C,) The non-negative capacity that each location takes up, in clients.
+        capacity: (F,) The capacity of each facility, in clients. Negative if the facility cannot be opened, infinite if
+            it is unbounded.
         relaxed: The solution without capacities. Its lower bound holds with capacities as well.
         max_facilities: Maximum number of open facilities. None for any number.
         context: The solver, the relative gap at which it may stop, and the time limit.
 
     Returns:
-        The solution. Facilities and locations are numbered by the rows and columns of ``costs``.
+        The solution. Facilities and locations are identified by the rows and columns of ``costs``.
 
     Raises:
         InfeasibleError: No such assignment exists. If simple sums show why, the message says so.
@@ -66,8 +66,8 @@ def assign_within_bounds(
     shortage = _describe_shortage(weight, capacity, max_facilities)
     if shortage is not None:
         raise InfeasibleError(f"capacity bounds: {shortage}")
-    # The program has one binary variable for each pair, so only the cheapest facilities of each
-    # location enter a large one.
+    # The program has one binary variable for each pair, so a large program includes only the cheapest facilities for
+    # each location.
     count = min(facilities, max(1, MAX_PAIRS // locations))
     facility_numbers, pair_costs = costs.nearest(np.arange(locations), count)
     table = np.full((facilities, locations), np.inf)
@@ -84,14 +84,15 @@ def assign_within_bounds(
             raise InfeasibleError(f"capacity bounds: {text}") from None
         text = f"over the {count} cheapest facilities of each location, no plan satisfies all bounds"
         raise StoppedError(f"capacity bounds: no plan was found: {text}; nothing written") from None
-    # Solvers keep constraints up to a tolerance, and a search that was stopped may have no whole solution.
+    # Solvers satisfy constraints only within a tolerance, and a search that was stopped may not have an integral
+    # solution.
     if not _keeps_bounds(facility, weight, capacity):
         raise StoppedError(LATE)
     opened = np.unique(facility)
     value = math.fsum([*opening[opened], *table[facility, np.arange(locations)]])
-    # The program's bound is valid for the problem only if no pair was omitted. The relaxation's bound always is.
+    # The program's bound is valid for the problem only if no pair was omitted. The relaxation's bound is always valid.
     bound = min(value, max(relaxed.bound, bound if has_all_pairs and bound is not None else -math.inf))
-    # The solver's tolerances do not allow a gap below 1e-9, so the solution is optimal at that gap.
+    # The solver's tolerances do not allow a gap below 1e-9, so a solution within that gap counts as optimal.
     status = "optimal" if bound >= value - max(context.gap, 1e-9) * abs(value) else "feasible"
     return evolve(
         relaxed, facility=facility, opened=opened, objective=value, bound=bound, status=status, pairs=int(pairs.sum())
@@ -99,7 +100,7 @@ def assign_within_bounds(
 
 
 def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
-    """Return whether the clients of every used facility fit into its capacity.
+    """Return whether every used facility has enough capacity for its clients.
 
     ``facility`` (C,) is the facility that serves each location, ``weight`` (C,) are the clients of each location, and
     ``capacity`` (F,) is the capacity of each facility in clients, negative if it cannot be opened.
@@ -114,7 +115,7 @@ def _describe_shortage(weight: Floats, capacity: Floats, max_facilities: int) ->
     The total of ``weight`` (C,), the clients of each location, is compared with the sum of the ``max_facilities``
     largest entries of ``capacity`` (F,). The largest location is compared with the largest facility.
     """
-    # A capacity below 0 says that the facility cannot be opened; it must not reduce the total.
+    # A negative capacity means that the facility cannot be opened, and must not reduce the total.
     needed, available = math.fsum(weight), math.fsum(np.sort(np.maximum(capacity, 0.0))[::-1][:max_facilities])
     if needed > available:
         facilities_text = f"the {max_facilities} largest" if max_facilities < len(capacity) else "all"
@@ -141,17 +142,17 @@ def _solve_program(
     Variables: x_p = 1 if pair p of a facility and a location is used, y_u = 1 if facility u is open.
 
     Args:
-        cost: (F, C) cost of serving a location from a facility. Only entries in ``pairs`` are used.
-        pairs: (F, C) mask of the pairs that get a variable.
-        opening: (F,) cost of opening a facility.
-        weight: (C,) capacity that a location takes, in clients.
-        capacity: (F,) capacity of a facility, in clients. At most 0 if it cannot be opened, infinite if unbounded.
+        cost: (F, C) The cost of serving each location from each facility. Only entries in ``pairs`` are used.
+        pairs: (F, C) A mask of the pairs that get a variable.
+        opening: (F,) The cost of opening each facility.
+        weight: (C,) The capacity that each location takes up, in clients.
+        capacity: (F,) The capacity of each facility, in clients. At most 0 if it cannot be opened, infinite if it is
+            unbounded.
         max_facilities: Maximum number of open facilities.
         context: The solver, the relative gap at which it may stop, and the time limit.
 
     Returns:
-        (C,) the facility of each location, and the proved lower bound on the cost. The bound is None if the solver has
-        none.
+        The facility of each location (C,), and the proved lower bound on the cost, or None if the solver has no bound.
 
     Raises:
         StoppedError: The time limit expired before the solver found a solution.
@@ -160,7 +161,7 @@ def _solve_program(
 
     from privopt.dsl import Index, IndexSet, Model, total
 
-    # Pair number p joins facility i[p] and location v[p].
+    # Pair p joins facility i[p] and location v[p].
     (i, v), (facilities, locations) = np.nonzero(pairs), cost.shape
     number, ones = np.arange(len(i)), np.ones(len(i))
     all_pairs, sites = IndexSet("P", len(i)), IndexSet("F", facilities)
@@ -180,7 +181,7 @@ def _solve_program(
     # make the relaxation tighter.
     links = csr_array(coo_array((-ones, (number, i)), shape=(len(i), facilities)))
     model.add_block("linked", hstack([make_rows(number, ones, len(i)), links]), columns=[serves, opens], upper=0.0)
-    # A capacity above the sum of all weights never binds. Cutting it there keeps infinite capacities out of the
+    # A capacity above the sum of all weights never binds. Capping it there keeps infinite values out of the
     # coefficients.
     size = np.minimum(np.maximum(capacity, 0.0), math.fsum(weight))
     # For each facility: the weights of its locations, minus its capacity if it is open, sum to at most 0.
@@ -192,7 +193,7 @@ def _solve_program(
         solution = model.solve(context.solver, gap=max(context.gap, 1e-9))
     if scope.expired:
         raise StoppedError(LATE)
-    # Solvers return binary variables up to a tolerance, so a location's largest variable gives its facility.
+    # Solvers return binary variables only within a tolerance, so a location's largest variable gives its facility.
     shares = np.zeros((facilities, locations))
     shares[i, v] = solution.value("x")
     return np.asarray(np.argmax(shares, axis=0), dtype=np.int64), solution.bound

@@ -23,9 +23,9 @@ epsilon = {epsilon}
 [fl-linear]
 noise = "{noise}"
 """
-"""Template of the problem file that the command ``collect`` writes."""
+"""Template for the problem file that ``collect`` writes."""
 MODULE = "privopt-fl-linear.mjs"
-"""File name of the JavaScript module that the command ``client`` writes."""
+"""File name of the JavaScript module that ``client`` writes."""
 
 cli = program("privopt-fl-linear", "Facility location from counts under local differential privacy: both sides.")
 
@@ -54,7 +54,8 @@ def _read_count(text: str) -> int:
     from privopt_fl_linear.location import MOST_CLIENTS
 
     try:
-        # Read from standard input, a secret count is neither in the list of processes nor in a shell's history.
+        # If a secret count is read from standard input, it appears neither in the process list nor in the shell's
+        # history.
         clients = int(sys.stdin.readline() if text == "-" else text)
     except ValueError:
         clients = -1  # outside the range, so that it is refused below
@@ -91,7 +92,8 @@ def report(
         raise UsageError("--location and --round must be text of one line")
     number = _read_count(clients)
     kind: Noise = "discrete" if noise == "discrete" else "continuous"
-    # Asked again in the same round, the location repeats its message: a second draw would spend epsilon again.
+    # If the location is asked again in the same round, it repeats its message, because a second draw would spend
+    # epsilon again.
     message, is_new = repeat_or_draw(kept, location, number, epsilon, round_, kind, ledger=ledger)
     if not is_new:
         complain(
@@ -124,7 +126,7 @@ def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool)
     from privopt_fl_linear.messages import collect_reports, format_epsilon, read_messages
 
     problem = out / "problem.toml"
-    # Checked before anything is read: an existing problem or an input must not be overwritten.
+    # This is checked before anything is read, because neither an existing problem nor an input may be overwritten.
     check_files({"--out": problem}, force=False, read=[sites, *messages])
     received = read_messages(messages)
     if not received:

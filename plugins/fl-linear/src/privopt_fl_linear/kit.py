@@ -19,7 +19,7 @@ __all__ = ["PROFILE", "neighbours", "problems"]
 
 POINTS, MATRIX = "locations.csv", "distances.npy"
 PLANTED = 10**6
-"""Counts of at least this size are planted secrets: the kit checks that none of them is in a public file."""
+"""Counts of at least this size are planted secrets: the kit checks that none of them appears in a public file."""
 
 
 @st.composite
@@ -36,7 +36,7 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
     costs = draw(st.lists(st.integers(100, 300), min_size=n, max_size=n))
     clients = draw(st.lists(st.integers(0, 8) | st.integers(PLANTED, 9_999_999), min_size=n, max_size=n))
     kind = draw(st.sampled_from(["plane", "sphere", "matrix"]))
-    # Coordinates with three decimals, so that their texts are short and exact.
+    # Coordinates have three decimals, so that their texts are short and exact.
     xy = [(x / 1000, y / 1000) for x, y in spots]
     locations: dict[str, Any] = {"points": POINTS}
     files = {POINTS: b""}  # filled below; added now so that the secret table is the first file
@@ -53,7 +53,7 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
     files[POINTS] = csv_bytes(header, rows)
     settings: dict[str, Any] = {"delta": draw(st.sampled_from([0.0, 0.1, 0.3, "auto"]))}
     if settings["delta"] == "auto":
-        # Without a public mean the noise would choose the radius, so the facilities differ from run to run.
+        # Without a public mean, the noise would choose the radius, and the facilities would differ from run to run.
         settings["mean_clients"] = 3.0
     settings["margin"] = draw(st.sampled_from(["exact", "paper"]))
     settings["noise"] = draw(st.sampled_from(["discrete", "continuous"]))
@@ -72,11 +72,11 @@ def _replace_rows(problem: GeneratedProblem, header: list[str], rows: Iterable[l
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield the neighbouring problems: those with one client more or less at one location."""
+    """Yield the neighbouring problems, which have one client more or less at one location."""
     header, *rows = problem.rows(POINTS)
     for row_number, row in enumerate(rows):
         for step in (1, -1):
-            # The last column has the clients. There is no neighbour with fewer than none.
+            # The last column contains the clients. A location without clients has no neighbour with one client less.
             clients = int(row[-1]) + step
             if clients >= 0:
                 yield _replace_rows(
@@ -105,7 +105,7 @@ def _has_ties(problem: GeneratedProblem) -> bool:
 
 
 def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return the problem with lengths and costs four times as large, for the kit's check that units do not matter.
+    """Return the problem with lengths and costs four times as large, to check that units do not matter.
 
     Multiplication by a power of two is exact in doubles. Returns None for the sphere, whose unit is fixed (km).
     ``chance``, the kit's random generator, is not used.
@@ -125,7 +125,7 @@ def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant |
 
 
 def _draw_reports(problem: Any, method: str, count: int) -> Any:
-    """Draw ``count`` reports for each location, as the location would send them, shape (count, n).
+    """Draw ``count`` reports for each of the n locations as it would send them, shape (count, n).
 
     The kit attacks these draws, because the release depends on the secret counts only through them. ``method`` is not
     used: the reports are the same for every private method.
@@ -135,7 +135,7 @@ def _draw_reports(problem: Any, method: str, count: int) -> Any:
 
 
 def _sum_distribution(epsilon: float, k: int) -> Any:
-    """Return the probabilities of the sum of k discrete Laplace draws of rate ``epsilon``, by repeated convolution.
+    """Return the distribution of the sum of k discrete Laplace draws with rate ``epsilon``, by repeated convolution.
 
     The middle entry of the array is the probability of 0, and the entries next to it are those of -1 and 1.
     """
@@ -170,7 +170,7 @@ def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
         members = np.flatnonzero(facility == s)
         noisy = math.fsum(np.asarray(release.counts, dtype=float)[members])
         margin = release.capacities[position] - noisy
-        # A capacity that was raised to 0 does not show its margin.
+        # The margin cannot be seen from a capacity that was raised to 0.
         if release.capacities[position] <= 0.0:
             continue
         if rule.kind == "exact" and rule.noise == "discrete":
@@ -189,7 +189,7 @@ def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
     delta = result.details.facts["delta"]
     everyone, metric = np.arange(n), problem.data.site.metric
     for s in opened.tolist():
-        # A little less than delta, so that rounding at the edge of a ball does not count.
+        # The radius is slightly less than delta, so that rounding at the edge of a ball has no effect.
         nearby = everyone[metric.distances_between(np.full(n, s), everyone) <= delta * (1 - 1e-12)]
         if result.method == "reconnection" and (facility[nearby] != s).any():
             yield f"a location within {delta} of facility {s} is served elsewhere"

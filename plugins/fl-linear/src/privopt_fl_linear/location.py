@@ -14,9 +14,9 @@ from privopt_fl_linear.quantiles import Noise
 __all__ = ["MOST_CLIENTS", "MOST_NOISY", "compute_noise_budget", "noisy_counts"]
 
 LARGEST_TERM = 1 << 40
-"""Largest numerator and denominator of a budget that the compiled sampler accepts."""
+"""Largest numerator or denominator that the compiled sampler accepts in a budget."""
 MOST_CLIENTS: Final = 10**12
-"""The largest count that a location may have."""
+"""The largest count that a location can have."""
 MOST_NOISY: Final = 2 * MOST_CLIENTS
 """The largest absolute value of a noisy count that the server accepts: twice the largest count."""
 
@@ -24,7 +24,7 @@ MOST_NOISY: Final = 2 * MOST_CLIENTS
 def compute_noise_budget(epsilon: Fraction) -> Fraction:
     """Return the budget for which noise is drawn: epsilon, or a slightly smaller fraction with smaller terms.
 
-    The budget depends on epsilon alone, which is public. So both sides know the scale of the noise, which is the
+    The budget depends only on epsilon, which is public. So both sides know the scale of the noise, which is the
     reciprocal of the budget.
 
     >>> compute_noise_budget(Fraction(1, 10))
@@ -43,14 +43,14 @@ def noisy_counts(
     """Add Laplace noise of scale 1 / epsilon to each count, and return the noisy counts, one report per location.
 
     Args:
-        counts: (n,) whole numbers of clients.
-        epsilon: Exact budget of one client at one location.
+        counts: (n,) The number of clients at each location, as whole numbers.
+        epsilon: The exact budget for one client at one location.
         noise: ``"discrete"`` for integers with discrete Laplace noise, ``"continuous"`` for doubles with Laplace noise.
         seed: Seed of the noise, for experiments only: seeded noise is not private. None draws from the operating
             system.
 
     Returns:
-        (n,) noisy counts, int64 or float64, and the record of how the noise was drawn and the budget it spent.
+        The noisy counts (n,) as int64 or float64, and a record of how the noise was drawn and what budget it spent.
     """
     draw = discrete_laplace if noise == "discrete" else continuous_laplace
     return draw(np.asarray(counts), compute_noise_budget(epsilon), seed=seed)

@@ -24,7 +24,7 @@ class CostAtCounts(UtilityLoss[FLRelease]):
     unit: str = "cost"
 
     def evaluate(self, release: FLRelease) -> float | None:
-        """Return the total cost of the release at its counts, or None if it publishes none (method ``optimal``)."""
+        """Return the total cost of the release at its counts, or None if it publishes none (``optimal``)."""
         if release.counts is None:
             return None
         return cost_parts(self.site, release.assignment, release.capacities, release.counts)["total"]

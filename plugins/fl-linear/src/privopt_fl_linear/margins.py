@@ -25,9 +25,9 @@ expected to exceed it."""
 
 
 def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> Floats:
-    """Return the paper's margin of each facility, (2 / epsilon) sqrt(|L|) ln(2 n / alpha) clients (Algorithm 2).
+    """Return the paper's margin for each facility, (2 / epsilon) sqrt(|L|) ln(2 n / alpha) clients (Algorithm 2).
 
-    ``sizes`` (m,) are |L|, the numbers of locations that the facilities serve, and ``locations`` is n.
+    ``sizes`` (m,) contains |L|, the number of locations that each facility serves, and ``locations`` is n.
 
     The proof uses the moment generating function of Laplace(1/epsilon). That of the discrete Laplace distribution is
     never larger, because (cosh s - 1) / s^2 increases in s, so the margin is valid for integer noise too.
@@ -40,14 +40,14 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
     """Return the least w with P(sum over n draws S_v of max(0, S_v - slope) > w) <= level, rounded up.
 
     The quantile is an integer for discrete noise. The number of draws that exceed the slope is binomial. Laplace tails
-    are memoryless, so the total excess is a sum of as many exponential (or geometric) draws. All terms of the tail's
+    are memoryless, so the total excess is a sum of that many exponential (or geometric) draws. All terms of the tail's
     series are positive; 1e-6 of the level covers their rounding errors and the omitted terms.
 
     Args:
-        n: Number of draws of Laplace(1/epsilon) noise, one for each location.
-        slope: The margin per location, in clients: only the part of a draw above it counts.
+        n: The number of draws of Laplace(1/epsilon) noise, one for each location.
+        slope: The margin per location, in clients. Only the part of a draw above it counts.
         level: The largest allowed probability that the total excess is above w.
-        epsilon, noise: Rate (the reciprocal of the scale) and kind of the noise of one draw.
+        epsilon, noise: The rate (the reciprocal of the scale) and the kind of noise in one draw.
 
     Raises:
         ArithmeticError: A probability came out as NaN.
@@ -60,7 +60,8 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
     else:
         pass_probability, unit = 0.5 * math.exp(-epsilon * slope), 2.0**-10 / epsilon
     max_count = min(n, 8)
-    # More draws than max_count pass the slope with at most 1e-7 of the level, which the 1e-6 below covers.
+    # More than max_count draws pass the slope with a probability of at most 1e-7 of the level, which the 1e-6 below
+    # covers.
     while max_count < n and bdtrc(max_count, n, pass_probability) > 1e-7 * level:
         max_count = min(n, 2 * max_count)
     # N is the number of draws that exceed the slope, and bdtrc(c - 1, n, p) = P(N >= c).
@@ -93,7 +94,7 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
     while upper - lower > 1:
         middle = (lower + upper) // 2
         lower, upper = (lower, middle) if tail_probability(middle * unit) <= level else (middle, upper)
-    # The factor makes up for the rounding of epsilon * w, so that the result is never too small.
+    # The factor compensates for the rounding of epsilon * w, so that the result is never too small.
     return upper * unit * (1.0 if noise == "discrete" else 1.0 + 1e-12)
 
 
@@ -108,7 +109,7 @@ class MarginRule:
 
     Attributes:
         n: Number of locations.
-        epsilon: Privacy budget of one location's report; the noise has the scale 1 / epsilon.
+        epsilon: The privacy budget for one location's report. The noise has the scale 1 / epsilon.
         kind: ``"exact"`` for quantiles of the noise, ``"paper"`` for the paper's formula (`paper_margin`).
         noise: Kind of Laplace noise, ``"discrete"`` or ``"continuous"``.
     """
@@ -119,9 +120,9 @@ class MarginRule:
     noise: Noise = "discrete"
 
     def margins(self, sizes: Ints, alpha: float) -> Floats:
-        """Return the margin of each facility, (m,) in clients, for a total failure probability of alpha.
+        """Return the margin for each facility (m,), in clients, for a total failure probability of alpha.
 
-        ``sizes`` (m,) are |L_v|, the numbers of locations that the facilities serve. Facility v gets beta_v = |L_v|
+        ``sizes`` (m,) contains |L_v|, the number of locations that each facility serves. Facility v gets beta_v = |L_v|
         alpha / n, as in Theorem 3.
         """
         if self.kind == "paper":
@@ -134,7 +135,7 @@ class MarginRule:
         Every slope gives valid margins, so the cheapest one may be chosen.
 
         Args:
-            facilities: Number of facilities for which the sum of the margins is made smallest. It must be public,
+            facilities: The number of facilities for which the sum of the margins is minimised. It must be public,
                 because the slope depends on it.
             alpha: Largest allowed probability that the margin of some set is too small.
         """
@@ -142,11 +143,11 @@ class MarginRule:
         # candidates below that are a quarter of the noise's scale apart, and whole numbers for integer noise.
         slopes = np.arange(0.0, math.log(self.n / alpha) + 1.0, 0.25) / self.epsilon
         slopes = slopes if self.noise == "continuous" else np.unique(np.ceil(slopes))
-        # Many locations exceed a small slope, and then the quantile takes long to compute.
+        # Slopes that many locations exceed are left out, because the quantile would take long to compute.
         is_rare = self.n * np.exp(-self.epsilon * slopes) <= MAX_BEYOND
         lines = [(_excess_quantile(self.n, slope, alpha, self.epsilon, self.noise), slope) for slope in slopes[is_rare]]
-        # Each line is (start, slope). The cheapest one has the least sum of margins for `facilities` sets that together
-        # contain all n locations. Ties go to the smaller slope.
+        # Each line is (start, slope). The cheapest one has the smallest sum of margins over `facilities` sets that
+        # together contain all n locations. Ties go to the smaller slope.
         start, slope = min(lines, key=lambda line: (facilities * line[0] + self.n * line[1], line[1]))
         return AnySet(start=start, slope=float(slope))
 
@@ -172,5 +173,5 @@ class AnySet:
     slope: float
 
     def margins(self, sizes: Ints) -> Floats:
-        """Return the margins, (m,) in clients, of sets with ``sizes`` (m,) locations."""
+        """Return the margins (m,), in clients, for sets that contain ``sizes`` (m,) locations."""
         return np.asarray(self.start + self.slope * sizes, dtype=np.float64)

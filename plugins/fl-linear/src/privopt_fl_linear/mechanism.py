@@ -28,22 +28,24 @@ from privopt_fl_linear.site import Assignment, cost_parts, sum_counts
 __all__ = ["FLLinear"]
 
 AUDIT_DRAWS, CONFIDENCE = 50_000, 0.999
-"""Fresh reports that an audit draws at each of two counts, and the confidence of the epsilon that it shows."""
+"""Number of fresh reports that an audit draws at each of two counts, and the confidence in the epsilon that it
+shows."""
 DROPPED = (
     "; the noise that was drawn is discarded; another draw spends epsilon again, and failure_probability too: if "
     "noise is drawn until a plan fits, plans fail more often than that"
 )
-"""Added to the message of an error that comes after noise was drawn."""
+"""Text that is added to the message of an error which occurs after noise was drawn."""
 
 BYTES_PER_LOCATION, BYTES_PER_DISTANCE = 2_000.0, 100.0
-"""Peak memory for each location and for each entry of a matrix of distances, with the plan, its files and their proof.
-Measured at 1,500 locations (tests/run/test_memory.py)."""
+"""Peak memory for each location and for each entry in a matrix of distances, including the plan, its files and their
+proof, as measured at 1,500 locations (tests/run/test_memory.py)."""
 
 
 class FLLinear(Mechanism[FLInstance, FLRelease]):
     """Facility location with linear facility costs under local differential privacy.
 
-    Methods: ``reconnection`` and ``laplace`` plan from noisy counts, ``optimal`` from the true ones, without privacy.
+    The methods ``reconnection`` and ``laplace`` plan from noisy counts, and ``optimal`` from the true ones, without
+    privacy.
     """
 
     problem_class = FLProblem
@@ -58,7 +60,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return FLInstance(declared=declared, data=data, file=file)
 
     def privacy(self, problem: FLInstance, method: str) -> PrivacyConstraint[FLRelease]:
-        """Return the guarantee of a method: local DP through each location's noise, or none for method ``optimal``."""
+        """Return the guarantee that a method gives: local DP through each location's noise, or none for ``optimal``."""
         if method == "optimal":
             return NoGuarantee(reason="capacities are sums of the true counts")
         server = problem.make_server(method)
@@ -77,7 +79,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def bytes_needed(self, problem: FLInstance, method: str) -> float:
         """Estimate the memory for the locations and a matrix of distances, in bytes.
 
-        Solvers over pairs of a facility and a location reserve their memory themselves (`choose_facilities`).
+        Solvers that work on (facility, location) pairs reserve their own memory (`choose_facilities`).
         """
         size = problem.data.site.size
         entries = size**2 if isinstance(problem.data.site.metric, Matrix) else 0
@@ -101,9 +103,10 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             raise InputError([Fault(problem.file, "fl-linear.mean_clients", "nothing", expectation)])
 
     def solve(self, problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
-        """Draw the noise unless the problem has noisy counts, and plan facilities and capacities from them.
+        """Draw noise unless the problem has noisy counts, and plan facilities and capacities from the noisy counts.
 
-        Method ``optimal`` plans from the true counts instead. ``context`` has the method, solver, limits and progress.
+        The ``optimal`` method plans from the true counts instead. ``context`` contains the method, solver, limits and
+        progress.
 
         Raises:
             InfeasibleError, StoppedError: No plan respects the capacity bounds, or none was found within the time
@@ -140,7 +143,8 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         )
         return Outcome(
             release=release,
-            # The bound of a solved program is not published: it depends on the true counts, which stay secret.
+            # The bound from a solved program is not published, because it depends on the true counts, which stay
+            # secret.
             lower_bound=_round_down(plan.costs(data.site, counts)["total"])
             if uses_true_counts and problem.is_nearest_best
             else None,
@@ -159,10 +163,10 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             release: The release, with its counts, and whether noise was drawn for them.
 
         Returns:
-            The contents of the files by name.
+            The contents of the files, keyed by name.
         """
-        # The counts of the release are noisy if noise was drawn here or if they are the problem's own noisy counts.
-        # Otherwise they are the true ones, which must not be published.
+        # The release's counts are noisy if noise was drawn here or if they are the problem's own noisy counts.
+        # Otherwise they are the true counts, which must not be published.
         is_noisy = release.noise_engine is not None or release.counts is problem.data.noisy
         published = release.counts if is_noisy else None
         files = {problem.declared.locations.points.name: problem.data.to_csv(published)}
@@ -182,7 +186,8 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             problem: The problem. When a release is verified, this is the published problem.
             release: The release.
             method: The method that was run.
-            recorded: ``details.told`` of the result: how the plan was chosen, which cannot be derived from the files.
+            recorded: The result's ``details.told``, which states how the plan was chosen, because the files do not show
+                it.
 
         Raises:
             InputError: The release was read from files, and its problem has no noisy counts.
@@ -190,7 +195,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         if method == "optimal":
             return {"locations": problem.data.site.size, "facilities": len(release.assignment.opened)}
         plan = release.plan
-        # A release that was read from its folder has no plan, so the plan is made again.
+        # If the release was read from its folder, it has no plan, so the plan is made again.
         if plan is None:
             noisy = problem.data.noisy
             if noisy is None:
@@ -221,7 +226,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         limit = problem.declared.settings.most_facilities
         if limit is not None and len(opened) > limit:
             return [f"connections.csv: {number_of(len(opened), 'facility')}, most_facilities = {limit}"]
-        # Capacities are compared even under method optimal, because bounds are public.
+        # Capacities are compared with their bounds even for the ``optimal`` method, because the bounds are public.
         if (release.capacities > site.capacity_bounds[opened]).any():
             return ["capacities.csv: a facility is larger than its capacity allows"]
         if result.method == "optimal":
@@ -231,7 +236,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return _verify_plan(problem, release, result)
 
     def proved_bound(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
-        """Return a proved lower bound on the loss for method ``optimal``, or None if the files prove none.
+        """Return a proved lower bound on the loss for the ``optimal`` method, or None if the files prove none.
 
         If every location is served by its cheapest facility, no plan costs less at any counts. Then the bound is the
         loss itself, rounded down.
@@ -262,7 +267,8 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             from privopt.numbers.binomial import epsilon_lower
 
             epsilon = problem.declared.privacy.epsilon
-            # Rounded down to whole numbers (post-processing), because the attack compares how often values occur.
+            # Reports are rounded down to whole numbers (post-processing), because the attack compares how often values
+            # occur.
             reports_at_0, reports_at_1 = (
                 np.floor(noisy_counts(np.full(AUDIT_DRAWS, b), epsilon, noise=problem.noise)[0]) for b in (0, 1)
             )
@@ -273,11 +279,11 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def warnings(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[str]:
         """Return a warning if the problem states no public mean count, which might allow smaller margins.
 
-        ``result`` has the method, and what `solve` recorded on the reports.
+        ``result`` contains the method, and what `solve` recorded about the reports.
         """
         if result.method == "optimal" or problem.make_server(result.method).has_prior:
             return []
-        # `told` has what `solve` recorded on the choice of facilities by the reports.
+        # `told` contains what `solve` recorded when the reports chose the facilities.
         mean = (result.details.told.get("reports") or {}).get("mean_reported")
         estimate = f" ({mean:,.3g} a location by the reports)" if isinstance(mean, float) else ""
         return [
@@ -314,7 +320,7 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
 
 
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
-    """Check the connections in a release of method ``optimal``, if public data alone determine them.
+    """Check the connections in a release made by ``optimal``, if public data alone determine them.
 
     They do if every location is served by its cheapest facility. Capacities are not checked, because they follow from
     the true counts, which are not published.
@@ -336,7 +342,7 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
         problem: The problem, with public data and settings.
         method: The method that was run.
         plan: The plan.
-        noisy: (n,) noisy counts.
+        noisy: (n,) The noisy counts.
     """
     site, settings, server = problem.data.site, problem.declared.settings, problem.make_server(method)
     details: dict[str, Any] = {
@@ -373,12 +379,12 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
 def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, Any]:
     """Evaluate a plan at the true counts: its cost, the overflowing facilities and the optimum without privacy.
 
-    The optimum is given only if connecting each location to its cheapest facility is optimal for any counts.
+    The optimum is included only if connecting each location to its cheapest facility is optimal for any counts.
 
     Args:
         problem: The problem, with the locations and their costs.
         plan: The plan, with a capacity for each facility.
-        clients: (n,) true counts of clients. They are secret, so the result is for the owner only.
+        clients: (n,) The true client counts. They are secret, so the result is for the owner only.
 
     Returns:
         The entries of truth.json: the number of ``clients``, the parts of the ``cost``, the facilities in ``overflow``
@@ -409,14 +415,14 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
 def _round_down(value: float) -> float:
     """Return a lower bound on a cost: the value minus the largest possible rounding error of its sums.
 
-    A relative 2**-48 is 16 units in the last place. Each product and each correctly rounded sum is off by at most half
-    a unit.
+    The relative error of 2**-48 that is subtracted is 16 units in the last place. Each product and each correctly
+    rounded sum is off by at most half a unit.
     """
     return value * (1.0 - 2.0**-48)
 
 
 def _plan_openly(problem: FLInstance, server: Server, context: SolveContext) -> Plan:
-    """Make the plan of method ``optimal`` from the true counts, without noise or margins.
+    """Make the plan for the ``optimal`` method from the true counts, without noise or margins.
 
     By default this is Algorithm 1. If the open facilities are to be chosen, or capacities are bounded, facility
     location is solved instead, and ``recorded`` has the proved ``lower_bound`` and the number of ``nodes``.
@@ -424,7 +430,7 @@ def _plan_openly(problem: FLInstance, server: Server, context: SolveContext) -> 
     Args:
         problem: The problem, with the true counts.
         server: The server's public choices, such as the number of facilities that may open.
-        context: Solver, gap and limits.
+        context: The solver, gap and limits.
     """
     data, site, recorded, stopped = problem.data, problem.data.site, {}, False
     if problem.is_nearest_best:
@@ -449,6 +455,6 @@ def _plan_openly(problem: FLInstance, server: Server, context: SolveContext) -> 
     )
     if "lower_bound" not in recorded:
         return plan
-    # The solver and costs() add up in different orders, so a tight bound may exceed the cost by a rounding error.
+    # The solver and costs() sum in different orders, so a tight bound may exceed the cost by a rounding error.
     bound = min(recorded["lower_bound"], plan.costs(site, data.clients)["total"])
     return evolve(plan, recorded=recorded | {"lower_bound": bound})

@@ -1,12 +1,12 @@
-"""Messages: a location's report as one line of JSON, and the server's table of locations made from many reports.
+"""Messages: a location's report as one line of JSON, and the server's table of locations, made from many reports.
 
 A message contains the noisy count and what the server needs to use the count, and nothing else::
 
     {"format": "privopt-fl-linear/1", "location": "v7", "round": "2026-11", "epsilon": "0.1", "noise": "discrete",
      "noisy_clients": 57}
 
-A round is one collection of reports. A location that is asked twice in a round repeats its message. A second draw would
-spend epsilon again, because the mean of two reports reveals more than a single report.
+A round is one collection of reports. If a location is asked twice in a round, it repeats its message. A second draw
+would spend epsilon again, because the mean of two reports reveals more than a single report.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 FORMAT: Final = "privopt-fl-linear/1"
 APPLICATION_ID: Final = 0x666C6D31
-"""SQLite's application id (the bytes "flm1"), which marks a database as a file of sent messages."""
+"""The SQLite application id (the bytes "flm1") that marks a database as a file of sent messages."""
 
 
 def _strip_blanks(text: str) -> str:
@@ -63,10 +63,10 @@ class Message:
     4
 
     Attributes:
-        location: Id of the location, without surrounding blanks.
+        location: The location's id, without surrounding blanks.
         round: Name of the collection, without surrounding blanks.
-        epsilon: Budget of one client at this location, in this round.
-        noise: Kind of the added noise.
+        epsilon: The budget for one client at this location in this round.
+        noise: The kind of noise that was added.
         noisy: The noisy count, an integer with discrete noise.
     """
 
@@ -77,7 +77,7 @@ class Message:
     noisy: int | float
 
     def to_line(self) -> str:
-        """Return the message as one line of JSON, as `from_line` reads it."""
+        """Return the message as one line of JSON, which `from_line` can read."""
         return json.dumps(
             {
                 "format": FORMAT,
@@ -107,7 +107,7 @@ class Message:
         epsilon, noise, noisy = parse_epsilon(fields["epsilon"]), fields["noise"], fields["noisy_clients"]
         if noise not in ("discrete", "continuous"):
             raise ValueError("noise is neither discrete nor continuous")
-        # True and False are integers to Python, but not in JSON.
+        # Booleans are excluded, because True and False are integers in Python but not in JSON.
         is_whole = isinstance(noisy, int) and not isinstance(noisy, bool)
         if not (is_whole or (noise == "continuous" and isinstance(noisy, float) and math.isfinite(noisy))):
             raise ValueError("noisy_clients must be a number, a whole one with discrete noise")
@@ -147,7 +147,7 @@ def draw_report(location: str, clients: int, epsilon: Fraction, round_: str, noi
     Args:
         location: The location's id, which is public.
         clients: The number of the location's clients, which is secret.
-        epsilon: Budget of one client in this round.
+        epsilon: The budget for one client in this round.
         round_: Name of the collection.
         noise: Discrete or continuous Laplace noise of scale 1 / epsilon.
     """
@@ -170,11 +170,11 @@ def repeat_or_draw(
 
     Args:
         sent_file: File of the location's sent messages (:class:`privopt.files.durable_log.DurableLog`), to which a new
-            message is written before it is returned. A missing file is created, but a missing folder is not, because a
+            message is written before it is returned. A missing file is created. A missing folder is not, because a
             misspelt folder would lead to a second draw.
         location: The location's id, which is public.
         clients: The number of the location's clients, which is secret. It is not used if the message was sent before.
-        epsilon: Budget of one client in this round.
+        epsilon: The budget for one client in this round.
         round_: Name of the collection.
         noise: Discrete or continuous Laplace noise of scale 1 / epsilon.
         ledger: Ledger that is charged before a message is drawn.
@@ -198,8 +198,8 @@ def repeat_or_draw(
             raise InputError([Fault(sent_file.name, "", actual, f"epsilon {epsilon} and {noise} noise")])
         if message is not None:
             return message, False
-        # Charged before the draw: if a run is killed before its message is stored, the ledger records more than was
-        # revealed, never less.
+        # The ledger is charged before the draw. If a run is killed before its message is stored, the ledger records
+        # more than was revealed, never less.
         if ledger is not None:
             from privopt import Cost, Ledger
 
@@ -208,7 +208,8 @@ def repeat_or_draw(
             with Ledger(ledger) as book:
                 book.charge(location, cost)
         message = draw_report(location, clients, epsilon, round_, noise)
-        # Stored before anybody sees it: otherwise a lost message would be drawn again, with other noise.
+        # The message is stored before anybody sees it. Otherwise a lost message would be drawn again, with different
+        # noise.
         log.add(message.to_line())
     return message, True
 
@@ -216,7 +217,7 @@ def repeat_or_draw(
 def _parse_file(path: Path, faults: Faults) -> Iterator[Message]:
     """Yield the messages in a file, and add a fault for each line that is not a message to ``faults``.
 
-    A fault gives the number of a line but not its text, because a mistaken file may contain true counts.
+    A fault states the number of the line but not its text, because a file passed by mistake may contain true counts.
     """
     try:
         file = File.read(path)
@@ -256,7 +257,7 @@ def read_messages(paths: Sequence[Path]) -> list[Message]:
     for path in paths:
         for message in _parse_file(path, faults):
             first_message = first_message or message
-            # A plan's margins hold for counts of one epsilon and one kind of noise.
+            # All messages must agree, because a plan's margins hold for counts with one epsilon and one kind of noise.
             where, common_keys = f"location {message.location}", ("round", "epsilon", "noise")
             if any(getattr(message, key) != getattr(first_message, key) for key in common_keys):
                 descriptions = [
@@ -281,7 +282,7 @@ def collect_reports(
         missing: Whether sites without a message are refused or left out.
 
     Returns:
-        The CSV with a column ``noisy_clients``, and the ids that were left out.
+        The CSV with a ``noisy_clients`` column, and the ids that were left out.
 
     Raises:
         InputError: The table is missing or has counts, a message belongs to no site, or a site has no message.

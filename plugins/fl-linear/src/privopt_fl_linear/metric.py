@@ -22,13 +22,13 @@ from privopt.numbers.distances import EARTH_RADIUS_KM, directions
 __all__ = ["Matrix", "Metric", "Plane", "Sphere"]
 
 BLOCK_ENTRIES: Final = 4_000_000
-"""Maximum number of distances that are computed at once, which limits the memory."""
+"""Maximum number of distances that are computed at once, which limits the memory that is used."""
 FIRST_NEIGHBOURS: Final = 8
 """Number of facilities that the tree returns for each location at first. It doubles for locations that need more."""
 
 
 class Metric(ABC):
-    """A metric space over n locations, numbered from 0."""
+    """A metric space over n locations, which are identified by index."""
 
     @property
     @abstractmethod
@@ -42,9 +42,9 @@ class Metric(ABC):
 
     @abstractmethod
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return the centre within ``radius`` of each location, or -1 if there is none, shape (n,).
+        """Return the centre that lies within ``radius`` of each location, or -1 if there is none, shape (n,).
 
-        ``centres`` are locations that are more than twice the radius apart, so no location is in two balls.
+        ``centres`` are locations more than twice the radius apart, so that no location is in two balls.
         """
 
     @abstractmethod
@@ -53,13 +53,14 @@ class Metric(ABC):
 
     @abstractmethod
     def distances_between(self, a: Ints, b: Ints) -> Floats:
-        """Return the distances between the locations of each pair (a[i], b[i])."""
+        """Return the distance between the two locations in each pair (a[i], b[i])."""
 
     def select_independent(self, candidates: Ints, reach: float) -> Ints:
         """Go through the candidates in order, and select each one that is not near an already selected one.
 
-        Two candidates are near each other if their distance is at most ``reach``, in the metric's unit. So the selected
-        candidates are a maximal independent set of the graph whose edges join near candidates.
+        Two candidates are near each other if the distance between them is at most ``reach``, in the metric's unit. So
+        the selected candidates are a maximal independent set in the graph whose edges join candidates that are near
+        each other.
         """
         find_neighbours, is_blocked, selected = (
             self.neighbours_within(candidates, reach),
@@ -74,10 +75,10 @@ class Metric(ABC):
         return np.array(selected, dtype=np.int64)
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
-        """Return the facility u with the least cost_u + d(u, v) for each location v. Ties go to the lowest number.
+        """Return the facility u with the least cost_u + d(u, v) for each location v. Ties go to the lowest index.
 
-        ``facilities`` are ascending location numbers, and ``cost`` (n,) is over all locations. The result (n,) has
-        location numbers.
+        ``facilities`` are ascending location indices, and ``cost`` (n,) covers all locations. The result (n,) contains
+        location indices.
         """
         everyone = np.arange(self.size)
         return facilities[self.nearest(everyone, facilities, cost, np.ones(self.size), 1)[0][:, 0]]
@@ -86,10 +87,10 @@ class Metric(ABC):
         """Return the ``count`` facilities u with the least scale_v cost_u + d(u, v) for each place v, and the sums.
 
         This takes O(M F) time for M places and F facilities. ``places`` (M,) and ``facilities`` (F,) are location
-        numbers. ``cost`` (n,) has an entry for each location, and ``scale`` (M,) one for each place.
+        indices. ``cost`` (n,) has an entry for each location, and ``scale`` (M,) one for each place.
 
         Returns:
-            (M, count) positions in ``facilities``, and (M, count) sums in ascending order. Ties go to the first
+            The positions in ``facilities`` (M, count), and the sums (M, count) in ascending order. Ties go to the first
             facility.
         """
         which = np.empty((len(places), count), dtype=np.int64)
@@ -97,7 +98,8 @@ class Metric(ABC):
 
         def fill_rows(first_row: int, end_row: int) -> None:
             """Write the rows of ``which`` and ``value`` from ``first_row`` to below ``end_row``."""
-            # A quarter of BLOCK_ENTRIES, because threads and temporary arrays multiply the memory.
+            # A block has only a quarter of BLOCK_ENTRIES, because threads and temporary arrays multiply the memory that
+            # is used.
             step = max(1, BLOCK_ENTRIES // (4 * len(facilities)))
             for start in range(first_row, end_row, step):
                 stop = min(start + step, end_row)
@@ -107,7 +109,8 @@ class Metric(ABC):
                 if count == 1:
                     candidates = np.argmin(sums, axis=1)[:, None]
                 else:
-                    # Sorted by number before the stable sort by cost, so that ties go to the lowest number.
+                    # The candidates are sorted by index before the stable sort by cost, so that ties go to the lowest
+                    # index.
                     candidates = np.sort(np.argpartition(sums, count - 1, axis=1)[:, :count], axis=1)
                 sums = np.take_along_axis(sums, candidates, axis=1)
                 order = np.argsort(sums, axis=1, kind="stable")
@@ -129,8 +132,8 @@ class _PointSet(Metric):
     Attributes:
         _tree_points: Coordinates of the points in the tree: (n, 2) x, y in the plane, (n, 3) unit vectors on the
             sphere.
-        _exact_points: Coordinates from which the distance of a pair is computed: (n, 2) x, y, or (n, 3) latitude and
-            longitude in radians and the cosine of the latitude.
+        _exact_points: Coordinates from which the distance between two points is computed: (n, 2) x, y, or (n, 3)
+            latitude and longitude in radians and the cosine of the latitude.
         _sphere: Whether the points are on the sphere, with distances in km, rather than in the plane.
     """
 
@@ -163,14 +166,14 @@ class _PointSet(Metric):
         if self._sphere:
             # The chord of the arc between unit vectors.
             straight = 2.0 * math.sin(min(math.pi / 2.0, radius / (2.0 * EARTH_RADIUS_KM)))
-        # Slightly larger, so that rounding loses no point. Exact distances decide afterwards.
+        # The radius is slightly enlarged, so that rounding loses no point. Exact distances decide afterwards.
         return straight * (1.0 + 1e-9) + 1e-9 * self._sphere
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
         """Return the facility u with the least cost_u + d(u, v) for each location v, in about O(n log n).
 
-        ``facilities`` are ascending location numbers, and ``cost`` (n,) is over all locations. Ties go to the lowest
-        number.
+        ``facilities`` are ascending location indices, and ``cost`` (n,) covers all locations. Ties go to the lowest
+        index.
 
         The tree has an additional dimension, in which facility u is raised by cost_u. Then the distance between u and v
         is sqrt(d(u, v)^2 + cost_u^2), which is at most d(u, v) + cost_u. So a facility whose distance in the tree
@@ -183,7 +186,7 @@ class _PointSet(Metric):
         # the bound below tighter.
         unit, min_cost = EARTH_RADIUS_KM if self._sphere else 1.0, cost[facilities].min()
         raised = np.column_stack([unit * self._tree_points[facilities], cost[facilities] - min_cost])
-        # Of facilities with the same position and cost, only the first is kept.
+        # If several facilities have the same position and cost, only the first is kept.
         unique_rows = np.sort(np.unique(raised, axis=0, return_index=True)[1])
         facilities, tree = facilities[unique_rows], cKDTree(raised[unique_rows])
         remaining, count, answer = np.arange(self.size), FIRST_NEIGHBOURS, np.empty(self.size, dtype=np.int64)
@@ -199,7 +202,7 @@ class _PointSet(Metric):
                     candidates.shape
                 )
                 best = sums.min(axis=1)
-                # Ties go to the lowest number; self.size exceeds every number.
+                # Ties go to the lowest index. self.size exceeds every index.
                 answer[part] = np.where(sums == best[:, None], candidates, self.size).min(axis=1)
                 # A facility that the tree did not return is at least as far away as the last one, and its sum minus the
                 # least cost is at least that distance. A location is decided if this exceeds its best sum. The factor
@@ -224,7 +227,7 @@ class _PointSet(Metric):
         return find_neighbours
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return the centre within ``radius`` of each location, or -1 if there is none, shape (n,).
+        """Return the centre that lies within ``radius`` of each location, or -1 if there is none, shape (n,).
 
         The nearest centre is the only candidate, because ``centres`` are more than twice the radius apart.
         """
@@ -238,7 +241,7 @@ class _PointSet(Metric):
         return owner
 
     def distances_between(self, a: Ints, b: Ints) -> Floats:
-        """Return the distances of the pairs (a[i], b[i]): Euclidean, or haversine in km on the sphere."""
+        """Return the distance for each pair (a[i], b[i]): Euclidean, or haversine in km on the sphere."""
         first, second = self._exact_points[a].T, self._exact_points[b].T
         if not self._sphere:
             return np.asarray(np.sqrt((first[0] - second[0]) ** 2 + (first[1] - second[1]) ** 2))
@@ -301,7 +304,7 @@ class Matrix(Metric):
 
     Attributes:
         distances: (n, n) distances, in any unit.
-        source: Name of the file of the matrix, for error messages.
+        source: Name of the file that contains the matrix, for error messages.
     """
 
     distances: Floats = field(converter=doubles)
@@ -333,13 +336,13 @@ class Matrix(Metric):
             raise InputError([Fault(self.source, f"row {i}, column {j} (from 0)", actual, expectation)])
 
     def _shortest_detour(self) -> tuple[int, int, int]:
-        """Return locations i, k and j for which the way from i through k to j is the most too short.
+        """Return the locations i, k, j for which the path from i through k to j falls most short of d(i, j).
 
-        Of more than 400 locations, two million triples are compared.
+        If there are more than 400 locations, two million random triples are compared.
         """
         d, n = self.distances, len(self.distances)
         if n > 400:
-            # A fixed seed: whether a file is accepted must not depend on chance.
+            # The seed is fixed, because whether a file is accepted must not depend on chance.
             a, b, c = np.random.default_rng(0).integers(0, n, (3, 2_000_000))
             worst = int((d[a, c] - (d[a, b] + d[b, c])).argmax())
             return int(a[worst]), int(b[worst]), int(c[worst])
@@ -363,13 +366,13 @@ class Matrix(Metric):
         return lambda point: np.flatnonzero(self.distances[point, among] <= radius)
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return the centre within ``radius`` of each location, or -1 if there is none, shape (n,)."""
+        """Return the centre that lies within ``radius`` of each location, or -1 if there is none, shape (n,)."""
         nearest_centres = np.argmin(self.distances[centres], axis=0)
         return np.where(
             self.distances[centres[nearest_centres], np.arange(self.size)] <= radius, centres[nearest_centres], -1
         )
 
     def distances_between(self, a: Ints, b: Ints) -> Floats:
-        """Return the distances between the locations of each pair (a[i], b[i])."""
+        """Return the distance between the two locations in each pair (a[i], b[i])."""
         distances: Floats = self.distances[a, b]
         return distances

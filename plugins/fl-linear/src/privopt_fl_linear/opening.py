@@ -31,17 +31,17 @@ from privopt_fl_linear.service_costs import Costs, PairList, Pairs
 __all__ = ["BYTES_PER_PAIR", "MAX_PAIRS", "Facilities", "min_pairs", "open_facilities", "proved_bound"]
 
 MAX_PAIRS: Final = 100_000_000
-"""Maximum number of listed pairs of a facility and a client."""
+"""Maximum number of (facility, client) pairs that are listed."""
 BYTES_PER_PAIR: Final = 120.0
-"""Peak memory for each listed pair, including that of sorting them."""
+"""Peak memory for each listed pair, in bytes, including the memory for sorting the pairs."""
 ALL_PAIRS: Final = 1_000_000
-"""Up to this number all pairs are listed at once. Otherwise only the FIRST_PAIRS cheapest of each client are."""
+"""Up to this number, all pairs are listed from the start. Otherwise, each client's FIRST_PAIRS cheapest pairs are."""
 FIRST_PAIRS: Final = 24
-"""Pairs that are listed of each client at first, if not all pairs are."""
+"""Number of pairs that are listed for each client at first, if not all pairs are."""
 ROOT_ROUNDS, NODE_ROUNDS, BATCH_ROUNDS = 1500, 150, 100
-"""Maximum numbers of subgradient steps: at the root, at any other node, and between two checks of the clock."""
+"""Maximum number of subgradient steps at the root, at any other node, and between two checks of the clock."""
 PAIRS_PER_BATCH: Final = 200_000_000
-"""Pairs that are processed between two checks of the clock."""
+"""Number of pairs that are processed between two checks of the clock."""
 IMPROVED_WITHIN: Final = 0.01
 """A set that the relaxation opens is improved by interchange if it costs at most this share more than the best set."""
 BINDING_SHARE: Final = 1.0 - 1e-9
@@ -56,11 +56,11 @@ class Facilities:
     """The facilities to open, the assignment of clients to them, its cost, and a proved lower bound on the cost.
 
     Attributes:
-        facility: (C,) the cheapest open facility of each client. Ties go to the lowest number.
+        facility: (C,) The cheapest open facility for each client. Ties go to the lowest index.
         opened: Open facilities, ascending. Each serves at least one client.
         objective: Cost of opening the facilities and serving all clients.
         bound: Proved lower bound on the cost of any set.
-        nodes: Number of nodes of the search tree that were bounded.
+        nodes: Number of nodes in the search tree that were bounded.
         status: ``"optimal"`` if the requested gap is met, otherwise ``"feasible"``.
         pairs: Number of (facility, client) pairs that were listed.
     """
@@ -75,7 +75,7 @@ class Facilities:
 
 
 def min_pairs(facilities: int, clients: int) -> int:
-    """Return the initial number of listed pairs: all pairs if they are few, otherwise the cheapest per client."""
+    """Return the initial number of listed pairs: all pairs if there are few, otherwise each client's cheapest ones."""
     return facilities * clients if facilities * clients <= ALL_PAIRS else min(facilities, FIRST_PAIRS) * clients
 
 
@@ -316,7 +316,7 @@ def open_facilities(
                 f"{number_of(clients, 'client')} cannot be served by {number_of(facility_limit, 'facility')}"
             )
         raise StoppedError("no facilities that can serve all clients were found in time; nothing written")
-    # Evaluated once more over all pairs: costs of the search may have been estimates.
+    # The set is evaluated once more over all pairs, because the costs in the search may have been estimates.
     value, facility, used_facilities = search.evaluate_set(search.is_open)
     return Facilities(
         facility=facility,
@@ -337,7 +337,7 @@ def _search_tree(search: _Search, first_prices: Floats) -> None:
     """
     state = np.zeros(len(search.opening), dtype=np.int64)
     bound, price, open_counts = search.bound_node(state, first_prices, rounds=ROOT_ROUNDS, scale=1.5)
-    # Running numbers break ties of equal bounds, because the arrays of two nodes cannot be compared.
+    # Running numbers break ties between equal bounds, because the arrays of two nodes cannot be compared.
     numbers = count()
     heap = [(bound, next(numbers), state, price, open_counts)]
     search.lower, search.nodes = bound, 1
@@ -347,7 +347,7 @@ def _search_tree(search: _Search, first_prices: Floats) -> None:
         state = search.fix_facilities(state, price)
         free = np.flatnonzero(state == 0)
         if len(free) == 0:
-            search.offer_set(state == 1)  # the one set of this node
+            search.offer_set(state == 1)  # the only set at this node
         else:
             open_shares = open_counts[free] / max(float(open_counts.max()), 1.0)
             # Branch on the facility that the relaxation opened about half as often as the most frequent one. In case of

@@ -17,7 +17,7 @@ __all__ = ["Plan", "Server", "Sites", "add_margins"]
 
 Sites = Literal["reports", "prior"]
 Counts = NDArray[np.int64] | Floats
-"""(n,) clients of each location: integers, or doubles with continuous noise."""
+"""(n,) The number of clients at each location: integers, or doubles with continuous noise."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -26,9 +26,9 @@ class Plan:
 
     Attributes:
         assignment: The facility that serves each location.
-        margins: (m,) margin of each facility, which is added to its noisy count.
-        capacities: (m,) capacity of each facility, max(0, noisy count + margin).
-        level: Failure probability for which the margins were made.
+        margins: (m,) The margin for each facility, which is added to its noisy count.
+        capacities: (m,) The capacity of each facility, max(0, noisy count + margin).
+        level: The failure probability for which the margins were computed.
         delta: The reconnection radius, 0 for ``laplace``. None if the noisy counts chose the facilities.
         any_set: The margins for all sets of locations at once. None unless the noisy counts chose the connections.
         recorded: How the plan was chosen. The entries ``opening``, ``auto``, ``reports`` and ``plans`` are written to
@@ -56,7 +56,7 @@ def add_margins(counts: Floats, margins: Floats) -> Floats:
     If a sum was rounded down, the next larger double is taken, so that rounding shrinks no margin.
     """
     total = counts + margins
-    # The sum minus the counts is below the margin exactly if the sum was rounded down.
+    # The sum minus the counts is below the margin if and only if the sum was rounded down.
     rounded = (total - counts) < margins
     return np.asarray(np.maximum(0.0, np.where(rounded, np.nextafter(total, np.inf), total)), dtype=np.float64)
 
@@ -74,7 +74,7 @@ class Server:
     Attributes:
         site: The locations.
         rule: How margins are computed.
-        alpha: Promised failure probability: every capacity covers the true counts with probability 1 - alpha.
+        alpha: The promised failure probability: with probability 1 - alpha, every capacity covers the true counts.
         delta: Reconnection radius (Algorithm 3; 0 is Algorithm 2). ``"auto"`` takes the cheapest radius of a public
             grid (see ``reconnection``).
         sites: Which plans are made if the facilities are to be chosen.
@@ -116,7 +116,7 @@ class Server:
         return self.alpha - self.prior_level
 
     def prior_plan(self, noisy: Counts, assignment: Assignment, delta: float, level: float) -> Plan:
-        """Return the plan of an assignment that was chosen independently of the noise.
+        """Return the plan for an assignment that was chosen independently of the noise.
 
         Margins are computed only for the sets of locations that this assignment gives to one facility.
 
@@ -147,7 +147,7 @@ class Server:
         return self.rule.any_set(facilities, self.reports_level)
 
     def reports_plan(self, noisy: Counts, assignment: Assignment, any_set: AnySet) -> Plan:
-        """Return the plan of an assignment that was chosen by the counts ``noisy`` (n,), with margins for all sets."""
+        """Return the plan for an assignment that the counts ``noisy`` (n,) chose, with margins for all sets."""
         # The noise that chose the sets is the noise that may fail, so the margins hold for all sets at once.
         margins = any_set.margins(assignment.sizes)
         sizes = add_margins(sum_counts(assignment, noisy), margins)

@@ -24,12 +24,12 @@ DECLARED = (
     "that noise was drawn, freshly and at that scale; if the problem gave noisy_clients, that locations drew it for "
     "this epsilon"
 )
-"""The assumption of the guarantee that the release cannot show."""
+"""The assumption behind the guarantee that cannot be checked on the release."""
 
 TOLD_SITES = (
     "; for the failure probability, that details.told.opening.sites were chosen by public data, before counts were seen"
 )
-"""A further assumption, if public data chose the facilities."""
+"""A further assumption that is made if public data chose the facilities."""
 
 
 @frozen(kw_only=True)
@@ -39,7 +39,7 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
     Attributes:
         epsilon: The exact budget.
         locations: Number of locations, each of which sends one report.
-        noise: Kind of the Laplace noise, ``"discrete"`` or ``"continuous"``.
+        noise: The kind of Laplace noise, ``"discrete"`` or ``"continuous"``.
         opening: Whether public data chose which facilities to open. ``verify`` cannot check that this choice was made
             before the counts were seen, so the certificate says that it rests on it.
     """

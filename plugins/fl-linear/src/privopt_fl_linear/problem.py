@@ -24,9 +24,9 @@ from privopt_fl_linear.site import Site
 __all__ = ["FLInstance", "FLProblem", "Locations", "read_locations"]
 
 MIN_EPSILON = Fraction(1, 10**10)
-"""Least epsilon that a problem may have. Noise for this budget exceeds 1e12 only once in e**100 draws."""
+"""Least epsilon that a problem can have. Noise for this budget exceeds 1e12 only once in e**100 draws."""
 MIN_PROBABILITY = 1e-100
-"""Least failure probability that a problem may have."""
+"""Least failure probability that a problem can have."""
 MAX_SIZE = 1e100
 """Largest coordinate or cost. Squares and products of such numbers do not overflow."""
 
@@ -38,7 +38,7 @@ def _check_probability(value: Any) -> str | None:
 
 @frozen(kw_only=True)
 class LocationTable:
-    """The table ``[locations]`` of a problem file: the files with the locations' data."""
+    """The ``[locations]`` table in a problem file: the files with the locations' data."""
 
     points: File = key(
         secret=True,
@@ -57,7 +57,7 @@ class LocationTable:
 
 @frozen(kw_only=True)
 class Privacy:
-    """The table ``[privacy]``: the privacy budget, and how often capacities may be too small."""
+    """The ``[privacy]`` table: the privacy budget, and how often capacities may be too small."""
 
     epsilon: Fraction = key(help="budget of one client at one location", unit="1/client", check=at_least(MIN_EPSILON))
     failure_probability: float = key(
@@ -72,7 +72,7 @@ def _check_radius(value: Any) -> str | None:
 
 @frozen(kw_only=True)
 class Settings:
-    """The table ``[fl-linear]``: the server's choices."""
+    """The ``[fl-linear]`` table: the server's choices."""
 
     delta: float | Literal["auto"] = key(
         default="auto",
@@ -103,7 +103,7 @@ class Locations:
     """The loaded locations, sorted by id (Unicode code points), because the order in the file may reveal the secret.
 
     Attributes:
-        ids: (n,) text, ascending.
+        ids: (n,) The locations' ids as text, ascending.
         coordinates: The names of the two columns (x, y or lat, lon in degrees), and their (n, 2) values. None if
             distances are given as a matrix.
         site: The distances, costs and capacities, which are public.
@@ -158,7 +158,7 @@ class FLProblem:
 
 @frozen(kw_only=True, eq=False)
 class FLInstance:
-    """A problem and its locations.
+    """A problem together with its locations.
 
     Attributes:
         declared: The contents of the problem file.
@@ -198,7 +198,7 @@ class FLInstance:
         settings, privacy = self.declared.settings, self.declared.privacy
         rule = MarginRule(
             n=self.data.site.size,
-            # Margins are for the noise that is drawn, whose budget may be a little below epsilon.
+            # Margins are computed for the noise that is drawn, whose budget may be slightly below epsilon.
             epsilon=float(compute_noise_budget(privacy.epsilon)),
             kind=settings.margin,
             noise=self.noise,
@@ -207,7 +207,7 @@ class FLInstance:
             site=self.data.site,
             rule=rule,
             alpha=privacy.failure_probability,
-            # Method "laplace" is reconnection with radius 0.
+            # The method "laplace" is reconnection with radius 0.
             delta=0.0 if method == "laplace" else settings.delta,
             sites=settings.sites,
             mean_clients=settings.mean_clients,
@@ -278,7 +278,7 @@ def _check_rows(name: str, columns: Table, *, must_be_whole: bool) -> None:
     Raises:
         InputError: Some rows fail these checks. The error lists all of them.
     """
-    # Ids of a secret file are not quoted.
+    # The ids are not quoted, because they come from a secret file.
     faults = Faults(duplicate_faults(name, columns["id"], is_secret=True))
     if not columns.get("candidate", np.ones(1)).any():
         faults.add(name, "column candidate", "0 everywhere", "1 for some location")
@@ -298,7 +298,7 @@ def _read_metric(
     Args:
         table: The files of the locations.
         columns: The columns of the locations file by name.
-        order: (n,) row numbers of the file, sorted by id. The results are in this order.
+        order: (n,) The indices of the file's rows, sorted by id. The results are in this order.
 
     Returns:
         The metric (for x, y that of the plane, for lat, lon that of the sphere), and the names of the two coordinates

@@ -36,13 +36,13 @@ __all__ = ["Noise", "chernoff_quantile", "tails", "upper_quantile", "upper_quant
 
 Noise = Literal["discrete", "continuous"]
 MIN_FOURIER_BETA: Final = 1e-9
-"""Least beta for which the tail of several draws is computed as a Fourier sum."""
+"""Least beta for which the tail for several draws is computed as a Fourier sum."""
 FOURIER_ERROR, RELATIVE_ERROR = 1e-11, 1e-5
 """Errors of a tail that the search for a quantile allows for, absolute and as a share of beta. The weights of the sum
 add up to less than the logarithm of their number, and phases are off by 1e-16 of a turn a term: below 1e-11 at 20,000
 terms."""
 MAX_SINES: Final = 1 << 16
-"""Number of terms of a Fourier sum that are computed at once: half a megabyte, which fits into a cache."""
+"""Number of terms in a Fourier sum that are computed at once: half a megabyte, which fits into a cache."""
 LARGE_EPSILON: Final = 100.0
 """Largest epsilon of discrete noise, at which a draw differs from 0 only once in e**100. A larger epsilon is replaced
 by this one, which only widens the noise."""
@@ -62,7 +62,7 @@ def _chernoff_bound(discrete: bool, epsilon: float, k: int, beta: float) -> floa
 
     Args:
         discrete: Whether the noise is discrete Laplace.
-        epsilon: Rate of one draw, the reciprocal of its scale.
+        epsilon: The rate of one draw, which is the reciprocal of its scale.
         k: Number of draws.
         beta: Probability that S may exceed the bound, in (0, 1).
     """
@@ -106,7 +106,7 @@ class _WrappedTail:
     def of(cls, discrete: bool, epsilon: float, draws: int, error: float) -> _WrappedTail:
         """Choose the period and the weights so that the tail is within ``error`` (>= 1e-11) of the true tail.
 
-        ``draws`` is the number k of draws, ``epsilon`` the rate of each.
+        ``draws`` is the number k of draws, and ``epsilon`` is the rate of each.
 
         If term j is the last one kept and J is the last one of the full sum, the omitted terms add up to at most
         phi(theta_j)^draws ln(J / j) / 2 (discrete noise), or phi(theta_j)^draws / (2 draws pi) (continuous noise).
@@ -172,7 +172,7 @@ def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error:
 
 
 def tails(k: int, points: ArrayLike, epsilon: float, noise: Noise, error: float = 1e-9) -> Floats:
-    """Return P(sum of k draws > t) for each t of an array. For k = 0 the sum is 0.
+    """Return P(sum of k draws > t) for each t in an array. For k = 0, the sum is 0.
 
     Args:
         k: Number of draws of Laplace(1/epsilon) noise.
@@ -255,8 +255,8 @@ def upper_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete
 def upper_quantiles(sizes: ArrayLike, betas: ArrayLike, epsilon: float, noise: Noise = "discrete") -> Floats:
     """Return the upper quantile of the noise for each pair (size, beta), an array of doubles in clients.
 
-    ``sizes`` (m,) are numbers of draws, and ``betas`` (m,) the probabilities that their sums may exceed the quantiles.
-    The cache of `upper_quantile` makes sure that equal pairs are computed only once.
+    ``sizes`` (m,) contains numbers of draws, and ``betas`` (m,) the probabilities with which the sums may exceed the
+    quantiles. The cache of `upper_quantile` makes sure that equal pairs are computed only once.
     """
     pairs = zip(np.asarray(sizes).tolist(), np.asarray(betas, dtype=float).tolist(), strict=True)
     return np.array([upper_quantile(k, beta, epsilon, noise) for k, beta in pairs], dtype=np.float64)

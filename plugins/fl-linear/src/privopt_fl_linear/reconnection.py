@@ -46,13 +46,13 @@ __all__ = [
 ]
 
 GRID_RADII = 24
-"""Number of radii of the public grid besides 0."""
+"""Number of radii in the public grid besides 0."""
 CELLS_PER_DEVIATION = 32
 """Number of cells into which one standard deviation of the noisy total is divided."""
 TAIL_ERROR = 1e-9
 """Error of each tail that enters a failure bound, which is counted against the bound."""
 EDGE_SLACK = 1e-12
-"""Relative slack of the distance at which two facilities count as near each other."""
+"""Relative slack in the distance at which two facilities count as near each other."""
 
 
 def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
@@ -96,7 +96,7 @@ def grid(extent: float) -> tuple[float, ...]:
 def level_cut_short(alpha: float) -> float:
     """Return the failure probability at which any choice from the grid stays within alpha, by the union bound.
 
-    Used if the time limit cuts the choice of the radius short.
+    It is used if the time limit cuts the choice of the radius short.
     """
     return alpha / (GRID_RADII + 1)
 
@@ -136,7 +136,7 @@ def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> 
     for delta in grid(site.metric.extent):
         check("all radii were tried")  # raises OutOfTime with the message that time ended before this
         assignment = reconnect(site, base, delta)
-        # Adjacent radii often give the same connection: one of them is enough.
+        # Adjacent radii often give the same connections, and one candidate for each is enough.
         if candidates and np.array_equal(candidates[-1].assignment.facility, assignment.facility):
             continue
         facility = assignment.facility

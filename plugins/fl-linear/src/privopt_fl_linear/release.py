@@ -31,14 +31,15 @@ class FLRelease(Release):
     """The published plan: the facility of each location, and the capacity of each facility.
 
     Attributes:
-        ids: (n,) ids of the locations, ascending.
+        ids: (n,) The ids of the locations, ascending.
         assignment: The facility that serves each location.
         capacities: (m,) capacities of the opened facilities, in the order of ``assignment.opened``.
         counts: (n,) the counts at which the plan's cost is computed: noisy ones, or true ones for method ``optimal``.
             None if they are not published.
         noise_engine: Name of the generator that drew the noise. None if the noise was drawn elsewhere.
         plan: The server's plan. None for a release that was read from files.
-        epsilon: Budget of the noise of each count, known after reading a release. None if the counts are true ones.
+        epsilon: The budget for the noise in each count, which is known after reading a release. None if the counts are
+            the true ones.
         scale: Exact scale of the noise. None if the noise was drawn elsewhere, or if the release was read from files.
     """
 
@@ -79,7 +80,7 @@ class FLRelease(Release):
         """Read a release from the tables in its folder, and match them with the problem's locations.
 
         Raises:
-            InputError: A table is missing or malformed, or has other locations.
+            InputError: A table is missing or malformed, or contains other locations than the problem.
         """
         ids, expectation = problem.data.ids, "a location of the problem"
         links = read_columns(folder / CONNECTIONS, [Column(name="id", kind="id"), Column(name="facility", kind="id")])

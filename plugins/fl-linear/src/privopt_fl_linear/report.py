@@ -1,4 +1,4 @@
-"""The report of FL-Linear: a map, capacities against demand, cost over delta and, for the owner only, true costs."""
+"""The report on FL-Linear: a map, capacities against demand, cost over delta and, for the owner only, true costs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ MAX_BARS: Final = 40
 MAX_RADIUS_SHARE: Final = 10.0
 """Largest ratio of the radius that was used to those of the grid up to which the figure reaches to it."""
 MAX_NAMED: Final = 12
-"""Number of facilities up to which the map names them."""
+"""The map names the facilities if there are at most this many."""
 MAX_RECOMPUTED: Final = 10_000
-"""Largest number of locations for which the cost is computed over all radii."""
+"""Maximum number of locations for which the cost is computed over all radii."""
 
 
 @use_theme

@@ -35,11 +35,11 @@ NO_MARGIN: Final = AnySet(start=0.0, slope=0.0)
 def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.str_] | None = None) -> Plan:
     """Make the plans that the problem allows, and return the cheapest one at the noisy counts.
 
-    In the prior's plan public data choose the facilities; in the reports' plan the noisy counts choose them.
+    In the prior's plan, public data choose the facilities; in the reports' plan, the noisy counts choose them.
 
     Args:
         server: The public choices.
-        noisy: (n,) counts with independent Laplace(1/epsilon) noise. They may be negative.
+        noisy: (n,) The counts with independent Laplace(1/epsilon) noise. They may be negative.
         context: The solver, its gap and limits, and the receiver of progress reports.
         ids: (n,) ids of the locations, with which open sites are recorded. By default the location numbers.
 
@@ -70,7 +70,7 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
         plans["reports"] = reports
         recorded, stopped = {**recorded, **reports.recorded}, stopped or reports.stopped
     except (InfeasibleError, StoppedError) as error:
-        # If there is a prior's plan, it is used alone.
+        # If there is a prior's plan, it is used by itself.
         if not plans:
             raise
         recorded["reports"] = {"status": str(error)}
@@ -166,7 +166,7 @@ def prior_base(
             raise InputError([Fault("result.json", where, "other ids", "locations, each once")])
         return server.site.connect(among), None
     mean = np.full(server.site.size, server.mean_clients)
-    # Capacity bounds are left to the reports' plan; this one is dropped if it breaks them.
+    # Capacity bounds are left to the reports' plan. This plan is dropped if it violates them.
     unbounded = evolve(server, site=evolve(server.site, capacity=None))
     opened = choose_facilities(unbounded, mean, NO_MARGIN, context, phase="facilities by the mean count")
     return server.site.connect(opened.opened), opened
@@ -238,7 +238,7 @@ def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set
 
 
 def _summarize_facilities(facilities: Facilities) -> dict[str, Any]:
-    """Return the entries of a solution for result.json: cost, bound, status and size of the search."""
+    """Return the entries in result.json for a solution: its cost, bound and status, and the size of the search."""
     names = ("objective", "bound", "status", "nodes", "pairs")
     return {name: getattr(facilities, name) for name in names}
 
@@ -262,7 +262,7 @@ def choose_facilities(
         phase: Name of this step in progress reports.
 
     Returns:
-        The solution. Its facilities are given as location numbers.
+        The solution. Its facilities are given as location indices.
 
     Raises:
         InputError: There are more pairs than the solver accepts.

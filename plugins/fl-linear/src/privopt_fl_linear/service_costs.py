@@ -23,11 +23,11 @@ class Costs(Protocol):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of facilities and of clients."""
+        """The number of facilities and the number of clients."""
         ...
 
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
-        """Return the ``count`` cheapest facilities of each client in ascending order of cost, and their costs.
+        """Return the ``count`` cheapest facilities for each client in ascending order of cost, and their costs.
 
         Both arrays have the shape (len(clients), count).
         """
@@ -36,7 +36,7 @@ class Costs(Protocol):
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
         """Return the cheapest facility in ``opened`` for each client, and its cost, both (C,).
 
-        Ties go to the lowest number.
+        Ties go to the lowest index.
         """
         ...
 
@@ -61,11 +61,11 @@ class SiteCosts:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of facilities and of clients."""
+        """The number of facilities and the number of clients."""
         return len(self.among), self.site.size
 
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
-        """Return the ``count`` cheapest facilities of each client and their costs, (len(clients), count) each.
+        """Return the ``count`` cheapest facilities for each client and their costs, each (len(clients), count).
 
         See `Costs.nearest`. Facilities are given as positions in ``among``.
         """
@@ -88,7 +88,7 @@ class SiteCosts:
 
 @frozen(kw_only=True, eq=False)
 class Pairs:
-    """The listed pairs of a facility and a client with their costs, ordered by facility.
+    """The listed (facility, client) pairs with their costs, ordered by facility.
 
     Attributes:
         start: (F + 1,) index of each facility's first pair.
@@ -111,7 +111,7 @@ class Pairs:
 
 
 class PairList:
-    """A growing list of the cheapest (facility, client) pairs of each client.
+    """A growing list of each client's cheapest (facility, client) pairs.
 
     Attributes:
         costs: Costs of all pairs, of C clients with F facilities.
@@ -123,7 +123,7 @@ class PairList:
     """
 
     def __init__(self, costs: Costs, opening: Floats, count: int, max_pairs: int) -> None:
-        """List the ``count`` cheapest facilities of each client.
+        """List the ``count`` cheapest facilities for each client.
 
         Args:
             costs: Costs of all pairs.
@@ -143,7 +143,7 @@ class PairList:
         facilities = self.costs.shape[0]
         facility, cost = self.costs.nearest(clients, count)
         is_other_client = ~np.isin(self._client, clients)
-        # A pair of infinite cost is not allowed, and needs no entry.
+        # A pair whose cost is infinite is not allowed, and needs no entry.
         is_finite = np.isfinite(cost.ravel())
         self._facility = np.concatenate([self._facility[is_other_client], facility.ravel()[is_finite]])
         self._client = np.concatenate([self._client[is_other_client], np.repeat(clients, count)[is_finite]])

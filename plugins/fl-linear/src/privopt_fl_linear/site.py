@@ -46,14 +46,14 @@ class Assignment:
 
 @frozen(kw_only=True, eq=False)
 class Site:
-    """The public data of a problem: n locations, numbered from 0, and what a facility at each of them would cost.
+    """A problem's public data: n locations, identified by index, and what a facility at each of them would cost.
 
     Attributes:
         metric: The distances between the locations.
         cost: (n,) cost of capacity for one client if the facility is at this location, >= 0. A client also costs the
             distance to the facility, in the same unit.
         opening: (n,) fixed cost of opening a facility at this location, >= 0. None if there are no fixed costs.
-        candidates: Numbers of the locations that may hold a facility, ascending. None if all of them may.
+        candidates: Indices of the locations that can hold a facility, ascending. None if all of them can.
         capacity: (n,) maximum number of clients of a facility at this location, infinite where there is no limit. None
             if no location has a limit.
         source: Name of the locations file, for error messages.
@@ -73,7 +73,7 @@ class Site:
 
     @property
     def allowed_sites(self) -> Ints:
-        """Locations that may hold a facility, ascending."""
+        """The locations that can hold a facility, ascending."""
         return np.arange(self.size) if self.candidates is None else self.candidates
 
     @property
@@ -89,10 +89,10 @@ class Site:
     def connect(self, facilities: Ints | None = None) -> Assignment:
         """Connect each location to its cheapest facility: h(v) = argmin_u cost_u + d(u, v) (Algorithm 1).
 
-        Without opening costs and capacity bounds this is optimal for any counts. Ties go to the lowest location number.
+        Without opening costs and capacity bounds this is optimal for any counts. Ties go to the lowest location index.
 
         Args:
-            facilities: Numbers of the locations with a facility, ascending. By default all that may hold one.
+            facilities: Indices of the locations with a facility, ascending. By default, all that can hold one.
         """
         places = self.allowed_sites if facilities is None else facilities
         return Assignment.from_facilities(self.metric.cheapest(places, self.cost))
@@ -104,7 +104,7 @@ def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Fl
     The sums are exact for integers and correctly rounded otherwise, so they do not depend on the order of the
     locations. Noisy counts may be negative.
     """
-    # Stable, so that the locations of a facility stay in order.
+    # The sort is stable, so that each facility's locations stay in order.
     ordered = counts[np.argsort(assignment.position, kind="stable")]
     starts = np.concatenate([[0], np.cumsum(assignment.sizes)])
     # reduceat sums from each start to the next one. Integers are summed exactly.

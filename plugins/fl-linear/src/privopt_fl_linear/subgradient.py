@@ -97,13 +97,13 @@ def ascend(
     best, best_price = -np.inf, price.copy()
     open_counts = np.zeros(F)
     incumbent, value = np.zeros(F, np.bool_), np.inf
-    stale = 0  # rounds since the bound last rose
+    stale = 0  # number of rounds since the bound last rose
     step = np.zeros(C)
     for turn in range(rounds):
         compute_reduced_costs(start, client, cost, opening, state, price, rho)
         bound = price.sum() + select_facilities(state, rho, max_facilities, is_open)
         if bound > best:
-            # A tiny rise is kept, but does not count as progress.
+            # A tiny rise in the bound is kept, but does not count as progress.
             if bound > best + 1e-5 * abs(best):
                 stale = 0
             best, best_price[:] = bound, price
@@ -239,7 +239,8 @@ def interchange(
                 # The extra cost if the client's facility were closed and the second cheapest served it.
                 loss[nearest[v]] += second[v] - first[v]
         open_list = np.flatnonzero(is_open)
-        # In descending order of what closing them saves. The loop over `open_list` below relies on it.
+        # The list is in descending order of what closing each facility saves. The loop over `open_list` below relies on
+        # this.
         open_list = open_list[np.argsort(loss[open_list] - opening[open_list], kind="mergesort")]
         # The best move so far: facility `enter` is opened and `leave` is closed, -1 for none, and it saves `gain`. A
         # move must save more than rounding errors, or moves could undo each other for ever.

@@ -160,6 +160,7 @@ def curve_page(curves: Curves, problem: str) -> str:
         # The errors that an attacker makes without a report, for comparison.
         "before": [curves.setting.bayes_error, curves.setting.adversary_error],
         "columns": column_names,
+        # Words for sentences on two records and their distance, and whether these sentences are shown (see Setting).
         "noun": noun,
         "apart": curves.setting.apart,
         "odds": curves.setting.odds,
