@@ -192,7 +192,7 @@ class Design(ABC):
         """Add noise to the true counts of each table and level.
 
         Args:
-            counts: The true counts (R_l, ...) by table and level.
+            counts: The (R_l, ...) true counts by table and level.
             seed: A seed for experiments; None draws secure noise.
 
         Returns:
@@ -219,9 +219,9 @@ class Design(ABC):
         value without noise can carry a secret count.
 
         Args:
-            noisy: The noisy values (R_l, ...) by table and level.
+            noisy: The (R_l, ...) noisy values by table and level.
             measured: The part of the budget or the scale, by table and level. Truthy if the level was measured.
-            totals: The exact numbers (R_l,) of the first levels.
+            totals: The (R_l,) exact numbers on the first levels.
         """
         filled = [
             [values if part else np.zeros_like(values) for values, part in zip(levels, parts, strict=True)]
@@ -260,7 +260,7 @@ class Design(ABC):
 
         Args:
             noisy: The noisy values by table and level.
-            totals: The exact numbers (R_l,) of each of the first levels, as far as they are published.
+            totals: The (R_l,) exact numbers on each of the first levels, as far as they are published.
             how: The options of the fit.
         """
 
@@ -283,7 +283,7 @@ class Design(ABC):
 
     @abstractmethod
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return the least-squares estimates (R_l, 1) of the numbers of all regions, without regard to bounds."""
+        """Return the (R_l, 1) least-squares estimates of the numbers of all regions, without regard to bounds."""
 
     def find_contradictions(self, release: HierarchyRelease) -> list[Contradiction]:
         """Return the bounds on numbers that the noisy values contradict by more than noise, the largest first.
@@ -333,7 +333,7 @@ class Design(ABC):
 
         Args:
             max_scale: The limit. For Gaussian noise it is converted to a variance.
-            method: Name of the method that has the limit, for the message.
+            method: The name of the method that has the limit, for the message.
 
         Raises:
             InputError: The noise is too wide. The message names the part of the budget, where it is spent, and its
@@ -389,7 +389,7 @@ class Design(ABC):
             tables: (B, T) The shares of the tables.
 
         Returns:
-            The errors (B, parts), where each table on each level is a part, or (B, L) if there is one table.
+            The (B, parts) errors, where each table on each level is a part, or (B, L) if there is one table.
         """
         total, errors = self.problem.privacy.budget, []
         for level_shares, table_shares in zip(levels, tables, strict=True):

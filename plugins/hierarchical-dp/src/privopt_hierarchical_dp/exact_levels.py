@@ -1,4 +1,4 @@
-"""The key ``[hierarchy] exact``: the levels whose regions' numbers are published exactly, without noise.
+"""The ``[hierarchy] exact`` key: the levels whose regions' numbers are published exactly, without noise.
 
 Numbers add up, so if those of one level are exact, those of all levels above follow. The key therefore means the levels
 from the root down to the deepest one that it names.
@@ -23,7 +23,7 @@ EXACT_HELP: Final = (
 
 
 def check_level_names(value: Sequence[str]) -> str | None:
-    """Return the requirement on names of levels if ``value`` violates it; None if it is valid."""
+    """Return None if ``value`` is a valid list of level names, and otherwise a description of valid lists."""
     is_valid = value and len(set(value)) == len(value) and all(LEVEL_NAME.fullmatch(name) for name in value)
     return None if is_valid else "level_1, ..., level_L, each at most once"
 
@@ -48,10 +48,10 @@ def require_levels(names: Sequence[str] | None, depth: int, file: str) -> None:
     Args:
         names: The value of the key.
         depth: The number of levels.
-        file: Name of the problem file, for the fault.
+        file: The name of the problem file, for the fault.
 
     Raises:
-        InputError: A level is named that does not exist.
+        InputError: The key names a level that does not exist.
     """
     if (count := count_exact_levels(names)) > depth:
         expectation = f"levels from level_1 to level_{depth}"

@@ -58,15 +58,15 @@ def moments_of(
     The moments do not depend on the values, so they are computed for values that are all 0.
 
     Args:
-        regions: The regions, one for all that have equal errors.
+        regions: The regions, with one for all that have equal errors.
         noise: The noise on one value of each level.
         weights: The weight of each level. By default the weights of least squares.
-        columns: Number of values of each region.
+        columns: The number of values in each region.
         down: Whether each level is fitted to the level above.
-        known_levels: Number of levels, from the root down, whose values are known exactly.
+        known_levels: The number of levels, from the root down, whose values are known exactly.
 
     Returns:
-        The estimates (R_l, columns) of each level.
+        The (R_l, columns) estimates on each level.
     """
     tree = regions.tree
     values = [np.zeros((width, columns)) for width in tree.widths]
@@ -88,14 +88,14 @@ def errors_of_counts(
     known_levels: int = 0,
     down: bool = False,
 ) -> Floats:
-    """Return the mean absolute errors (L,) of one count of each region, summed over the regions of a level.
+    """Return the (L,) mean absolute errors of one count of each region, summed over the regions of a level.
 
     Args:
         regions: The regions, one for all that have equal errors.
         noise: The noise on one value of each level.
         weights: The weight of each level; by default those of least squares.
         part: The share of the error variance of a count that is common to all counts of the region: 1 / N for N counts.
-        known_levels: Number of levels, from the root down, on which the sums of regions are public. The common part is
+        known_levels: The number of levels, from the root down, with public sums of regions. The common part is
             subtracted there. If 0, the root's sum is estimated by least squares, whatever the weights are.
         down: Whether each level is fitted to the level above.
     """
@@ -128,7 +128,7 @@ def errors_of_counts(
 
 
 def _mean_absolute_of_whole(estimate: Estimate, reduced: Estimate, taken_off: Floats | float) -> Floats:
-    """Return mean absolute errors of the counts of a region after a part that they have in common is subtracted.
+    """Return the mean absolute errors of a region's counts after a part that they have in common is subtracted.
 
     Let X be the error of a count, with variance v, and q the share of v that is due to the common part. What remains is
     (1 - q) X - T, where T is independent of X, nearly normal, with variance q (1 - q) v. If X is a whole number, most
@@ -164,14 +164,14 @@ def errors_of_cumulative(
     *,
     known_levels: int,
 ) -> Floats:
-    """Return the mean absolute error (L,) at each level, if counts are computed as differences of cumulative counts.
+    """Return the (L,) mean absolute errors by level, if counts are computed as differences of cumulative counts.
 
     Args:
         regions: The regions, one for all that have equal errors.
         noise: The noise on one value of each level.
         size: The number N of sizes.
         weights: The weight of each level; by default those of least squares.
-        known_levels: Number of levels, from the root down, on which the totals of regions are public. If 0, the totals
+        known_levels: The number of levels, from the root down, with public totals of regions. If 0, the totals
             are estimated by least squares, whatever the weights are.
     """
     # Three columns represent all sizes: the first, the last, and one for those between, which have equal errors.

@@ -61,7 +61,7 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
         raise InputError([Fault(source.name, "column groups", "more groups in all", "fewer than 2^50")])
     tree, classes, faults = regions.tree, sizes + 1 - first, Faults()
     cells = _cell_indices(leaf, size, classes, first)
-    # A cell may have one row only: adding up repeated rows would hide a mistake in the file.
+    # A cell must have only one row, because adding up repeated rows would hide a mistake in the file.
     rows = np.bincount(cells)
     for cell in np.flatnonzero(rows > 1).tolist():
         where = f"region {tree.name_of(-1, cell // classes)!r}, size {cell % classes + first}"
@@ -71,23 +71,23 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
 
 
 def _cell_indices(leaf: pl.Series, size: pl.Series, classes: int, first: int) -> Ints:
-    """Return the index of each row's cell in an array of leaf regions times sizes, shape (rows,).
+    """Return the (rows,) indices of the rows' cells in a flattened array of leaf regions by sizes.
 
     Args:
-        leaf: The number of each row's leaf region.
+        leaf: The index of each row's leaf region.
         size: The size of each row.
         classes: The number of sizes.
         first: The smallest size, which has column 0.
     """
     cells: Ints = leaf.to_numpy() * classes
-    # In place, because there may be many millions of rows.
+    # The array is changed in place, because there may be many millions of rows.
     cells += size.to_numpy()
     cells -= first
     return cells
 
 
 def _fill_counts(tree: Tree, cells: Ints, groups: pl.Series, classes: int) -> Ints:
-    """Return the number of groups in each leaf region and size class, shape (leaves, N), with 0 for absent cells.
+    """Return the (leaves, N) numbers of groups in each leaf region and size class, with 0 for absent cells.
 
     Args:
         tree: The hierarchy.
@@ -105,7 +105,7 @@ def read_units(
 ) -> Groups:
     """Read unit records: one row per individual with columns ``level_1, ..., level_L, unit, quantity``.
 
-    A group consists of all individuals of the same unit of a leaf region.
+    A group consists of all individuals who share a unit in a leaf region.
 
     Args:
         source: The file, CSV or Parquet.
@@ -164,7 +164,7 @@ def check_totals(source: File, groups: Groups) -> None:
         is_here = (levels == level) & (places >= 0)
         surplus[is_here] = totals[is_here] - sums[places[is_here]]
     for row in np.flatnonzero(surplus).tolist():
-        # The direction alone: the amount by which a secret total is off would reveal a count.
+        # Only the direction is stated, because the amount by which a secret total is off would reveal a count.
         difference = "a greater number" if surplus[row] > 0 else "a smaller number"
         # Row 1 is the header.
         where = f"row {row + 2}, region {str(regions[row])!r}"

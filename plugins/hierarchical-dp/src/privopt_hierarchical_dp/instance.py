@@ -30,7 +30,7 @@ class Truth:
     """The contents of the secret files.
 
     Attributes:
-        leaves: The true counts (R_L, ...) of the leaf regions, for each table.
+        leaves: The (R_L, ...) true counts of the leaf regions, for each table.
         empty: The number of groups that were omitted because their quantities add up to 0.
         unread: Lines about parts of the files that are not read. Only the owner of the files may see these lines.
     """
@@ -67,7 +67,7 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
 
     Args:
         declared: The contents of the problem file.
-        file: Name of the problem file, for faults.
+        file: The name of the problem file, for faults.
 
     Raises:
         InfeasibleError: The bounds contradict one another.
@@ -114,7 +114,7 @@ def read_tables(declared: TablesProblem, file: str) -> Instance:
 
     Args:
         declared: The contents of the problem file.
-        file: Name of the problem file, for faults.
+        file: The name of the problem file, for faults.
 
     Raises:
         InfeasibleError: The bounds contradict one another.

@@ -151,7 +151,7 @@ def _change_counts(
 
     Args:
         problem: The problem.
-        file: Name of the file to change.
+        file: The name of the file to change.
         header: The header of the file.
         rows: The rows of the file. The last column is the count.
         changes: Pairs of a row number and the amount by which the row's count changes.
@@ -262,7 +262,7 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
     Args:
         tree: The regions.
-        noisy: The noisy counts (R_l, sizes) of each level.
+        noisy: The (R_l, sizes) noisy counts on each level.
         total: The exact number of all groups.
     """
     # A cost table gives, for each count v of a region, the least squared distance in the region's subtree.

@@ -63,7 +63,7 @@ UNMEASURED: Final = Noise(variance=1e100)
 
 @frozen(kw_only=True, eq=False)
 class Estimate:
-    """Unbiased estimates of one level: R regions with S values each.
+    """Unbiased estimates for one level: R regions with S values each.
 
     Attributes:
         mean: (R, S) The estimates.
@@ -107,9 +107,9 @@ class Estimate:
         """Return the sums over the children of each region. Errors of different children are independent.
 
         Args:
-            start: Index of each parent's first child, and finally the number of all children.
-            times: (R, 1) Number of identical children of its parent that each region represents. None if each
-                represents itself alone.
+            start: The index of each parent's first child, and finally the number of all children.
+            times: (R, 1) The number of identical siblings that each region represents, itself included. None if each
+                region represents itself alone.
         """
         return self.map_moments(
             lambda moments: np.add.reduceat(moments if times is None else times * moments, start[:-1], axis=0)
@@ -136,11 +136,11 @@ def _to_estimate(values: Ints | Floats, noise: Noise, weight: float | Floats | N
 
 
 def pool_upwards(tree: Tree, noisy: Sequence[Ints] | Sequence[Floats], noise: Sequence[Noise]) -> list[Estimate]:
-    """Return estimates of each region from its own noisy values and those of its descendants.
+    """Return an estimate for each region from its own noisy values and those of its descendants.
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy values (R_l, S) of each level.
+        noisy: The (R_l, S) noisy values on each level.
         noise: The noise on one value of each level.
 
     Returns:
@@ -161,8 +161,8 @@ def _pool_levels(
         tree: The hierarchy.
         levels: The estimates of each level from its own values.
         is_isolated: Whether each level ignores the levels below it. None if no level does.
-        times: Number of identical children of its parent (R_l, 1) that each region represents, for each level. None if
-            each represents itself alone.
+        times: For each level, (R_l, 1) the number of identical siblings that each region represents, itself included.
+            None if each region represents itself alone.
     """
     # A region's own value and the sum of its children's estimates have independent errors.
     pooled = [levels[-1]]
@@ -187,27 +187,28 @@ def least_squares(
     down: bool = False,
     times: Sequence[Floats] | None = None,
 ) -> list[Estimate]:
-    """Return estimates of each region from the noisy values of the whole tree, by one pass up and one down.
+    """Return an estimate for each region from the noisy values of the whole tree, by one pass up and one down.
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy values (R_l, S) of each level.
+        noisy: The (R_l, S) noisy values on each level.
         noise: The noise on one value of each level.
         root: (S,) The root's values, if they are known exactly.
         weights: The weight of each level in the minimised sum of squares, a number or (S,). By default 1 / variance.
         down: Whether each level is fitted to the level above it, which remains unchanged (``top-down``).
-        times: Number of identical children of its parent (R_l, 1) that each region represents, for each level. None if
-            each represents itself alone.
+        times: For each level, (R_l, 1) the number of identical siblings that each region represents, itself included.
+            None if each region represents itself alone.
 
     Returns:
-        The estimates (R_l, S) of each level, which add up over the tree.
+        The (R_l, S) estimates on each level, which add up over the tree.
     """
     given_weights = [None] * tree.depth if weights is None else weights
+    # [*noisy] is for the type checker, which would keep the two types of sequences apart.
     own_estimates = [_to_estimate(*level) for level in zip([*noisy], noise, given_weights, strict=True)]
     # Top-down fits a measured level without those below it. An unmeasured level has nothing but the sum of those.
     is_isolated = [down and level is not UNMEASURED for level in noise]
     pooled = _pool_levels(tree, own_estimates, is_isolated, times)
-    # `outer` has the estimates of a level from everything but its descendants.
+    # `outer` contains a level's estimates from everything but the descendants of each region.
     estimates, outer = [pooled[0]], own_estimates[0]
     if root is not None:
         outer = _to_estimate(root[None, :], Noise(variance=0.0))
@@ -215,11 +216,11 @@ def least_squares(
     for level, start in enumerate(tree.start):
         inner, parent = pooled[level + 1], tree.parents(level + 1)
         if is_isolated[level]:
-            # Weighed as exact: the level above stays as it is, whatever the children say.
+            # Weighed as exact, the level above stays as it is, whatever the children say.
             outer = evolve(estimates[-1], weighed=0.0 * estimates[-1].weighed)
         total = inner.sum_children(start, None if times is None else times[level + 1])
-        # A child is its parent less its siblings. Their errors are independent of the child's own, so variances add up;
-        # the child's share of the siblings' total is taken out again.
+        # A child is its parent less its siblings. `total` includes the child itself, so the child's own mean is added
+        # again, and its variance, which is independent of its siblings', is subtracted.
         outer_estimate = Estimate(
             mean=(outer.mean - total.mean)[parent] + inner.mean,
             variance=np.maximum((outer.variance + total.variance)[parent] - inner.variance, 0.0),
@@ -265,17 +266,15 @@ class NearestSums:
         for start, weight in zip(reversed(tree.start), reversed(weights[:-1]), strict=True):
             total = np.add.reduceat(variance, start[:-1], axis=0)
             level_child_shares.insert(0, variance / np.maximum(np.repeat(total, np.diff(start), axis=0), 1e-300))
-            # The own value has variance 1 / weight, the children's sum `total`: their inverse-variance mean has total /
-            # (1 + total * weight).
+            # Own value (1 / weight) and children's sum (`total`) have a mean of variance total / (1 + total * weight).
             precision = total * weight
             level_own_weights.insert(0, 1.0 - 1.0 / (1.0 + precision))
             variance = total / (1.0 + precision)
         return cls(tree=tree, own_weights=tuple(level_own_weights), child_shares=tuple(level_child_shares))
 
     def __call__(self, values: Sequence[Floats]) -> list[Floats]:
-        """Return the consistent values nearest to the given values (R_l, S) of each level."""
-        # Upwards: each region is the weighted mean of its own value and its children's sum. Downwards: each region's
-        # correction is divided among its children.
+        """Return the consistent values nearest to the (R_l, S) given values on each level."""
+        # Upwards, a region is the weighted mean of its own value and its children's sum. Corrections then go down.
         sums: list[Floats] = []
         fitted = [values[-1]]
         for start, own_weight, noisy in zip(
@@ -290,13 +289,13 @@ class NearestSums:
 
 
 def exactly(totals: Ints) -> Estimate:
-    """Return (R, 1) estimates without error from exact totals (R,)."""
+    """Return (R, 1) estimates without error from exact (R,) totals."""
     # Variance 0: `combine_with` then lets no other estimate move it.
     return _to_estimate(totals[:, None], Noise(variance=0.0))
 
 
 def increments(courses: Estimate, end: Estimate) -> Estimate:
-    """Return counts (R, N) as differences of cumulative counts.
+    """Return (R, N) counts as differences of cumulative counts.
 
     Args:
         courses: (R, N - 1) Independent estimates of the cumulative counts of all sizes but the last.
@@ -305,7 +304,7 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
     zeros, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
-        """Return the sum (R, N) of a moment over the two cumulative counts whose difference is each count."""
+        """Return the (R, N) sum of a moment over the two cumulative counts whose difference is each count."""
         moments = np.concatenate([zeros, np.broadcast_to(inner, (len(zeros), size)), last], axis=1)
         return np.asarray(moments[:, 1:] + moments[:, :-1])
 
@@ -388,7 +387,7 @@ def mean_absolute(error: Estimate) -> Floats:
 UNBOUNDED: Final = 1 << 62
 """The upper bound on counts if no total is known. It fits into 64 bits."""
 SLACK_GROUPS: Final = 1e-6
-"""Difference, in groups, up to which two interval ends count as equal, because machines round sums differently."""
+"""The difference, in groups, up to which two interval ends count as equal, as machines round sums differently."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -431,13 +430,13 @@ def intervals(
     confidence: float,
     descending: bool = False,
 ) -> list[Ends]:
-    """Return the intervals of all true counts by level, computed from public values alone.
+    """Return the intervals for all true counts by level, computed from public values alone.
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy counts (R_l, N) of each level, or the noisy cumulative counts: (R_l, N - 1) if totals are
+        noisy: The (R_l, N) noisy counts on each level, or the noisy cumulative counts: (R_l, N - 1) if totals are
             known, else (R_l, N).
-        counts: The released counts (R_l, N) of each level. Intervals are widened to contain them.
+        counts: The (R_l, N) released counts on each level. Intervals are widened to contain them.
         totals: Exact numbers of groups: (R_l,) for each level, or the root's alone. Empty if none is known.
         noise: The noise on one value of each level.
         cumulative: Whether the noisy values are cumulative counts, of groups of size s or less.
@@ -464,8 +463,8 @@ def ends_of(
     Args:
         tree: The hierarchy.
         estimates: The estimated counts of each level.
-        counts: The released counts (R_l, N) of each level. Intervals are widened to contain them.
-        totals: Exact totals (R_l,) of the first levels. Empty if none is known.
+        counts: The (R_l, N) released counts on each level. Intervals are widened to contain them.
+        totals: Exact (R_l,) totals on the first levels. Empty if none is known.
         confidence: The confidence of each single interval, between 0 and 1.
     """
     level_ends: list[Ends] = []
@@ -498,7 +497,7 @@ def _estimate_counts(
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy counts (R_l, N) of each level.
+        noisy: The (R_l, N) noisy counts on each level.
         totals: Exact numbers of groups: (R_l,) for each level, or the root's alone. Empty if none is known.
         noise: The noise on one value of each level.
     """
@@ -571,11 +570,11 @@ def least_squares_below(
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy values (R_l, 1) of each level.
+        noisy: The (R_l, 1) noisy values on each level.
         noise: The noise on one value of each level.
-        totals: The exact values (R_l,) of the first levels.
-        times: Number of identical children of its parent (R_l, 1) that each region represents, for each level. None if
-            each represents itself alone.
+        totals: The (R_l,) exact values on the first levels.
+        times: For each level, (R_l, 1) the number of identical siblings that each region represents, itself included.
+            None if each region represents itself alone.
     """
     known_count = len(totals)
     values = [*(total[:, None] for total in totals), *noisy[known_count:]]
@@ -583,7 +582,7 @@ def least_squares_below(
     estimates = least_squares(tree, values, levels, root=totals[0] if totals else None, times=times)
     if not totals:
         return estimates
-    # Without the rounding of sums of doubles: on the known levels, and where an only child repeats its parent's number.
+    # Undo the rounding of sums of doubles: on the known levels, and where an only child repeats its parent's number.
     estimates[:known_count] = map(exactly, totals)
     is_exact = np.ones(len(totals[-1]), dtype=bool)
     for level in range(known_count, tree.depth):

@@ -147,7 +147,7 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
     Args:
         header: The columns of a file.
         names: The columns to find.
-        file: Name of the file, for faults.
+        file: The name of the file, for faults.
 
     Returns:
         The name in the header of each column that was found, and a fault for each name that matches twice.
@@ -173,7 +173,7 @@ def region_faults(name: str, regions: Sequence[str], is_known: Bools, *, is_secr
     Faults of a secret file quote only known regions, because a cell in the wrong column may hold a secret.
 
     Args:
-        name: Name of the file.
+        name: The name of the file.
         regions: The region of each row.
         is_known: (rows,) Whether each row's region is one of the hierarchy.
         is_secret: Whether the file is secret.

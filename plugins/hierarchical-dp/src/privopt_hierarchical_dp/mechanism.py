@@ -126,15 +126,15 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             counts=fitted.counts,
             noisy=noisy,
             totals=public,
-            # The scales that the sampler recorded, not those of the design: the certificate must
-            # hold for the noise that was drawn.
+            # These are the scales that the sampler recorded rather than the design's, because the certificate must hold
+            # for the noise that was drawn.
             scales=[[None if record is None else Fraction(record.scale) for record in levels] for levels in records],
             law=design.law,
             truth=counts,
             split=design.searched_split,
         )
         table_ends = design.compute_ends(release)
-        # Ends are rounded outwards, so that an interval does not lose its confidence.
+        # Ends are rounded outwards so that an interval keeps its confidence.
         bounds = (
             None
             if table_ends is None
@@ -189,7 +189,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
                 float(((lower <= b.reshape(lower.shape)) & (b.reshape(lower.shape) <= upper)).mean())
                 for (_, b), (lower, upper) in zip(pairs, release.bounds[number] if release.bounds else (), strict=False)
             ]
-        # Public bounds may be wrong: the release is moved into them, whatever the true numbers are.
+        # Public bounds may be wrong, and the release is moved into them whatever the true numbers are.
         limits = problem.public.limits
         return {
             release.layout.noun: int(true[0][0].sum()),
@@ -206,7 +206,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         Args:
             problem: The problem.
             release: The release.
-            method: Name of the method.
+            method: The name of the method.
             recorded: Not used, because all details follow from the release.
         """
         design, tables = problem.design(method), {}
@@ -378,7 +378,7 @@ class HierarchicalDP(CountsMechanism):
         Args:
             problem: The problem, with its secrets.
             release: The release.
-            true: The true counts (R_l, N) of each level, for the single table.
+            true: The (R_l, N) true counts on each level, for the single table.
 
         Returns:
             The errors, and the number of groups of size 0 that were omitted from the counts. The result is only for the

@@ -37,7 +37,7 @@ class Method:
     """One method of hierarchical-dp.
 
     Attributes:
-        name: Name of the method, as given to ``--method``.
+        name: The name of the method, as given to ``--method``.
         summary: One line on what it does.
         query: What is measured on every level.
         fit: The function of :mod:`.fits` that fits a release to the noisy values.
@@ -101,7 +101,7 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
     use the whole budget (plugins/hierarchical-dp/tests/bench/bench_leaves_only.py).
 
     Args:
-        method: Name of the method.
+        method: The name of the method.
         depth: The number L of levels.
     """
     # One level has the whole budget whatever the method; `rising` would be empty.
@@ -115,7 +115,7 @@ def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES, *, t
     """Return the sensitivity Delta by which a level's noise is scaled (see :mod:`.relations`).
 
     Args:
-        method: Name of the method. The published chain has the sensitivity of cumulative counts, as in the paper.
+        method: The name of the method. The published chain has the sensitivity of cumulative counts, as in the paper.
         max_quantity: Q, the largest number by which one individual may change the size of a group.
         relation: The neighbouring relation.
         totals: Whether the numbers of groups of the leaf regions, and so of all regions, are published exactly.
@@ -128,7 +128,7 @@ def order_of(method: str, *, totals: bool, relation: Relation) -> Order:
     """Return the meaning of the columns of a level's measurements, as :data:`Order` explains.
 
     Args:
-        method: Name of the method.
+        method: The name of the method.
         totals: Whether every region's number of groups is public. The last cumulative count is then not measured.
         relation: The neighbouring relation. If it has no exact numbers, groups are counted from the largest size down.
     """

@@ -262,7 +262,7 @@ def read_scales(path: Path, name: str, texts: np.ndarray) -> tuple[Scale, ...]:
 
     Args:
         path: The file that contains the array, for faults.
-        name: Name of the array.
+        name: The name of the array.
         texts: Rationals as texts. An empty text means an unmeasured level.
 
     Raises:

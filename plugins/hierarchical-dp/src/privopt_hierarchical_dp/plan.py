@@ -74,7 +74,7 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
 
     Args:
         declared: The problem file's keys. No secret file is read.
-        file: Name of the problem file, for faults.
+        file: The name of the problem file, for faults.
         context: The run, which has the method.
 
     Raises:
@@ -148,11 +148,11 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
 
     Args:
         declared: The contents of the problem file.
-        file: Name of the problem file, for faults.
-        method: Name of the method.
+        file: The name of the problem file, for faults.
+        method: The name of the method.
 
     Returns:
-        The design, public counts (R_L, N) if there are any, and a phrase that says how the errors were obtained.
+        The design, public (R_L, N) counts if there are any, and a phrase that says how the errors were obtained.
 
     Raises:
         InputError: No table lists the regions, or a table is malformed or has regions that are missing in another
@@ -246,7 +246,7 @@ def _error_weights(design: Design) -> tuple[Fraction, ...]:
             if level not in levels:
                 faults.add(file, f"{key}.{level}", "no such level", f"levels {levels[0]} to {levels[-1]}")
     faults.check()
-    # What is not listed has no weight.
+    # Parts that are not listed have a weight of 0.
     return tuple(by_name.get(name, {}).get(level, Fraction(0)) for level in levels for name in names)
 
 
@@ -256,7 +256,7 @@ def forecast_errors(design: Design) -> Floats:
 
 
 def format_descents(done: int, count: int, seconds: float) -> str:
-    """Format how many of ``count`` descents of a search are done, and about how long the others take.
+    """Describe how many of a search's ``count`` descents are done, and about how long the others will take.
 
     The ``seconds`` are those since the search began.
 
@@ -375,7 +375,7 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, error_weights: Fl
         smooth: The split that is best for the linear fit.
         leaves: Public counts (R_L, N).
         error_weights: The weight of each level's errors.
-        trials: Number of trials for each split.
+        trials: The number of trials for each split.
     """
     depth = design.tree.depth
 
@@ -409,15 +409,15 @@ def _is_surely_better(challenger: Floats, current: Floats) -> bool:
 
 
 def _measure_errors(design: Design, leaves: Ints | None, trials: int, seed: int = 0) -> Floats:
-    """Return errors (trials, parts) measured on public counts, or (1, parts) of the linear fit if there are none.
+    """Return (trials, parts) errors measured on public counts, or (1, parts) of the linear fit if there are none.
 
     The parts are the levels or, with several tables, each table on each level.
 
     Args:
         design: The design.
-        leaves: Public counts (R_L, N), or None.
-        trials: Number of trials.
-        seed: Seed of the first trial.
+        leaves: Public (R_L, N) counts, or None.
+        trials: The number of trials.
+        seed: The seed of the first trial.
     """
     return forecast_errors(design)[None, :] if leaves is None else errors_on([leaves] * trials, design, seed=seed)
 
@@ -426,9 +426,9 @@ def errors_on(leaves: Sequence[Ints], design: Design, *, seed: int = 0) -> Float
     """Return the L1 errors (trials, L) of the method measured on known counts, summed over each level.
 
     Args:
-        leaves: The counts (R_L, N) of the leaves, for each trial.
+        leaves: The (R_L, N) counts of the leaves, for each trial.
         design: The design.
-        seed: Seed of the first trial. Later trials use the next seeds.
+        seed: The seed of the first trial. Later trials use the next seeds.
     """
     errors = []
     for trial, leaf_counts in enumerate(leaves, start=seed):

@@ -22,7 +22,7 @@ __all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "Pub
 
 
 def by_level(value: Sequence[Fraction]) -> str | None:
-    """Return the requirement on shares or weights by level if ``value`` violates it; None if it is valid.
+    """Return None if ``value`` is a valid list of shares or weights by level, else a description of valid lists.
 
     The leaves need a share above 0, because their values cannot be computed from another level.
 
@@ -34,7 +34,7 @@ def by_level(value: Sequence[Fraction]) -> str | None:
 
 
 def _check_error_weights(value: Mapping[str, Fraction]) -> str | None:
-    """Return the requirement on weights of errors if ``value`` violates it; None if it is valid.
+    """Return None if ``value`` contains valid weights of errors, and otherwise a description of valid weights.
 
     Args:
         value: The weight of errors by level.
@@ -45,7 +45,7 @@ def _check_error_weights(value: Mapping[str, Fraction]) -> str | None:
 
 @frozen(kw_only=True)
 class HierarchyTable:
-    """The table ``[hierarchy]`` of a problem file: the regions and the files with counts."""
+    """The ``[hierarchy]`` table of a problem file: the regions and the files with counts."""
 
     counts: File | None = key(
         default=None,
@@ -162,7 +162,7 @@ class Privacy:
         faults = [
             Fault(file, f"privacy.{name}", "nothing" if value is None else str(value), f"{expectation} ({has})")
             for name, value in amounts.items()
-            # A loop over one value names the expectation.
+            # A loop over a single value gives the expectation a name inside the comprehension.
             for expectation in ["a number" if name in required_keys else "no such key"]
             if (value is None) == (name in required_keys)
         ]
@@ -177,7 +177,7 @@ class Privacy:
 
 @frozen(kw_only=True)
 class Settings:
-    """The table ``[hierarchical-dp]`` of a problem file: the options of the method."""
+    """The ``[hierarchical-dp]`` table of a problem file: the options of the method."""
 
     budget: tuple[Fraction, ...] | None = key(
         default=None,
@@ -199,7 +199,7 @@ class Settings:
 
         Args:
             depth: The number of levels.
-            file: Name of the problem file, for the faults.
+            file: The name of the problem file, for the faults.
 
         Raises:
             InputError: A list has another length. Each such list has a fault.
@@ -216,7 +216,7 @@ class Settings:
 
 @frozen(kw_only=True)
 class PlanSettings:
-    """The table ``[plan]`` of a problem file: the weights of errors in a plan."""
+    """The ``[plan]`` table of a problem file: the weights of errors in a plan."""
 
     errors: Mapping[str, Fraction] | None = key(
         default=None,
@@ -227,7 +227,7 @@ class PlanSettings:
 
 @frozen(kw_only=True)
 class PublishRules:
-    """The table ``[publish]`` of a problem file: the rules by which noisy cells are marked for readers."""
+    """The ``[publish]`` table of a problem file: the rules by which noisy cells are marked for readers."""
 
     coefficient_of_variation: Fraction | None = key(
         default=None,

@@ -66,7 +66,7 @@ def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
 
     Args:
         paths: The paths of the leaf regions, a row each, root first.
-        file: Name of the file, for faults.
+        file: The name of the file, for faults.
 
     Raises:
         InputError: There are such regions. Each has a fault.

@@ -48,7 +48,7 @@ def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
 
     Returns:
         For each level the names of its regions in any order, the index of each region's parent on the level above, and
-        whether it repeats its parent; and the index (paths,) of each path's leaf on the last level.
+        whether it repeats its parent; and the (paths,) index of each path's leaf on the last level.
 
     Raises:
         InputError: There is no path, an empty name is followed by another name, a leaf has regions below it, there are

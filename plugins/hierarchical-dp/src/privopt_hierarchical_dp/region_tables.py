@@ -29,14 +29,14 @@ class Form:
     """The published form of one table: its files, columns and shapes.
 
     Attributes:
-        name: Name of the table. Empty if it is the only table.
+        name: The name of the table. Empty if it is the only table.
         file: The file of counts, with a row for each region and cell.
-        count: Name of the column of counts.
+        count: The name of the column of counts.
         intervals: The file with columns low and high, which may be the file of counts.
         private: The file of true counts.
         cells: Columns that identify the cells of a region.
         shape: Shape of a region's counts, with an axis for each attribute.
-        margin: The numbers of the table's attributes. Tables must agree on the attributes that they share.
+        margin: The indices of the table's attributes. Tables must agree on the attributes that they share.
         measured: Shape of a region's noisy values. None means any length.
     """
 
@@ -95,7 +95,7 @@ def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Seque
         path: The file.
         tree: The regions.
         cells: The columns that identify the cells of a region.
-        columns: The values (R_l, ...) of each column on each level, with the same number of cells for each region.
+        columns: The (R_l, ...) values of each column on each level, with the same number of cells for each region.
     """
     # The number of cells of a region; 1 if no column identifies any.
     count = len(next(iter(cells.values()), [0]))
@@ -138,7 +138,7 @@ def read_rows(
         tree: The regions that the file must have. If None, its own regions are used.
 
     Returns:
-        The regions, and the numbers (R_l, cells) of each column on each level.
+        The regions, and the (R_l, cells) numbers of each column on each level.
 
     Raises:
         InputError: The file cannot be read, or its rows are not those that would be written.
@@ -148,7 +148,7 @@ def read_rows(
     schema = {"region": pl.String, "parent": pl.String, **kinds, **dict.fromkeys(columns, pl.Int64)}
     expectation = f"columns {', '.join(schema)}"
     try:
-        # glob=False: a path with * in it is not a pattern.
+        # glob=False keeps a path that contains * from being read as a pattern.
         table = pl.read_csv(path, schema_overrides=schema, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(
@@ -196,7 +196,7 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
         path: The file, for faults.
 
     Returns:
-        The tree, and for each level the row (R_l,) of each region.
+        The tree, and for each level the (R_l,) row of each region.
 
     Raises:
         InputError: A region has no name or occurs twice, a parent has no rows, parents form a cycle, or there is more
@@ -238,11 +238,11 @@ def _follow_children(parents: Ints, is_root: Bools) -> list[tuple[Ints, Ints, Bo
     """Follow the children of regions down from the root, level by level, until all regions of a level are leaves.
 
     Args:
-        parents: (regions,) The number of each region's parent. That of the root is not read.
+        parents: (regions,) The index of each region's parent. That of the root is not read.
         is_root: (regions,) Whether each region is the root. At most one is.
 
     Returns:
-        For each level the numbers of its regions, the index of each one's parent on the level above, and whether it
+        For each level, the indices of its regions, the index of each one's parent on the level above, and whether it
         repeats that parent, which is a leaf.
     """
     # The children of region r are children[starts[r] : starts[r + 1]].

@@ -64,8 +64,8 @@ class HierarchyRelease(Release):
     Attributes:
         tree: The regions.
         layout: The files and the published form of the tables.
-        counts: The counts (R_l, ...) of all cells, by table and level.
-        noisy: The noisy values (R_l, ...) that were measured, by table and level. Those of levels that were not
+        counts: The (R_l, ...) counts of all cells, by table and level.
+        noisy: The (R_l, ...) noisy values that were measured, by table and level. Those of levels that were not
             measured are sums of the level below.
         totals: Numbers that are published exactly: (R_l,) for each level, for the root alone, or none.
         scales: The exact scales of the drawn noise, by table and level; for Gaussian noise, variances. None if the
@@ -128,7 +128,7 @@ class HierarchyRelease(Release):
 
     @property
     def numbers(self) -> list[Ints]:
-        """The released numbers (R_l,) of each level, which are sums of the first table."""
+        """The (R_l,) released numbers on each level, which are sums of the first table."""
         return numbers_of(self.counts)
 
     @classmethod
@@ -327,7 +327,7 @@ def _read_split(path: Path, texts: Sequence[Any]) -> tuple[Split, Split] | None:
 
 
 def numbers_of(counts: Tables) -> list[Ints]:
-    """Return the numbers (R_l,) of groups or individuals on each level, which are sums of the first table."""
+    """Return the (R_l,) numbers of groups or individuals on each level, which are sums of the first table."""
     return [level.reshape(len(level), -1).sum(axis=1) for level in counts[0]]
 
 
@@ -362,7 +362,7 @@ def violations(tree: Tree, counts: Tables) -> int:
 
     Args:
         tree: The regions.
-        counts: The counts (R_l, ...) by table and level.
+        counts: The (R_l, ...) counts by table and level.
     """
     return sum(
         int(np.count_nonzero(np.add.reduceat(child_counts, start[:-1], axis=0) != counts_of_level))

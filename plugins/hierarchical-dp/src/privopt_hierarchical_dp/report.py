@@ -63,8 +63,8 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figu
 
     Args:
         tree: The regions.
-        numbers: The released numbers (R_l,) of each level's regions.
-        width: Width of the figure in inches. A region that is too narrow for its name has no label.
+        numbers: The (R_l,) released numbers of each level's regions.
+        width: The width of the figure in inches. A region that is too narrow for its name has no label.
     """
     figure, axes = axes_of(width, 0.7 + 0.75 * tree.depth)
     totals = [np.maximum(level, 0).astype(np.float64) for level in numbers]
@@ -307,7 +307,7 @@ def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[
 
     Args:
         release: The release.
-        number: Number of the table.
+        number: The index of the table.
         level_ends: The intervals before rounding, by level. None if the method has no intervals.
         declared: The problem file, which may define which cells are too noisy to use.
     """

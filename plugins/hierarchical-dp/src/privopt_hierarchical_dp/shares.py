@@ -42,7 +42,7 @@ def best_point(
     current: Point,
     progress: Callable[[int, int], None] = lambda done, count: None,
 ) -> Point:
-    """Return the shares of least cost that the search finds.
+    """Return the shares with the least cost that the search finds.
 
     Args:
         cost: Returns the costs of several shares at once, infinite if they are not possible.
@@ -67,7 +67,7 @@ def best_point(
 
 
 def _least(cost: Callable[[Sequence[Point]], Floats], points: Sequence[Point]) -> Point:
-    """Return the first of the points of least cost."""
+    """Return the point with the least cost, or the first of several such points."""
     return points[int(np.argmin(cost(points)))]
 
 

@@ -88,7 +88,7 @@ def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation
 
     Args:
         method: The name of the method.
-        counts: The true counts (R_l, N) of each level.
+        counts: The (R_l, N) true counts on each level.
         totals: Whether the regions' numbers of groups are published exactly. Cumulative counts of size N, which equal
             these numbers, are then not measured.
         relation: The neighbouring relation.
@@ -229,7 +229,7 @@ class SizesDesign(Design):
         """Return the true values that the method measures: counts, cumulative counts or the published chain.
 
         Args:
-            counts: The true counts (R_l, N) of each level, for the single table.
+            counts: The (R_l, N) true counts on each level, for the single table.
         """
         return [compute_query(self.method, counts[0], totals=self.totals, relation=self.relation)]
 
@@ -350,7 +350,7 @@ class SizesDesign(Design):
         return [level_ends]
 
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return the least-squares estimates (R_l, 1) of the numbers of groups of all regions."""
+        """Return the (R_l, 1) least-squares estimates of the numbers of groups of all regions."""
         # A number of groups is a sum of noisy counts, whose variances and fourth cumulants add up, or one noisy
         # cumulative count.
         terms = self.relation.classes if self.order == "counts" else 1

@@ -37,7 +37,7 @@ def noisy_totals(noisy: Sequence[Ints], order: Order) -> list[Ints]:
     """Return noisy numbers of groups (R_l, 1): sums of noisy counts, or the cumulative count over all sizes.
 
     Args:
-        noisy: The noisy values (R_l, N) of each level.
+        noisy: The (R_l, N) noisy values on each level.
         order: The meaning of the noisy values.
     """
     if order == "counts":
@@ -53,7 +53,7 @@ def estimated_root(
 
     Args:
         tree: The hierarchy.
-        sums: The noisy numbers (R_l, 1) of each level.
+        sums: The (R_l, 1) noisy numbers on each level.
         law: The distribution of the noise.
         scales: The scale of the noise of each level.
         limits: Public bounds. None if there are none.
@@ -80,16 +80,16 @@ def estimated_totals(
 
     Args:
         tree: The hierarchy.
-        noisy: Noisy counts (R_l, N) of each level, or noisy numbers of groups of size s or more, or of size s or less.
+        noisy: Noisy (R_l, N) counts on each level, or noisy numbers of groups of size s or more, or of size s or less.
         law: The distribution of the noise.
         scales: The scales of the noise, by level.
         order: The meaning of the noisy values.
         root: The root's number, if it is known or has been estimated already.
         limits: Public bounds, into which the estimates are moved.
-        known: The exact numbers (R_l,) of the first levels, which the estimates of the other levels add up to.
+        known: The (R_l,) exact numbers on the first levels, which the estimates of the other levels add up to.
 
     Returns:
-        The numbers (R_l,) of each level, or a list with only the root's number (1,).
+        The (R_l,) numbers on each level, or a list with only the root's number (1,).
     """
     sums = noisy_totals(noisy, order)
     total = round(estimated_root(tree, sums, law, scales)) if root is None else root
@@ -107,15 +107,15 @@ def estimated_totals(
 
 
 def _project_totals(tree: Tree, sums: Sequence[Ints], total: int, precisions: Sequence[Fraction]) -> list[Ints]:
-    """Return the integers (R_l,) of each level, nearest to noisy numbers, that add up to the number of the root.
+    """Return the (R_l,) integers on each level, nearest to noisy numbers, that add up to the number of the root.
 
     Args:
         tree: The hierarchy.
-        sums: The noisy numbers (R_l, 1) of each level.
+        sums: The (R_l, 1) noisy numbers on each level.
         total: The number of the root.
         precisions: The weight of each level; 0 if it is not measured.
     """
-    # Without a measured level the regions are indistinguishable; equal weights then spread the total.
+    # If no level is measured, nothing distinguishes the regions, and equal weights spread the total.
     weights = integer_weights(
         list(precisions) if any(precisions) else [Fraction(1)] * tree.depth, limit=largest_weight(tree, sums, total)
     )
@@ -131,8 +131,8 @@ def _project_below_known(
 
     Args:
         tree: The hierarchy.
-        sums: The noisy numbers (R_l, 1) of each level.
-        known: The exact numbers (R_l,) of the first levels.
+        sums: The (R_l, 1) noisy numbers on each level.
+        known: The (R_l,) exact numbers on the first levels.
         precisions: The weight of each level.
     """
     deepest = len(known) - 1
@@ -155,10 +155,10 @@ def to_cumulative(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:
 
     Args:
         noisy: The numbers of groups of size s or more, (R_l, N) on each level.
-        totals: The totals (R_l,) of each level.
+        totals: The (R_l,) totals on each level.
 
     Returns:
-        The cumulative counts (R_l, N - 1) of each level, which are the total less the groups of size s + 1 or more.
+        The (R_l, N - 1) cumulative counts on each level, which are the total less the groups of size s + 1 or more.
     """
     return [np.ascontiguousarray(total[:, None] - level[:, 1:]) for level, total in zip(noisy, totals, strict=True)]
 
@@ -169,8 +169,8 @@ def added_by_estimates(
     """Return the part of the loss that is due to the estimated totals alone, whatever the fit.
 
     Args:
-        totals: The estimated totals (R_l,) of each level, which replace the measured totals.
-        noisy: The noisy values (R_l, N) of each level, which include noisy totals.
+        totals: The (R_l,) estimated totals on each level, which replace the measured totals.
+        noisy: The (R_l, N) noisy values on each level, which include noisy totals.
         order: The meaning of the noisy values.
         weights: The weight of each level in the loss.
     """

@@ -60,7 +60,7 @@ class Tree:
         columns: The names of the regions of each level, as a column of texts.
         start: Offsets (R_l + 1,) for each level except the last. The children of region r are the regions start[r] to
             start[r + 1] - 1 of the next level.
-        ranks: The place (R_l,) of each region of each level in the list of all regions by name, in which a repeated
+        ranks: The (R_l,) place of each region on each level in the list of all regions by name, in which a repeated
             leaf occurs once. In a :meth:`subtree` these are the places in the whole tree's list.
     """
 
@@ -157,7 +157,7 @@ class Tree:
         """Every region once, sorted by name (Unicode code points), as files list them.
 
         The columns are ``region``; ``parent``, the parent's name, which is null for the root; and ``number``, the
-        region's number if all regions are counted level by level, from the root. A repeated leaf has the number of its
+        region's index if all regions are counted level by level, from the root. A repeated leaf has the index of its
         first occurrence.
         """
         offsets = np.cumsum([0, *self.widths])
@@ -185,7 +185,7 @@ class Tree:
             names: The names.
 
         Returns:
-            The level of each name, counted from 0, and the position on this level; -1 for names of no region.
+            The level of each name, counted from 0, and the position on this level; -1 for names that no region has.
         """
         listed = self.listing.select("region", "number")
         matches = pl.DataFrame({"region": names}).join(listed, on="region", how="left", maintain_order="left")
@@ -224,7 +224,7 @@ class Tree:
                 (R_l,) of the regions that repeat their parent, which is a leaf.
 
         Returns:
-            The tree, and for each level the position (R_l,) in the tree of each given region.
+            The tree, and for each level the (R_l,) position in the tree of each given region.
         """
         new = [~is_repeated for _, _, is_repeated in levels]
         # Names are compared only here; the order within each level then follows from these ranks.
@@ -255,7 +255,7 @@ class Tree:
 
 
 def _nulls(count: int) -> pl.Series:
-    """Return a column of ``count`` missing texts."""
+    """Return a text column with ``count`` missing values."""
     return pl.Series([None], dtype=pl.String).new_from_index(0, count)
 
 
@@ -312,7 +312,7 @@ def add_up(tree: Tree, leaves: NDArray[N]) -> list[NDArray[N]]:
         leaves: (R_L, ...) The values of the leaves.
 
     Returns:
-        The values (R_l, ...) of each level.
+        The (R_l, ...) values on each level.
     """
     levels = [leaves]
     for start in reversed(tree.start):
@@ -347,7 +347,7 @@ def past_sums(values: Ints, *, rows: bool = False) -> bool:
         values: (R, ...) The values.
         rows: Whether only values of the same row are added up.
     """
-    # In doubles, because these sums cannot overflow; 2**61 is a quarter of what int64 holds, which covers their
-    # rounding.
+    # The sums are computed in doubles, which cannot overflow. LARGEST_SUM, 2**61, is a quarter of what int64 holds, so
+    # it also covers their rounding.
     sizes = np.abs(values.astype(np.float64)).reshape(len(values), -1).sum(axis=1)
     return bool((sizes.max(initial=0.0) if rows else sizes.sum()) >= LARGEST_SUM)

@@ -39,7 +39,7 @@ def chain_query(counts: Sequence[Ints]) -> list[Ints]:
     """Return each level's cumulative vector as published: over all regions for size 1, then for size 2, and so on.
 
     Args:
-        counts: The counts (R_l, N) of each level. The returned vectors have the same shape.
+        counts: The (R_l, N) counts on each level. The returned vectors have the same shape.
     """
     return [
         # Transposed, so that the vector runs over the regions first and then over the sizes.
@@ -49,7 +49,7 @@ def chain_query(counts: Sequence[Ints]) -> list[Ints]:
 
 
 def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
-    """Return the counts (R_l, N) of cumulative vectors. This is the inverse of `chain_query`."""
+    """Return the (R_l, N) counts of cumulative vectors. This is the inverse of `chain_query`."""
     return [
         np.ascontiguousarray(np.diff(np.asarray(level).T.ravel(), prepend=0).reshape(level.shape[1], -1).T)
         for level in chain
@@ -65,11 +65,11 @@ def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy values (R_l, N) of `chain_query` on each level.
+        noisy: The (R_l, N) noisy values of `chain_query` on each level.
         total: G, the number of all groups.
 
     Returns:
-        Fitted cumulative values (R_l, N) of each level. `chain_counts` converts them to counts.
+        Fitted (R_l, N) cumulative values on each level. `chain_counts` converts them to counts.
     """
     levels, places = post_order(tree)
     # Elements that must be equal (C9) are pooled to one variable before the isotonic regression, with their number as

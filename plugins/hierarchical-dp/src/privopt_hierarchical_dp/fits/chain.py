@@ -51,16 +51,16 @@ def fit_with_totals(
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy counts (R_l, N) of each level, or the cumulative counts (R_l, N - 1) without those of size N,
+        noisy: The (R_l, N) noisy counts on each level, or the (R_l, N - 1) cumulative counts without those of size N,
             which are the totals.
-        totals: The exact totals (R_l,) of each level.
+        totals: The (R_l,) exact totals on each level.
         weights: The weight of each level, at least 0. The largest weight should be about 1, because tolerances are
             absolute.
         cumulative: Whether to solve Model 2 instead of Model 1.
         gap: The relative gap at which the continuous projection stops.
 
     Returns:
-        The counts (R_l, N) of each level, with a lower bound on the objective. They are proved to be optimal only if
+        The (R_l, N) counts on each level, with a lower bound on the objective. They are proved to be optimal only if
         there is a single size.
     """
     region_totals = [np.asarray(total, dtype=np.int64) for total in totals]

@@ -43,7 +43,7 @@ class FitInput:
         noisy: The noisy values of each level: counts (R_l, N), or cumulative counts (R_l, N) or, without those of size
             N, (R_l, N - 1).
         total: G, public or estimated.
-        totals: The regions' totals (R_l,) of each level, exact or estimated. None if the method has no totals.
+        totals: The regions' (R_l,) totals on each level, exact or estimated. None if the method has no totals.
         weights: The rational weight of each level in the objective; 0 if the level was not measured.
         noise: The noise on one value of each level.
         backend: The solver of integer programs.
@@ -132,7 +132,7 @@ def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
 
     Args:
         fit_input: The tree, totals, weights and options.
-        noisy: The counts (R_l, N) of each level, which are used instead of those of ``fit_input``.
+        noisy: The (R_l, N) counts on each level, which are used instead of those of ``fit_input``.
     """
     if fit_input.totals is not None:
         return _fit_with_known_totals(fit_input, noisy, cumulative=False)

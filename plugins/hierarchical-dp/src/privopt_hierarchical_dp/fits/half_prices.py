@@ -401,7 +401,7 @@ def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) 
 
 
 def _number_nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
-    """Assign numbers to the nodes of all trees, one tree for each size, with all roots below node 0.
+    """Assign indices to the nodes of all trees, one tree for each size, with all roots below node 0.
 
     Nodes are numbered level by level, and within a level size by size.
 
@@ -410,7 +410,7 @@ def _number_nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
         sizes: The number of sizes.
 
     Returns:
-        (nodes, 2) the range of each node's children, (nodes,) each node's level, and the number of the first leaf.
+        (nodes, 2) the range of each node's children, (nodes,) each node's level, and the index of the first leaf.
     """
     # The number of the first node of each level; node 0 is above all.
     offsets = 1 + sizes * np.cumsum([0, *tree.widths])
@@ -431,7 +431,7 @@ def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: In
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy counts (R_l, N) of each level.
+        noisy: The (R_l, N) noisy counts on each level.
         total: G, the number of groups.
         weights: (L,) integer weights of the levels, which may be 0 above the leaves. All 1 by default.
 
@@ -465,12 +465,12 @@ def relax_counts(
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy counts (R_l, N) of each level.
+        noisy: The (R_l, N) noisy counts on each level.
         total: G, the number of groups.
         weights: The weight of each level.
 
     Returns:
-        The number of grid points per group (1024, or fewer if values are too large), and the values (R_l, N) of each
+        The number of grid points per group (1024, or fewer if values are too large), and the (R_l, N) values of each
         level, in groups.
     """
     grid, heaviest = _RELAXED_GRID, min(int(integer_weights(weights).max()), _RELAXED_GRID)
@@ -490,7 +490,7 @@ def _largest_factor(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy counts (R_l, N) of each level.
+        noisy: The (R_l, N) noisy counts on each level.
         total: G, the number of groups.
     """
     # Differences from noisy values are at most largest + total, and marginals have them twice. They are added over the
@@ -504,7 +504,7 @@ def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy counts (R_l, N) of each level.
+        noisy: The (R_l, N) noisy counts on each level.
         total: G, the number of groups.
 
     Raises:
@@ -523,8 +523,8 @@ def objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Iterable[i
     """Return the sum over levels of w_l |values_l - noisy_l|^2, an exact integer for integer weights.
 
     Args:
-        values: The integers (R_l, N) of each level.
-        noisy: The noisy integers (R_l, N) of each level.
+        values: The (R_l, N) integers on each level.
+        noisy: The (R_l, N) noisy integers on each level.
         weights: The integer weight of each level; 1 by default.
     """
     weight = [1] * len(values) if weights is None else weights

@@ -125,11 +125,11 @@ def _move_multipliers_down(tree: Tree, multipliers: Sequence[Floats], weights: S
 
     Args:
         tree: The hierarchy.
-        multipliers: The multipliers (R_l, S) of each level.
+        multipliers: The (R_l, S) multipliers on each level.
         weights: The weight of each level, a number or (S,).
 
     Returns:
-        The multipliers (R_l, S) of each level. Entries with weight 0 have been passed on, and must not be used.
+        The (R_l, S) multipliers on each level. Entries with weight 0 have been passed on, and must not be used.
     """
     moved = [multipliers[0]]
     # The leaves have no children, so tree.start has no entry for them.
@@ -155,7 +155,7 @@ def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], target
 
 
 def simplex_rows(values: Floats, totals: Floats) -> Floats:
-    """Return the nearest rows (R, S) that have non-negative entries and the sums ``totals``."""
+    """Return the (R, S) nearest rows that have non-negative entries and the sums ``totals``."""
     projected = np.empty_like(values)
     _simplex_rows(values, np.ones(values.shape[1]), totals, projected)
     return projected
@@ -191,8 +191,8 @@ def _balance(
         Boyd et al., Distributed Optimization and Statistical Learning via ADMM, 2011, section 3.4.1.
 
     Args:
-        tree_values: The projection (R_l, S) of each level onto consistent values.
-        row_values: The projection (R_l, S) of each level onto the constraints of the rows.
+        tree_values: The (R_l, S) projection of each level onto consistent values.
+        row_values: The (R_l, S) projection of each level onto the constraints of the rows.
         previous: The values of ``row_values`` before this step.
         penalty: The penalty (S,) of each level.
     """
@@ -217,7 +217,7 @@ def project_jointly(
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy values (R_l, S) of each level.
+        noisy: The (R_l, S) noisy values on each level.
         weights: The weight of each level, a number or (S,), at least 0. Weights of the leaves must be above 0.
         totals: The totals G_r (R_l,) of each level.
         rows: ``"monotone"``: rows are non-decreasing within [0, G_r]; or ``"simplex"``: rows are non-negative with the

@@ -41,7 +41,7 @@ class Fit:
     """Fitted integers, and a bound on their objective.
 
     Attributes:
-        counts: The counts (R_l, N) of each level, or the cumulative counts of an integer program. For several tables,
+        counts: The (R_l, N) counts on each level, or the cumulative counts of an integer program. For several tables,
             the counts of each table and level.
         lower_bound: A lower bound on the objective of every valid release; None if there is none.
         iterations: The number of iterations, of ADMM or of the solver.
@@ -64,7 +64,7 @@ def refuse(tree: Tree, sizes: int, method: str, instead: str) -> None:
     Args:
         tree: The regions.
         sizes: The number of sizes.
-        method: Name of the method, for the message.
+        method: The name of the method, for the message.
         instead: The advice that ends the message.
 
     Raises:
@@ -94,11 +94,11 @@ def build(
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy values (R_l, N) of each level.
-        bends: The centres of the bends (R_l, N) on each level.
+        noisy: The (R_l, N) noisy values on each level.
+        bends: The (R_l, N) centres of the bends on each level.
         reach: The number of close bends on either side of a centre.
         total: G, the number of all groups.
-        totals: The regions' totals (R_l,) of each level, if they are published.
+        totals: The regions' (R_l,) totals on each level, if they are published.
         weights: The weight of each level, a number or (N,).
         cumulative: Whether to build Model 2.
 
@@ -218,10 +218,10 @@ def solve_exactly(
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy values (R_l, N) of each level.
-        start: A guess of the solution (R_l, N) on each level, at which the bends are first centred.
+        noisy: The (R_l, N) noisy values on each level.
+        start: A guess of the (R_l, N) solution on each level, at which the bends are first centred.
         total: G, the number of all groups.
-        totals: The regions' totals (R_l,) of each level, if they are published.
+        totals: The regions' (R_l,) totals on each level, if they are published.
         weights: The weight of each level, a number or (N,). 1 by default.
         cumulative: Whether to solve Model 2 (cumulative counts) instead of Model 1 (counts).
         backend: ``"cbc"`` or ``"highs"``.

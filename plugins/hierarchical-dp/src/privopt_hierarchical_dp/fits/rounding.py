@@ -82,7 +82,7 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
 
 
 def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
-    """Return integers (K, N) near continuous cumulative counts, with given row and column sums.
+    """Return (K, N) integers near continuous cumulative counts, with given row and column sums.
 
     Args:
         course: (K, N) The continuous cumulative counts of the children, which must be finite.
@@ -114,8 +114,8 @@ def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], to
     Args:
         tree: The hierarchy.
         root: (N,) The integer counts of the root, which add up to its total.
-        courses: The continuous cumulative counts (R_l, N) of each level.
-        totals: The integer totals (R_l,) of each level, consistent over the tree.
+        courses: The (R_l, N) continuous cumulative counts on each level.
+        totals: The (R_l,) integer totals on each level, consistent over the tree.
 
     Returns:
         Non-negative integer counts (R_l, N) of each level, consistent and with the row sums ``totals``.

@@ -1,6 +1,6 @@
 """Fit cumulative counts level by level, with the parent region's distribution as a prior (borrowing strength).
 
-Model 2 ignores that regions resemble their parent. Consider a child with a public number G_c of groups, in a parent
+Model 2 (:mod:`.chain`) ignores that regions resemble their parent. Take a child with a public number G_c in a parent
 whose counts n_s are already released. Its expected number of groups of size s is mu_s = G_c n_s / G_p, with variance
 mu_s + h_s^2 mu_s^2. The first term is chance. The heterogeneity h_s is estimated from all regions of the level
 together, after the noise is subtracted. Each child's noisy cumulative counts are then observations of a random walk
@@ -191,7 +191,7 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
 
 
 def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
-    """Estimate the cumulative counts of the root. It has no parent as a prior, so nearby sizes serve instead.
+    """Estimate the root's cumulative counts, with nearby sizes as a prior, because the root has no parent.
 
     An isotonic fit puts the groups of a thin tail on a few sizes, with no groups between these sizes. Therefore its
     counts are averaged over sizes within a relative distance of `_NEAR_SHARE`; the averages are the means mu of the
@@ -236,26 +236,29 @@ def smooth_down(
     noise: Sequence[Noise],
     totals: Sequence[Ints],
 ) -> list[Ints]:
-    """Return consistent non-negative integer counts with exact totals. Each parent is the prior of its children.
+    """Return consistent non-negative integer counts with exact totals, using each parent as its children's prior.
+
+    Unlike Model 2 (:mod:`.chain`), which only fits the noisy values, this assumes that regions resemble their parent.
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy cumulative counts (R_l, N - 1) of sizes 1 to N - 1 on each level.
+        noisy: The (R_l, N - 1) noisy cumulative counts of sizes 1 to N - 1 on each level.
         noise: The noise on one value of each level.
         totals: The exact numbers of groups (R_l,) of each level.
 
     Returns:
-        The counts (R_l, N) of each level.
+        The (R_l, N) counts on each level.
     """
     pooled = pool_upwards(tree, noisy, noise)
     size = pooled[0].mean.shape[1]
     spreads = [np.repeat(level.variance, size, axis=1) for level in pooled]
-    # The root has no parent to borrow from; each further level borrows from the integers released above it.
+    # The root has no parent to borrow from; each further level borrows from the integers released above it. The root's
+    # cumulative counts do not decrease, and rounding them by floor(x + 0.5) keeps this, so no count is negative.
     root = np.floor(smooth_root(pooled[0].mean, spreads[0], totals[0]) + 0.5)
     counts: list[Ints] = [np.diff(root, axis=1, prepend=0.0).astype(np.int64)]
     for level, start in enumerate(tree.start):
         parent = tree.parents(level + 1)
-        # A region without groups has shares of 0, whatever they are divided by.
+        # A region without groups has only zero counts, so its shares are 0 whatever they are divided by.
         shares = counts[level] / np.maximum(1, totals[level])[:, None]
         expected = totals[level + 1][:, None] * shares[parent]
         estimated = increments(pooled[level + 1], exactly(totals[level + 1]))

@@ -26,7 +26,7 @@ def _largest_remainders(values: NDArray[np.float64], totals: Ints) -> Ints:
         values: (S, K) Reals.
         totals: (S,) The required sums of the integers, close to the sums of the reals.
     """
-    # The margin keeps a value that is whole up to rounding of doubles from being cut to the integer below.
+    # The margin of 1e-9 keeps a value that is whole up to rounding errors from being rounded to the integer below.
     rounded = np.floor(values + 1e-9).astype(np.int64)
     deficits = totals - rounded.sum(axis=1)
     # argsort of argsort is the rank of each remainder; the stable sort gives ties to the first child.
@@ -40,13 +40,13 @@ def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
 
     Args:
         tree: The hierarchy.
-        noisy: The noisy counts (R_l, N) of each level.
+        noisy: The (R_l, N) noisy counts on each level.
         total: G, the number of all groups.
 
     Returns:
-        The counts (R_l, N) of each level.
+        The (R_l, N) counts on each level.
     """
-    # The root by itself is Model 1 on a tree of one region.
+    # The root by itself is Model 1 on a tree with one region.
     root_tree = tree.root_alone
     counts = [project_counts(root_tree, [noisy[0]], total=total)[0]]
     for level, start in enumerate(tree.start):

@@ -74,7 +74,7 @@ class TablesDesign(Design):
 
         Args:
             problem: The problem file's keys.
-            file: Name of the problem file, for faults.
+            file: The name of the problem file, for faults.
             method: The chosen method of the mechanism.
 
         Raises:
@@ -218,7 +218,7 @@ class TablesDesign(Design):
         """Fit consistent integers to noisy values: first least squares, then integers margin by margin.
 
         Args:
-            noisy: The noisy values (R_l, ...) by table and level.
+            noisy: The (R_l, ...) noisy values by table and level.
             totals: Exact public numbers of individuals (R_l,) of the first levels. Empty if none are public.
             how: The relative gap, and the function that receives progress.
         """
@@ -310,10 +310,10 @@ class TablesDesign(Design):
             table: The margin of the table.
             effects: The effects of each level.
             by_level: The noise of one cell of all tables, for each level.
-            totals: The exact numbers (R_l,) of the first levels.
+            totals: The (R_l,) exact numbers on the first levels.
 
         Returns:
-            The estimates (R_l, cells) of each level.
+            The (R_l, cells) estimates on each level.
         """
         cells = domain.cells(table)
         contrasts = least_squares(
@@ -343,7 +343,7 @@ class TablesDesign(Design):
         ]
 
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return the least-squares estimates (R_l, 1) of the numbers of all regions, from all tables."""
+        """Return the (R_l, 1) least-squares estimates of the numbers of all regions, from all tables."""
         return least_squares_below(
             self.tree,
             [level[TOTAL].reshape(-1, 1) for level in effects_of(self.domain, release.noisy)],
@@ -429,7 +429,7 @@ class TablesDesign(Design):
             tables: (B, T) The shares of the tables.
 
         Returns:
-            The errors (B, L T) of all tables on level 1, then on level 2, and so on.
+            The (B, L T) errors of all tables on level 1, then on level 2, and so on.
         """
         # (T, L): whether a table is measured on a level.
         is_measured = np.array(
@@ -449,7 +449,7 @@ class TablesDesign(Design):
         return self._forecast_cases(*self.law.moments_of_budgets(budgets, self.delta), tables.T)
 
     def _forecast_cases(self, variances: Floats, fourths: Floats, tables: Floats) -> Floats:
-        """Return the expected errors (B, parts) for B cases of noise.
+        """Return the (B, parts) expected errors for B cases of noise.
 
         Args:
             variances: (T, L, B) The variance of the noise on one cell, by table and level.
@@ -461,7 +461,7 @@ class TablesDesign(Design):
         depth, cases, known = self.tree.depth, tables.shape[1], self.exact
 
         def noise_of_cells(margin: Margin, *, contrasts_only: bool) -> list[Noise]:
-            """Return the noise (B,) of one estimated cell of a margin on each level, before the tree is used."""
+            """Return the (B,) noise of one estimated cell of a margin on each level, before the tree is used."""
             squares, powers = self.domain.influence_powers(margin, weights, contrasts_only=contrasts_only)
             return [
                 Noise(

@@ -174,7 +174,7 @@ def _problem_text(recognised: _Recognised, choices: _Choices, table: str, region
         recognised: What was recognised in the table.
         choices: The options. Those that are not the default become settings in the file.
         table: Path of the table, relative to the problem file.
-        regions: Name of the file of regions.
+        regions: The name of the file of regions.
     """
     attributes = recognised.attributes
     # One table of plain numbers of individuals, and one for each attribute by itself. The owner adds combinations.

@@ -29,10 +29,10 @@ def noisy_numbers(domain: Domain, noisy: Tables) -> list[Ints]:
 
     Args:
         domain: The attributes and tables.
-        noisy: The noisy values (R_l, ...) by table and level.
+        noisy: The (R_l, ...) noisy values by table and level.
 
     Returns:
-        The numbers (R_l, 1) of each level, which are not consistent between levels.
+        The (R_l, 1) numbers on each level, which are not consistent between levels.
     """
     return [np.rint(domain.margin(level, TOTAL)).astype(np.int64)[:, None] for level in effects_of(domain, noisy)]
 
@@ -42,7 +42,7 @@ def effects_of(domain: Domain, tables: Tables) -> list[Effects]:
 
     Args:
         domain: The attributes and tables.
-        tables: The values (R_l, ...) by table and level.
+        tables: The (R_l, ...) values by table and level.
     """
     return [domain.effects(level) for level in zip(*tables, strict=True)]
 
@@ -65,7 +65,7 @@ def fit_tables(
     Args:
         tree: The regions.
         domain: The attributes and tables.
-        noisy: The noisy values (R_l, ...) by table and level.
+        noisy: The (R_l, ...) noisy values by table and level.
         levels: The weight of each level in least squares over the tree, proportional to 1 / variance of its noise.
         totals: Public numbers of individuals (R_l,) of the first levels. Empty if there are none.
         law: The distribution of the noise.
@@ -76,7 +76,7 @@ def fit_tables(
         progress: Called with the name and number of each step.
 
     Returns:
-        The counts (R_l, ...) by table and level.
+        The (R_l, ...) counts by table and level.
     """
     effects = effects_of(domain, noisy)
     totals_by_level = list(totals)
@@ -107,14 +107,14 @@ def fit_tables(
 
 
 def _fit_over_tree(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> list[Floats]:
-    """Return estimates (R_l, cells) that add up over the tree, by weighted least squares.
+    """Return (R_l, cells) estimates that add up over the tree, by weighted least squares.
 
     Weights by precision are right here, because no value has yet been cut off at zero; see
     :func:`.sizes.objective_weights`.
 
     Args:
         tree: The regions.
-        means: The estimates (R_l, ...) of each level before levels are combined.
+        means: The (R_l, ...) estimates on each level before levels are combined.
         levels: The weight of each level, proportional to 1 / variance.
     """
     return NearestSums.of(tree, levels)([level.reshape(len(level), -1) for level in means])
@@ -136,12 +136,12 @@ def _fit_step(
         tree: The regions.
         domain: The attributes and tables.
         step: The margin to fit, and the given margin, whose counts are known.
-        means: The real estimates (R_l, cells) of the margin on each level.
-        tops: The counts (R_l, ...) of the given margin on each level, to which the fitted counts add up.
+        means: The (R_l, cells) real estimates of the margin on each level.
+        tops: The (R_l, ...) counts of the given margin on each level, to which the fitted counts add up.
         gap: The relative gap of the continuous projection.
 
     Returns:
-        The counts (R_l, ...) of the margin on each level.
+        The (R_l, ...) counts of the margin on each level.
     """
     # Axis 0 is the region. The free axes, of attributes that are not given, are moved to the end, so that the
     # cells of one fit are contiguous: targets are (R_l, given cells, free cells).
@@ -204,7 +204,7 @@ def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differe
 
 
 def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise], *, contrasts_only: bool = False) -> Noise:
-    """Return the variance and the fourth cumulant of the error of one estimated cell of a margin.
+    """Return the variance and the fourth cumulant of the error in one estimated cell of a margin.
 
     The estimate is a weighted sum of independent noise. Variances add up with the squares of the weights, and fourth
     cumulants with their fourth powers.

@@ -1,6 +1,6 @@
 """Tables by attributes, their margins, and least squares over all of them in closed form.
 
-A margin is a tuple of attribute numbers in ascending order. Its values are an array with a row for each region and an
+A margin is a tuple of attribute indices in ascending order. Its values are an array with a row for each region and an
 axis for each attribute. A table splits into effects. The effect of a set e of attributes is the part of the margin on e
 that no smaller margin determines: the margin after means are subtracted along every axis of e. If the noise of a table
 is independent between cells, its effects are uncorrelated. So tables that share an effect are pooled effect by effect,
@@ -74,7 +74,7 @@ class Domain:
         An effect that sums over more cells of the table has more noise, and therefore less precision.
 
         Args:
-            table: Number of the table.
+            table: The index of the table.
             effect: The attributes of the effect, which are a subset of the table's attributes.
         """
         return self.weights[table] / self._count_remaining_cells(self.tables[table], effect)
@@ -83,7 +83,7 @@ class Domain:
         """Return estimates of all effects that at least one table determines, pooled over tables by precision.
 
         Args:
-            noisy: The noisy values (R, ...) of each table.
+            noisy: The (R, ...) noisy values of each table.
         """
         effects: Effects = {}
         for effect in sorted({part for table in self.tables for part in _list_subsets(table)}):

@@ -31,7 +31,7 @@ RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
 
 
 def _check_attributes(value: Any) -> str | None:
-    """Return the requirement on names and values of attributes if ``value`` violates it; None if valid.
+    """Return None if the names and values of the attributes are valid, and otherwise a description of valid ones.
 
     Names become headers of CSV files, so they must not clash with other columns or need quotes.
 
@@ -58,7 +58,7 @@ def is_reserved(name: str) -> bool:
 
 
 def _check_total_words(value: str | Mapping[str, Sequence[str]]) -> str | None:
-    """Return the requirement on the key ``totals`` if ``value`` violates it; None if valid.
+    """Return None if ``value`` is valid for the ``totals`` key, and otherwise a description of valid values.
 
     Mappings are checked in ``check_keys``.
     """
@@ -66,7 +66,7 @@ def _check_total_words(value: str | Mapping[str, Sequence[str]]) -> str | None:
 
 
 def _check_error_weights(value: Mapping[str, Mapping[str, Fraction]]) -> str | None:
-    """Return the requirement on weights of errors if ``value`` violates it; None if valid.
+    """Return None if ``value`` contains valid weights of errors, and otherwise a description of valid weights.
 
     Args:
         value: The weight of errors by table and level.
@@ -91,7 +91,7 @@ class CountTable:
 
 @frozen(kw_only=True)
 class TablesHierarchy:
-    """The table ``[hierarchy]`` of a problem file: regions, attributes, tables, and the file of individuals."""
+    """The ``[hierarchy]`` table of a problem file: regions, attributes, tables, and the file of individuals."""
 
     regions: File = key(
         help="public: level_1,...,level_L, one row a leaf region, empty ones too (CSV or Parquet); the last levels of "
@@ -151,7 +151,7 @@ class TablesPrivacy(Privacy):
 
 @frozen(kw_only=True)
 class TablesPlan:
-    """The table ``[plan]`` of a problem file: the weights of errors in a plan."""
+    """The ``[plan]`` table of a problem file: the weights of errors in a plan."""
 
     errors: Mapping[str, Mapping[str, Fraction]] | None = key(
         default=None,
@@ -199,7 +199,7 @@ class TablesProblem:
         With such a value, every individual would count twice.
 
         Args:
-            file: Name of the problem file, for the faults.
+            file: The name of the problem file, for the faults.
 
         Raises:
             InputError: There are such values. Each attribute with one has a fault.
@@ -236,10 +236,10 @@ class TablesProblem:
         return Layout(forms=tuple(forms), noun="individuals")
 
     def margin(self, name: str) -> Margin:
-        """Return the margin of a table: the numbers of its attributes in ascending order.
+        """Return the margin of a table: the indices of its attributes in ascending order.
 
         Args:
-            name: Name of the table.
+            name: The name of the table.
         """
         table_attributes = self.hierarchy.tables[name].by
         return tuple(
@@ -250,7 +250,7 @@ class TablesProblem:
         """Return the cells of a table in published order, as the value of each cell for each attribute.
 
         Args:
-            name: Name of the table.
+            name: The name of the table.
         """
         margin, domain = self.margin(name), self.domain
         # (attributes of the table, cells): the number of each cell's value, in the order of a flattened array.
@@ -266,7 +266,7 @@ class TablesProblem:
         """The attributes and tables with equal weights. The design replaces these by weights from budget shares."""
         tables = self.hierarchy.tables
         return Domain(
-            # From here on, attributes are identified by their number.
+            # From here on, attributes are identified by their index.
             sizes=tuple(map(len, self.hierarchy.attributes.values())),
             tables=tuple(map(self.margin, tables)),
             weights=(1.0,) * len(tables),
@@ -276,7 +276,7 @@ class TablesProblem:
         """Check that the names and shares of attributes and tables are consistent.
 
         Args:
-            file: Name of the problem file, for the faults.
+            file: The name of the problem file, for the faults.
 
         Raises:
             InputError: Keys are inconsistent. Each such key has a fault.

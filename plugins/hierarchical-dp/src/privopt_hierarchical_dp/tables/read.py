@@ -43,7 +43,7 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
     Args:
         problem: The problem, which declares attributes, tables and the file of records.
         regions: The hierarchy.
-        file: Name of the problem file, for faults.
+        file: The name of the problem file, for faults.
 
     Returns:
         The true counts of each table (leaf regions, one axis for each attribute), and lines that tell the owner which
