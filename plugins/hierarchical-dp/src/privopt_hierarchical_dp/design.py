@@ -42,10 +42,10 @@ class FitOptions:
     """Options of a fit. A method ignores options that do not apply to it.
 
     Attributes:
-        gap: Relative gap at which an iteration stops.
-        backend: Solver of integer programs.
+        gap: The relative gap at which an iteration stops.
+        backend: The solver for integer programs.
         at_once: Whether to use the quickest method that yields a release of the same form.
-        report: Called with the name and number of each step.
+        report: Function that is called with the name and number of each step.
     """
 
     gap: float = 1e-3
@@ -55,7 +55,7 @@ class FitOptions:
 
 
 DEFAULT: Final = FitOptions()
-"""The default options of a fit."""
+"""The options that a fit uses if none are given."""
 
 
 CONTRADICTING_ERRORS: Final = 6.0
@@ -64,11 +64,11 @@ CONTRADICTING_ERRORS: Final = 6.0
 
 @frozen(kw_only=True)
 class Contradiction:
-    """A public bound on a region's number that its noisy values contradict.
+    """A public bound on a region's number that is contradicted by the noisy values.
 
     Attributes:
         region: The region.
-        bound: The bound that the estimate is outside of.
+        bound: The bound that the estimate violates.
         estimate: The estimated number, rounded.
         standard_error: The standard error of the estimate.
     """
@@ -119,7 +119,7 @@ class Design(ABC):
     is_split_searched: bool = False
 
     def with_method(self, method: str) -> Design:
-        """Return the design of another method for the same problem. By default all methods share one design."""
+        """Return the design for another method on the same problem. By default, all methods share one design."""
         return self
 
     def with_split(self, levels: Sequence[Fraction], tables: Sequence[Fraction]) -> Self:
@@ -133,11 +133,11 @@ class Design(ABC):
 
     @property
     def searched_split(self) -> tuple[Split, Split] | None:
-        """The split of the budget, if it was searched because the problem file does not give one."""
+        """The split of the budget if a search found it because the problem file gives none; otherwise None."""
         return self.split if self.is_split_searched else None
 
     def with_searched_split(self, split: tuple[Split, Split]) -> Self:
-        """Return the design with a split that was searched because the problem file does not give one."""
+        """Return the design with a split that a search found because the problem file gives none."""
         return evolve(self.with_split(*split), is_split_searched=True)
 
     @property
@@ -159,7 +159,7 @@ class Design(ABC):
 
     @cached_property
     def budgets(self) -> tuple[tuple[Fraction, ...], ...]:
-        """The part of the budget of each level, for each table. The exact sum of all parts is at most the budget."""
+        """The part of the budget that each table gets on each level. Their exact sum is at most the budget."""
         # split_budget rounds in privacy's favour; its flat list is by level, then by table.
         parts, table_count = split_budget(self.problem.privacy.budget, self.budget_shares), len(self.split[1])
         # The parts of one table are every table_count-th entry.
@@ -173,7 +173,7 @@ class Design(ABC):
 
     @cached_property
     def scales(self) -> tuple[tuple[Scale, ...], ...]:
-        """The scale of the noise on each level, for each table. None if the level is not measured."""
+        """The scale of each table's noise on each level; None if the table is not measured there."""
         return tuple(
             tuple(self.law.scale(budget, self.delta) for budget in table_budgets) for table_budgets in self.budgets
         )
@@ -203,7 +203,7 @@ class Design(ABC):
         records: list[list[NoiseRecord | None]] = []
         for table, (levels, budgets) in enumerate(zip(self.compute_queries(counts), self.budgets, strict=True)):
             measurements = [
-                # Each measurement gets its own random stream: with one seed for all, levels would get the same noise.
+                # Each measurement gets its own random stream, as levels would get the same noise from a common seed.
                 self.law.measure(values, budget, self.delta, seed=None if seed is None else (seed, level, table))
                 for level, (values, budget) in enumerate(zip(levels, budgets, strict=True))
             ]
@@ -239,7 +239,7 @@ class Design(ABC):
         return filled
 
     def shows_exact_numbers(self, form: Form, level: int) -> bool:
-        """Return whether a table has nothing but exact numbers on a level, so that it is not measured there.
+        """Return whether a table has only exact numbers on a level, in which case it is not measured there.
 
         Args:
             form: The table.
@@ -407,5 +407,5 @@ class Design(ABC):
 
 
 def _format_short(value: Fraction) -> str:
-    """Return a rational with three digits as a text. It may be out of the range of doubles."""
+    """Return a rational as a text with three significant digits, even if it is out of the range of doubles."""
     return f"{Decimal(value.numerator) / Decimal(value.denominator):.3g}"

@@ -1,4 +1,4 @@
-"""Reads the files of a problem: the public regions, and the secret counts in these regions."""
+"""Reads a problem's files: the public regions, and the secret counts in these regions."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
         return float(self.exactly(release))
 
     def exactly(self, release: HierarchyRelease) -> Fraction:
-        """Return the exact loss."""
+        """Return the loss as an exact rational."""
         # Weights are rationals and squares are integers, so the sum is exact.
         design, total = self.design, Fraction(0)
         for table, levels in enumerate(zip(design.compute_queries(release.counts), release.noisy, strict=True)):

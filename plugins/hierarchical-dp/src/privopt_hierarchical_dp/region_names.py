@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 KEEP: Final = "keep"
-"""The value of the key ``totals`` with which values and regions named like totals are treated as ordinary ones."""
+"""The value of the ``totals`` key with which values and regions named like totals are treated as ordinary ones."""
 
 _CODE: Final = r"^0*([0-9]+)(?:\.0*)?$"
 """A whole number, perhaps with leading zeros or with zeros after the point, as spreadsheets write codes."""
@@ -35,7 +35,7 @@ _UNUSUAL: Final = r"[^!-~ ]|  "
 
 
 def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
-    """Return the regions that have siblings and are named like a total of them.
+    """Return the regions that have siblings and are named like a total over them.
 
     Args:
         paths: The paths of the leaf regions, a row each, root first. Short paths end in empty names.

@@ -60,7 +60,7 @@ RELATIONS: Final = {
 
 @frozen(kw_only=True)
 class Relation:
-    """The neighbouring relation of counts of groups by size.
+    """The neighbouring relation for counts of groups by size.
 
     Attributes:
         name: One of `RELATIONS`.
@@ -121,7 +121,7 @@ class Relation:
     def sensitivity(
         self, query: Literal["counts", "cumulative"], max_quantity: int, *, is_leaf_exact: bool = False
     ) -> int:
-        """Return the largest sum of absolute changes of one level between neighbours; that of squares is the same.
+        """Return the largest sum of absolute changes on one level between neighbours, equal to that of squared changes.
 
         Args:
             query: The measured values: ``counts`` for n_s, or ``cumulative`` for c_s (h_s if numbers of groups are not
@@ -289,7 +289,7 @@ def group_cost(kind: str, steps: int) -> str:
 
 @frozen(kw_only=True)
 class TableRelation:
-    """The neighbouring relation of tables of individuals.
+    """The neighbouring relation for tables of individuals.
 
     Attributes:
         scope: How neighbouring inputs differ, in words.

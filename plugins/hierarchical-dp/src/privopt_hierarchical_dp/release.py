@@ -52,7 +52,7 @@ ENDS: Final = ("low", "high")
 """The columns of the ends of intervals."""
 ERRORS: Final = "l1_error_by_table_and_level"
 INSIDE: Final = "share_of_intervals_that_hold_by_table_and_level"
-"""Keys of private/truth.json."""
+"""Keys in private/truth.json."""
 Tables: TypeAlias = list[list[Ints]]
 """Arrays (R_l, ...) of R_l regions, by table and level."""
 
@@ -121,7 +121,7 @@ class HierarchyRelease(Release):
             (folder / name).write_bytes(contents)
 
     def write_private(self, folder: Path) -> None:
-        """Write the true counts for the owner, in the form of the release."""
+        """Write the true counts for the owner, in the same form as the release."""
         for form, truth in zip(self.layout.forms if self.truth else (), self.truth or (), strict=True):
             (folder / form.private).parent.mkdir(exist_ok=True)
             write_rows(folder / form.private, self.tree, form.cells, {form.count: truth})
@@ -332,7 +332,7 @@ def numbers_of(counts: Tables) -> list[Ints]:
 
 
 def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]:
-    """Return the errors of one level, summed over its regions.
+    """Return the errors on one level, summed over its regions.
 
     Args:
         released: (R, N) The released counts.

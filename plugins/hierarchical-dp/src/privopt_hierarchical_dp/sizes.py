@@ -111,7 +111,7 @@ def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation
 
 @frozen(kw_only=True, eq=False)
 class SizesDesign(Design):
-    """The design of a release by a method of hierarchical-dp: what it measures, with which noise, and how it fits.
+    """The design for a release by a method of hierarchical-dp: what it measures, with which noise, and how it fits.
 
     Attributes:
         problem: The declared problem.
@@ -130,7 +130,7 @@ class SizesDesign(Design):
         file: str = "problem.toml",
         limits: Limits | None = None,
     ) -> SizesDesign:
-        """Return the design of a method.
+        """Return the design for a method.
 
         Args:
             problem: The declared problem.
@@ -194,7 +194,7 @@ class SizesDesign(Design):
         )
 
     def with_method(self, method: str) -> SizesDesign:
-        """Return the design of another method for the same problem."""
+        """Return the design for another method on the same problem."""
         is_same_method = method == self.method
         return self if is_same_method else SizesDesign.of(self.problem, method, self.tree, self.file, self.limits)
 
@@ -417,7 +417,7 @@ class SizesDesign(Design):
         return [*faults, *self._totals_faults()]
 
     def _totals_faults(self) -> list[tuple[str, str, str]]:
-        """Return a fault if the key ``region_totals`` contradicts the method or the neighbouring relation.
+        """Return a fault if the ``region_totals`` key contradicts the method or the neighbouring relation.
 
         Returns:
             At most one tuple of key, actual value and expected value.

@@ -1,4 +1,4 @@
-"""Fits of a release to noisy values, with one function for each kind of method.
+"""Functions that fit a release to noisy values, one for each kind of method.
 
 All of this is post-processing: the inputs are noisy values, the public tree and totals that are published exactly, but
 never true counts. :mod:`..methods` assigns a function to each method.
@@ -35,7 +35,7 @@ _ROOT_PULL = 1e6
 
 @frozen(kw_only=True, eq=False)
 class FitInput:
-    """The input of a fit.
+    """The input that every fit receives.
 
     Attributes:
         method: The name of the method.
@@ -89,7 +89,7 @@ def fit_at_once(fit_input: FitInput) -> Fit:
         StoppedError: The method has no quicker fallback.
     """
     rule = METHODS[fit_input.method]
-    # Methods whose releases may be inconsistent, for comparison with the paper, have no fallback.
+    # Methods whose releases can be inconsistent only exist for comparison with the paper, and have no fallback.
     if not rule.valid:
         raise StoppedError(f"interrupted before {fit_input.method} fitted anything; nothing written")
     # None of these solves an integer program, and their projections end at the first check of the clock.
@@ -107,7 +107,7 @@ def fit_smoothed(fit_input: FitInput) -> Fit:
 
 
 def _fit_with_known_totals(fit_input: FitInput, noisy: list[Ints], *, cumulative: bool) -> Fit:
-    """Fit Model 1 or Model 2 to noisy values if the totals of all regions are known.
+    """Fit Model 1 or Model 2 to noisy values, given the totals of all regions.
 
     Args:
         fit_input: The tree, totals, weights and options.
@@ -158,7 +158,7 @@ def fit_isotonic(fit_input: FitInput) -> Fit:
         if fit_input.totals is not None:
             fitted = np.concatenate([fitted, high[:, None]], axis=1)
         steps.append(np.diff(fitted, axis=1, prepend=0))
-    # Estimated totals of regions bound the isotonic step only. Model 1 keeps the root's alone.
+    # The regions' estimated totals only bound the isotonic step. Model 1 only keeps the root's total.
     fitted_steps = _fit_model_1(evolve(fit_input, totals=None) if fit_input.estimated else fit_input, steps)
     return Fit(counts=fitted_steps.counts, iterations=fitted_steps.iterations, solver=f"PAVA and {fitted_steps.solver}")
 

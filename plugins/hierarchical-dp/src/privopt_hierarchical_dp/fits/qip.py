@@ -38,7 +38,7 @@ _MAX_ROUNDS = 40
 
 @frozen(kw_only=True, eq=False)
 class Fit:
-    """Fitted integers, and a bound on their objective.
+    """Fitted integers, with a lower bound on the objective.
 
     Attributes:
         counts: The (R_l, N) counts on each level, or the cumulative counts of an integer program. For several tables,
@@ -115,7 +115,7 @@ def build(
     r, p, s = Index("r", regions), Index("p", regions), Index("s", steps)
     model = Model("Model 2" if cumulative else "Model 1")
     centre = np.concatenate([np.asarray(level, dtype=np.int64) for level in bends])
-    # No count exceeds its region's total, or else the total of all.
+    # No count exceeds its region's total or, if that is not published, the number of all groups.
     max_counts = np.full((len(names), 1), total) if totals is None else np.array(_flatten_levels(totals))[:, None]
     x = model.variable(
         "x", regions, steps, lower=_to_doubles(-centre), upper=_to_doubles(max_counts - centre), kind="integer"
@@ -129,7 +129,7 @@ def build(
     # One variable t for each region and size: the piecewise-linear cost of x.
     t = model.piecewise("cost", x[r, s], points, values=cost, forall=(r, s))
     model.minimize(summed(t[r, s], over=(r, s)))
-    # All regions but the leaves have children to be the sum of.
+    # All regions except the leaves are sums of their children.
     inner = [(name,) for name in names[: -tree.widths[-1]]]
     if inner:
         members = _membership(tree)

@@ -67,8 +67,8 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
         for c in range(children):
             base = min(max(goals[c] + lower, received[c]), totals[c])
             full = min(max(goals[c] + upper, received[c]), totals[c])
-            # How far each child is ahead of its course. One that the next price would not raise is at a limit, and
-            # cannot take a spare unit.
+            # `lead` is how far each child is ahead of its course. A child that the next price would not raise is at a
+            # limit and cannot take a spare unit.
             lead[c] = base - course[c, s] if full > base else np.inf
             received[c] = base
             spare -= base

@@ -56,7 +56,7 @@ MOST_CELLS: Final = 1 << 27
 
 @frozen(kw_only=True, eq=False)
 class TablesDesign(Design):
-    """The design of a release of several tables.
+    """The design for a release of several tables.
 
     Attributes:
         problem: The problem file's keys.
@@ -68,7 +68,7 @@ class TablesDesign(Design):
 
     @classmethod
     def of(cls, problem: TablesProblem, file: str, method: str = "margins") -> TablesDesign:
-        """Return the design of a problem, with budget shares, sensitivity, exact levels and bounds.
+        """Return the design for a problem, with budget shares, sensitivity, exact levels and bounds.
 
         This reads the problem's public files.
 
