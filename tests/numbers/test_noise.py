@@ -17,7 +17,7 @@ from privopt.numbers import draw_laplace
 from privopt.numbers.laplace import draw_in_bulk, draw_wide_laplace
 from privopt.numbers.noise import continuous_laplace, discrete_laplace, split_budget
 from privopt.numbers.sampling import make_source
-from privopt.report.page import _decimals
+from privopt.report.page import _add_decimals
 
 #: One run in 1e9 fails by chance, for each test below: the draws are new each time.
 RARE = 1e-9
@@ -258,7 +258,7 @@ def test_zero_noise_does_not_hold(scale):
 
 
 def test_certificate_shows_decimals_of_rationals():
-    assert _decimals(["1/3", "5629499534213121/562949953421312", "-7/2", "1/0", "a/b", 3]) == [
+    assert _add_decimals(["1/3", "5629499534213121/562949953421312", "-7/2", "1/0", "a/b", 3]) == [
         *("1/3 (0.333333)", "5629499534213121/562949953421312 (10.0000)", "-7/2 (-3.5)", "1/0", "a/b", 3)
     ]
 

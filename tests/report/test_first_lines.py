@@ -9,7 +9,7 @@ from attrs import evolve
 from helpers.examples import EXAMPLES
 
 from privopt.errors import UsageError
-from privopt.report.page import _decimals
+from privopt.report.page import _add_decimals
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
 from privopt.run.verify import load_release
@@ -114,7 +114,7 @@ def test_numbers_for_experts_have_separated_thousands(example):
     assert re.search(r"<dt>loss</dt><dd>[1-9]\d{0,2},\d{3}", experts_part)
     assert "None" not in experts_part
     assert "version: none" not in experts_part
-    assert _decimals(["6528 inequalities, 0 by 2^63", "12500/3", "0.12345 of r1000"]) == [
+    assert _add_decimals(["6528 inequalities, 0 by 2^63", "12500/3", "0.12345 of r1000"]) == [
         "6,528 inequalities, 0 by 2^63",
         "12,500/3 (4,166.67)",
         "0.12345 of r1000",

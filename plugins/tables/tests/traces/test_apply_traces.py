@@ -67,7 +67,7 @@ def test_subject_keeps_reports_and_table_says_which(folder, tmp_path):
         assert sum(is_kept) > len(is_kept) // 2
     assert "epsilon 1 per" in completed.stderr
     stderr = " ".join(completed.stderr.split())
-    assert "tells 1.0 per" in stderr
+    assert "costs 1.0 per" in stderr
     assert " mm " not in stderr
 
 
