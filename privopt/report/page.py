@@ -190,11 +190,10 @@ def _add_decimals(value: object) -> object:
         return [_add_decimals(inner) for inner in value]
     if not isinstance(value, str):
         return value
-    text = WHOLE_NUMBER.sub(lambda number: f"{int(number.group()):,}", value)
     if RATIONAL.fullmatch(value):
         numerator, denominator = map(Decimal, value.split("/"))
-        text += f" ({format_digits(float(numerator / denominator), 6)})"
-    return text
+        return f"{numerator:,}/{denominator:,} ({format_digits(float(numerator / denominator), 6)})"
+    return WHOLE_NUMBER.sub(lambda number: f"{int(number.group()):,}", value)
 
 
 def _format_certificate(result: Result) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def test_warnings_are_sentences(example):
 def test_numbers_for_experts_have_separated_thousands(example):
     _, page = header_of("fl-linear", example)
     experts_part = page.split('<h2 id="experts">')[1]
-    assert re.search(r"<dt>loss</dt><dd>[1-9]\d{0,2},\d{3}", experts_part)
+    assert re.search(r"<dt>cost</dt><dd>[1-9]\d{0,2},\d{3}", experts_part)
     assert "None" not in experts_part
     assert "version: none" not in experts_part
     assert _add_decimals(["6528 inequalities, 0 by 2^63", "12500/3", "0.12345 of r1000"]) == [
