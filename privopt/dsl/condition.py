@@ -1,13 +1,13 @@
-"""Scale a model's rows for a solver. Privacy rows are only ever tightened, and the cost of this is bounded.
+"""Scale a model's rows for a solver. Privacy rows are only ever tightened, and a bound on the cost is computed.
 
 The coefficients of privacy rows ``z_i <= exp(L) z_j`` (z_j >= 0) are computed here from L itself. Such a row may be
 tightened, but must never be loosened or dropped: the factor is rounded down, and an L beyond the solver's range is
 capped, since a smaller factor is stricter. Capping ``L = eps d`` amounts to replacing the metric d by
 ``min(d, cap / eps)``, so a point that is feasible for the capped rows is also private for d.
 
-Measured on unit grids (3 x 3 to 8 x 8) with a known optimum: HiGHS drops coefficients below 1e-9 and refuses those of
-1e15 or more. With plain rows ``z_i - e^L z_j`` it is exact up to L = 24, but at L = 28 it calls a value of 900 times
-the optimum optimal; with rows scaled symmetrically, ``e^(-L/2) z_i - e^(L/2) z_j``, it is within 2e-9 up to L = 34. CBC
+Measured on unit grids (3 x 3 to 8 x 8) whose optimum is known: HiGHS drops coefficients below 1e-9 and refuses those of
+1e15 or more. With plain rows ``z_i - e^L z_j`` it is exact up to L = 24, but at L = 28 it reports 900 times the true
+optimum as optimal; with rows scaled symmetrically, ``e^(-L/2) z_i - e^(L/2) z_j``, it is within 2e-9 up to L = 34. CBC
 with symmetric rows and tolerance 1e-12 is within 1e-8 up to L = 22.
 """
 
@@ -30,7 +30,8 @@ WIDE_ROW_ADVICE = (
     "variables allow; or declare a privacy row with its exponent (exp, log_ratio)"
 )
 EXPONENT_ROUNDING = 2.0**-50
-"""The exponent L of a privacy row is lowered by this times 4 + |L|. It is eight units of rounding (2**-53)."""
+"""The exponent L of a privacy row is lowered by this times 4 + |L|. It equals eight times the unit roundoff
+(2**-53)."""
 MIP_COST = 2.0**13
 """The size to which an integer program's largest cost is scaled up if it is smaller, because searches over integers
 stop at an absolute difference of about 1e-6 (see ``_cost_scale``)."""
@@ -41,8 +42,8 @@ class CoefficientRange:
     """The range of coefficients that a solver can work with.
 
     Attributes:
-        smallest: Size at and below which the solver drops coefficients.
-        largest: Size at and above which the solver refuses coefficients, or crashes on them.
+        smallest: Absolute value at or below which the solver drops coefficients.
+        largest: Absolute value at or above which the solver rejects coefficients, or crashes on them.
         log_cap: The largest exponent L of a privacy row ``z_i <= exp(L) z_j``. Rows with a larger exponent are
             tightened to the cap.
     """
@@ -72,7 +73,7 @@ class TightenedRows:
     cost: float | None = None
 
     def __str__(self) -> str:
-        """Return a text that says how many rows were tightened and gives the bound on the cost."""
+        """Return text that states how many rows were tightened and the bound on the cost of tightening them."""
         cost = "not bounded" if self.cost is None else f"at most {self.cost:.3g}"
         return (
             f"{self.rows} privacy rows of {', '.join(self.families)} tightened from exponents up to "

@@ -55,7 +55,8 @@ def weak_duality(
 def _drop_wrong_signs(form: StandardForm, duals: Floats) -> Floats:
     """Return multipliers of a minimised form's rows, shape (m,), with those of the wrong sign set to 0.
 
-    A positive multiplier needs a lower side of its row, and a negative one an upper side.
+    A positive multiplier is valid only for a row with a lower side, and a negative one only for a row with an upper
+    side.
     """
     is_wrong = ((duals > 0) & ~np.isfinite(form.row_lower)) | ((duals < 0) & ~np.isfinite(form.row_upper))
     return np.where(is_wrong, 0.0, duals)

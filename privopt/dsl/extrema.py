@@ -191,7 +191,7 @@ class Epigraph:
 
     @property
     def advice(self) -> str:
-        """The beginning of the error about a use in the wrong direction, which says what to write instead."""
+        """The beginning of the error message for use in the wrong direction, which says what to write instead."""
         use = "minimised or bounded from above" if self.is_convex else "maximised or bounded from below"
         if isinstance(self.statement, sympy.Abs):
             body = self.statement.args[0]

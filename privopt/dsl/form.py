@@ -367,7 +367,7 @@ class StandardForm:
 
 
 def has_crossed_bounds(form: StandardForm) -> bool:
-    """Return whether any lower side or bound is above its upper one, so that no point satisfies the form."""
+    """Return whether any lower side or bound is above its upper one, so that no point is feasible."""
     return bool((form.row_lower > form.row_upper).any() or (form.col_lower > form.col_upper).any())
 
 

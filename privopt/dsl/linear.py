@@ -381,7 +381,7 @@ def _numpy_function(arguments: list[sympy.Dummy], body: sympy.Expr) -> Callable[
 class Coefficient:
     """A coefficient expression as a NumPy function of index arrays, compiled once for all rows of a family.
 
-    Numbers are passed to the function as arguments, because sympy would write only 15 of their digits into its code.
+    Numbers are passed as arguments to the function, because sympy would write only 15 of their digits into its code.
 
     Attributes:
         expression: The coefficient, in params, indices and numbers.
@@ -447,7 +447,7 @@ class Coefficient:
 
 
 class Coefficients:
-    """A cache of a model's coefficients as NumPy functions, so that a model with new numbers compiles without sympy.
+    """A cache of a model's coefficients as NumPy functions, so that new parameter values compile without sympy.
 
     Attributes:
         _functions: The functions, by the location that uses them (a family or "objective") and then by expression.

@@ -32,7 +32,7 @@ _MPS_WORD = re.compile(
     "|delayedrows|modelcuts|indicators|sets|sos[12]?|gencons|pwlobj|pwlnam|pwlcon|endata",
     re.IGNORECASE,
 )
-"""Patterns for the words that readers of LP and MPS files take for keywords."""
+"""Patterns for the words that readers of LP and MPS files interpret as keywords."""
 TERMS_IN_LINE = 6
 """The largest number of terms on one line of an LP file."""
 
@@ -50,9 +50,9 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
 
     Rows and columns keep their names, such as ``geo-ind(a,b,a)`` and ``z(a,b)``. Characters that the format forbids
     become ``_``, and names that are no longer distinct get a number. Names that readers take for a keyword or a number
-    get the prefix ``row_`` or ``column_``. Numbers are written with all their digits, but the factors of privacy rows
-    are rounded down, so that the rows in a file are never looser. Semicontinuous columns are written as continuous ones
-    with binaries, because solvers do not agree on how files state them.
+    get the prefix ``row_`` or ``column_``. Numbers are written at full precision, but the factors of privacy rows are
+    rounded down, so that the rows in a file are never looser. Semicontinuous columns are written as continuous ones
+    with binaries, because solvers disagree on how to represent them in files.
 
     Args:
         form: The model.
@@ -155,7 +155,7 @@ def _make_distinct(names: list[str], forbidden: re.Pattern[str]) -> list[str]:
 
 
 def _number(value: float) -> str:
-    """Return a number as text, with all the digits that identify the double."""
+    """Return a number as text, with enough digits to recover the double exactly."""
     return repr(float(value))
 
 

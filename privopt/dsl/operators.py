@@ -319,7 +319,7 @@ def is_vector(value: Any) -> bool:
 
 
 def refuse_array_beside(scalar: Any) -> NoReturn:
-    """Raise the error for an array that is compared with a scalar."""
+    """Raise the error for comparing a scalar with an array."""
     raise ModelError(
         f"{scalar} is compared with an array; write the array with indices, as p[i], where p is a param, or compare "
         "it with a whole variable"

@@ -14,7 +14,7 @@ from privopt.dsl.form import StandardForm
 
 
 class Outcome(Enum):
-    """The status of a solve. A solver that dies or returns a wrong answer raises ``SolverError`` instead."""
+    """The status of a solve. If a solver crashes or returns a wrong answer, ``SolverError`` is raised instead."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -92,7 +92,7 @@ def _layout(form: StandardForm) -> list[tuple[str, int, int]]:
 
 @frozen(eq=False, kw_only=True)
 class Ranges:
-    """Ranges within which numbers in a linear program can change, one at a time, while the basis stays optimal.
+    """Ranges within which costs or row sides can change, one at a time, while the basis stays optimal.
 
     Attributes:
         lower, upper: Ends of each range; infinite if the range is unbounded.
@@ -107,7 +107,7 @@ class Ranges:
 
 @frozen(eq=False, kw_only=True)
 class Ranging:
-    """How far numbers in a linear program can change, one at a time, while the basis of its optimum stays optimal.
+    """How far costs and row sides in a linear program can change, one at a time, while the basis stays optimal.
 
     Attributes:
         costs: Ranges for the cost of each column, within which the optimal point stays the same, shape (n,).

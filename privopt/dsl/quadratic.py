@@ -24,7 +24,7 @@ from privopt.errors import ModelError
 MAX_BLOCK = 2000
 """The largest block of variables that multiply one another for which convexity is checked by eigenvalues."""
 CURVATURE_ROUNDING = 1e-10
-"""The size up to which a negative eigenvalue is put down to rounding, relative to the largest in its block."""
+"""The size, relative to the largest eigenvalue in its block, up to which a negative one is attributed to rounding."""
 
 
 @frozen(eq=False)

@@ -19,8 +19,8 @@ class MisuseError(ModelError, TypeError):
 def refuse_as_condition(relation: object) -> NoReturn:
     """Raise an error for a relation whose truth value Python requests.
 
-    Python does so for ``0 <= x <= 1``, ``x >= 0 and y >= 0``, ``if x <= 1:`` and ``max(x, y)``. It does not say for
-    which, so the message says what to write instead of each.
+    Python does so for ``0 <= x <= 1``, ``x >= 0 and y >= 0``, ``if x <= 1:`` and ``max(x, y)``. It does not reveal
+    which of these it is evaluating, so the message gives a replacement for each.
     """
     raise MisuseError(
         f"{relation} is a relation, which is not true or false: write between(0, x, 1) for 0 <= x <= 1, one require "
