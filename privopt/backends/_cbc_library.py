@@ -31,7 +31,7 @@ finally:
 DOUBLE_BYTES = 8
 """Size of a C double in bytes."""
 Buffer = bytes | bytearray | memoryview
-"""The numbers of an array as contiguous bytes, without shape or type."""
+"""The elements of an array as contiguous bytes, without shape or type."""
 
 _DECLARATIONS = """
 void Cbc_loadProblem(Cbc_Model *model, const int numcols, const int numrows, const int *start, const int *index,
@@ -45,7 +45,7 @@ int Cbc_isInitialSolveProvenPrimalInfeasible(Cbc_Model *model);
 
 
 def _declare_functions() -> None:
-    """Declare to cffi the functions that python-mip does not declare, unless this has been done."""
+    """Declare to cffi the functions that python-mip leaves undeclared, unless this has already been done."""
     try:
         cbc.cbclib.Cbc_loadProblem  # noqa: B018
     except AttributeError:
@@ -92,7 +92,7 @@ class CbcModel:
         self._check_size()
 
     def set_start(self, columns: Buffer, values: Buffer) -> None:
-        """Make CBC begin its search from a point that has values for some of the columns.
+        """Make CBC begin its search from a partial point, which has values for some of the columns only.
 
         Args:
             columns: The indices of these columns, as 32-bit integers.
@@ -201,10 +201,9 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _second_opinion(problem: dict[str, Any]) -> str:
-    """Find out whether a problem that CBC calls infeasible is "INFEASIBLE", or in fact "UNBOUNDED".
+    """Return "INFEASIBLE" or "UNBOUNDED" for a problem that CBC reports as infeasible, by solving it without costs.
 
-    The problem is solved without costs, so that it cannot be unbounded. If it has a feasible point, the problem with
-    its costs is unbounded.
+    Without costs, the problem cannot be unbounded. If it has a feasible point, the original problem is unbounded.
     """
     # A problem without costs cannot be unbounded, so it is infeasible, as CBC says.
     if not any(memoryview(problem["c"]).cast("d")):

@@ -40,14 +40,14 @@ MAX_KEPT_ENTRIES = 5_000_000
 """A basis keeps its solver instance for the next solve if the model has at most this many coefficients."""
 
 QUADRATIC_ORDERS = 8
-"""Number of column orders in which one attempt tries to solve a quadratic program."""
+"""Number of column orders that one attempt at a quadratic program tries."""
 
 LOG_FILE = "log_file"
 """Key in the settings for the path of the file that the log is appended to. It is not passed to HiGHS, whose own option
 of this name would overwrite the file in each solve."""
 
 _REDIRECTION_LOCK = threading.Lock()
-"""A lock held while standard output is redirected, because all threads of the process share the file descriptor."""
+"""A lock that is held while standard output is redirected, because all threads in the process share its descriptor."""
 
 
 def highspy_module() -> ModuleType:
@@ -99,7 +99,7 @@ def check_status(status: HighsStatus, action: str) -> None:
 def settings_of(
     *, tolerance: float, threads: int, seed: int, method: str = "auto", gap: float | None = None, presolve: str = ""
 ) -> dict[str, Any]:
-    """Return HiGHS's options by name, without a time limit.
+    """Return a dict of HiGHS options, which sets no time limit.
 
     Args:
         tolerance: Tolerance on rows and reduced costs.
@@ -260,7 +260,7 @@ class LoadedModel:
 
 
 class HighsBasis(Basis):
-    """A basis as HiGHS gives it, whose statuses are converted only when they are read.
+    """A basis as HiGHS gives it, whose statuses are converted to arrays only when they are read.
 
     It can keep the solver instance that it comes from. One later solve with the same matrix then continues with that
     instance.
@@ -478,15 +478,15 @@ def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis
 
 
 def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_order: int) -> Raw:
-    """Solve a quadratic program, trying several orders of its columns until HiGHS gives an outcome.
+    """Solve a quadratic program, trying several column orders until HiGHS reports an outcome.
 
     HiGHS's method sometimes ends in NaN if the quadratic part is singular. Whether it does depends on the order of the
     columns.
 
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.
-        settings: HiGHS's options by name, including ``time_limit``, which is for all orders together.
-        first_order: The first order to try: 0 for the columns as they are, other numbers for random orders.
+        settings: HiGHS's options by name, including ``time_limit``, which covers all orders together.
+        first_order: The first order to try: 0 keeps the columns as they are; any other number seeds a random order.
     """
     end_time, n = time.monotonic() + settings["time_limit"], len(arrays["c"])
     matrix = sparse.csr_matrix((arrays["value"], arrays["index"], arrays["start"]), shape=(len(arrays["row_lower"]), n))
@@ -551,7 +551,7 @@ def _load_and_run(
 
     Args:
         solver: The HiGHS instance, in which all options but the time limit are set.
-        arrays, settings, prepare: As for :func:`_solve_here`, of which this is the second half.
+        arrays, settings, prepare: As for :func:`_solve_here`, which calls this function.
         started: Clock reading at the start of the solve.
     """
     load_arrays(solver, arrays)

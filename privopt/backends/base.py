@@ -97,7 +97,7 @@ class Backend(ABC):
                 described in :class:`Options`.
 
         Raises:
-            SolverError: The solver died, refused the form, or gave no vector that satisfies rows, bounds and
+            SolverError: The solver crashed or rejected the form, or none of its vectors satisfies the rows, bounds and
                 integrality.
             SolveInterrupt: An interrupt came after the solver had found a feasible point.
             UsageError: An option is unknown, or its value is not allowed.
@@ -173,7 +173,7 @@ class Backend(ABC):
         return ColdSession(self, form)
 
     def explain(self, form: StandardForm, time_limit: float = 20.0) -> str:
-        """Return a text that names the families and rows because of which a form is infeasible.
+        """Return text that names the families and rows that make a form infeasible.
 
         Raises:
             SolverError: The form has a solution after all.
@@ -198,7 +198,7 @@ class Backend(ABC):
         raise UsageError(f"{self.name} gives no ranging; highs does")
 
     def title(self) -> str:
-        """Return the name and version of the solver, as results and messages show them."""
+        """Return the solver's name and version as shown in results and messages."""
         return f"{self.name} {self.version()}"
 
     @abstractmethod

@@ -22,7 +22,7 @@ BEARING = CoefficientRange(smallest=1e-9, largest=1e12, log_cap=22.0)
 TOLERANCE, TIGHT = 1e-9, 1e-12
 """Tolerances on rows: the usual one, and the one for models with privacy rows (see ``solver_options``)."""
 CBC_INFINITY = 1e18
-"""A column value of at least this size is regarded as infinite."""
+"""A column value whose magnitude is at least this is regarded as infinite."""
 
 _OUTCOMES = {
     "OPTIMAL": Outcome.OPTIMAL,
@@ -33,7 +33,8 @@ _OUTCOMES = {
     "NO_SOLUTION_FOUND": Outcome.STOPPED,
     "TRUNCATED": Outcome.STOPPED,
 }
-"""The outcome for each of python-mip's statuses that counts as an answer. All other statuses mean that CBC gave up."""
+"""The outcome that corresponds to each python-mip status that counts as an answer. All other statuses mean that CBC
+gave up."""
 
 
 @cache
@@ -75,7 +76,7 @@ def problem_arrays(conditioned: ScaledForm) -> dict[str, bytes]:
 
 
 def as_buffer(array: Any, dtype: Any) -> bytes:
-    """Convert an array to a NumPy type, and return its numbers as bytes that the worker can read without NumPy."""
+    """Convert an array to a NumPy type, and return its elements as bytes that the worker can read without NumPy."""
     return np.ascontiguousarray(array, dtype=dtype).tobytes()
 
 
@@ -131,7 +132,7 @@ class Cbc(Backend):
 
 
 def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:
-    """Return the worker's options for an attempt; attempts are counted from 0.
+    """Return the options that the worker uses for an attempt; attempts are counted from 0.
 
     Scaled privacy rows have entries of ``e^(L/2)``, so an error of 1e-9 in a column becomes an error of 1e-5 in a row.
     Such rows need the tightest tolerance that CBC supports. In measurements, CBC violated rows by 1e-5 from L = 20 on
@@ -160,7 +161,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
 
 
 def start_buffers(start: Floats | None) -> tuple[bytes, bytes] | None:
-    """Return the columns in which a start has values (not NaN), and these values; None without a start."""
+    """Return the indices of the columns that have a value (not NaN) in a start, and these values; None without one."""
     if start is None:
         return None
     columns = np.flatnonzero(np.isfinite(start))

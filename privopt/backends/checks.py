@@ -27,11 +27,12 @@ LP_GAP = 1e-6
 COLUMN_TOLERANCE = 1e-9
 """A solver's tolerance on rows and columns."""
 COST_TOLERANCE = 1e-7
-"""The loosest tolerance on scaled reduced costs that a backend solves with."""
+"""The loosest tolerance on scaled reduced costs that any backend uses."""
 MIP_RESOLUTION = 1e-5
 """A search over integers can miss an improvement in the scaled costs of up to this size, whatever gap is requested."""
 WIDE_SPAN = 1e7
-"""If the coefficients of a violated row differ by more than this factor, the message gives that as a likely reason."""
+"""If the coefficients of a violated row differ by more than this factor, the message names this spread as a likely
+reason."""
 
 
 def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e-6) -> Result:
@@ -95,8 +96,8 @@ def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float |
         The result with the bound, or without a bound if privacy rows were tightened.
 
     Raises:
-        FailedCheckError: The bound contradicts the point, or a point that is called optimal has no bound or one too far
-            away.
+        FailedCheckError: The bound contradicts the point, or a point that is reported as optimal has no bound or one
+            outside the gap.
     """
     form, objective, tightening = conditioned.form, float(result.objective or 0.0), result.tightening
     if bound is None:
@@ -178,12 +179,13 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
 
 
 def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
-    """Return the sum of the objective's absolute terms at ``x``, the scale of its rounding error; 0 without ``x``."""
+    """Return the sum of the absolute values of the objective's terms at ``x``, a scale for rounding; 0 if it is
+    None."""
     return 0.0 if x is None else sum_products(np.abs(form.c), np.abs(x)) + abs(form.c0)
 
 
 def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
-    """Fix the columns that are so expensive that every point better than a known one has them at their cheapest bound.
+    """Fix expensive columns at their cheapest bound, where every point better than a known one must have them.
 
     For example, a penalty of 1e11 next to costs of 1e-3 leaves no digits for the small costs in a solver's multipliers.
     If a point with an objective of 0.05 is known, the penalised columns are 0 in every better point, up to a solver's
@@ -226,7 +228,7 @@ def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> Standard
 
 
 def can_be_unbounded(form: StandardForm) -> bool:
-    """Return whether a column without a bound on one side improves the objective in that direction."""
+    """Return whether some column that improves the objective in one direction has no bound in that direction."""
     c = form.c if form.sense == "min" else -form.c
     return bool(((c < 0) & np.isposinf(form.col_upper) | (c > 0) & np.isneginf(form.col_lower)).any())
 
@@ -239,7 +241,7 @@ def recession_form(form: StandardForm) -> StandardForm:
     """
 
     def replace_finite(sides: Floats, missing_side: float) -> Floats:
-        """Return 0 for finite sides, and ``missing_side`` for infinite ones."""
+        """Return the sides with finite ones replaced by 0 and infinite ones by ``missing_side``."""
         return np.where(np.isfinite(sides), 0.0, missing_side)
 
     if form.Q is not None:

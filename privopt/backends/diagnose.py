@@ -35,7 +35,7 @@ class Clash:
 
     Attributes:
         families: Names of the families. If ``irreducible`` is true, omitting any of them leaves a feasible model.
-        rows: Names of an irreducible set of clashing rows in these families, if it was cheap to find.
+        rows: Names of the rows in an irreducible clash within these families; empty if none was found in time.
         bounds: Names of columns whose bounds contribute to the clash.
         irreducible: Whether the set of families was fully reduced within the time limit.
         confirmed: Whether HiGHS also finds the model infeasible (without costs and within the time limit).
@@ -63,19 +63,20 @@ class Clash:
 
 
 def _abbreviate_names(names: tuple[str, ...]) -> str:
-    """Return the first names as text, followed by the number of the others."""
+    """Return the first names as text, followed by the number of names left out."""
     suffix = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
     return ", ".join(names[:MAX_SHOWN_NAMES]) + suffix
 
 
 def find_clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
-    """Find the families of an infeasible model that clash, by leaving each out in turn.
+    """Find the families that clash in an infeasible model, by leaving out each one in turn.
 
     Rows are named only if the LP relaxation is infeasible; they come from HiGHS's irreducible infeasible subsystem.
 
     Args:
         form: The infeasible model.
-        time_limit: Seconds for the search. If they do not suffice, families that the clash does not need may remain.
+        time_limit: Time limit for the search, in seconds. If it is reached, the result may include families that are
+            not needed for the clash.
     """
     result: Clash | None = None
     # The block ends without an error if the time is up.
@@ -115,7 +116,7 @@ class _Probe:
 
     Attributes:
         arrays: The model, as ``problem_arrays`` returns it, with all costs 0.
-        solver: The HiGHS instance, which starts warm from one solve to the next.
+        solver: The HiGHS instance, which warm-starts each solve from the last one.
     """
 
     def __init__(self, conditioned: ScaledForm) -> None:
@@ -128,7 +129,7 @@ class _Probe:
 
     @property
     def remaining_seconds(self) -> float:
-        """Seconds that the enclosing time limits leave for the next solve, but at least 0.1."""
+        """Seconds that the enclosing time limits leave for the next solve; at least 0.1."""
         return max(clock().left, 0.1)
 
     def load_solver(self) -> None:

@@ -1,4 +1,4 @@
-"""The attempts at a solve, with different settings for a solver and then for its substitute, until an answer passes."""
+"""Attempt a solve with different settings, first of a solver and then of its substitute, until an answer passes."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ class Search:
         This matters because an error of 1e-6 in an integer column changes a row with a coefficient of 1e6 by 1.
 
         Args:
-            backend: The backend that gave the answer, and solves again.
+            backend: The backend that gave the answer, which also solves again.
             conditioned: The scaled form that it solved.
             raw: The answer. It is returned unchanged if there is nothing to polish, or if the second solve fails.
         """
@@ -298,13 +298,13 @@ class Search:
     def _scale_costs_up(self, backend: Backend, conditioned: ScaledForm, result: Result) -> ScaledForm:
         """Return the form with larger scaled costs if the solver cannot resolve the requested gap at this objective.
 
-        Solvers stop at an absolute difference of the scaled costs. With larger costs, this difference is a smaller part
-        of the objective.
+        Solvers stop at an absolute difference of the scaled costs. With larger costs, this difference is a smaller
+        fraction of the objective.
 
         Args:
             backend: The backend that will solve the form, for its range of coefficients.
             conditioned: The scaled form.
-            result: A result whose objective shows the size of the optimum.
+            result: A result whose objective indicates the magnitude of the optimum.
 
         Returns:
             The form with larger costs, or ``conditioned`` itself if its costs are large enough already.
@@ -381,7 +381,7 @@ class Search:
         return bound is not None and objective is not None and self.flip * (bound - objective) > 0
 
     def _gap_tolerance(self, result: Result) -> float:
-        """Return the requested gap as an absolute difference, relative to the objective of a result."""
+        """Return the absolute difference that the requested relative gap amounts to at a result's objective."""
         return max(self.options.gap, MIN_GAP) * abs(float(result.objective or 0.0))
 
     def _weaken_bound(self, result: Result, resolution: float) -> Result:
@@ -448,7 +448,7 @@ class Search:
         point.
 
         Args:
-            backend: The backend that gave the answer, and solves the problems of this check.
+            backend: The backend that gave the answer, which also solves the problems needed for this check.
             result: The answer.
 
         Returns:

@@ -28,7 +28,7 @@ class Answer:
         objective: The form's objective at x.
         duals: Multipliers of the rows, shape (m,), if the outcome is optimal.
         reduced: Reduced costs, shape (n,), if the outcome is optimal.
-        ray: Farkas multipliers y of the rows, shape (m,), if the model is infeasible and the solver gives them. For
+        ray: Farkas multipliers y for the rows, shape (m,), if the model is infeasible and the solver provides them. For
             every x within its bounds, ``y A x`` is smaller than the rows' sides require (with the lower side for a
             positive multiplier, and the upper side for a negative one).
         iterations: Number of simplex and interior-point iterations of this solve.

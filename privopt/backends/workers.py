@@ -47,10 +47,10 @@ class Reply:
 
 
 class _IdleWorkers:
-    """The pool of this process's idle workers, by solver.
+    """The pool of idle workers in this process, grouped by solver.
 
     Attributes:
-        lock: Held while the pool is read or changed.
+        lock: Lock that is held while the pool is read or changed.
         workers: The idle workers for each solver, by the solver's name.
     """
 
@@ -106,7 +106,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def start_worker(solver: str, module: str) -> None:
-    """Start a worker for a solver unless one is idle, and have it import the solver's module without being waited for.
+    """Start a worker for a solver unless one is idle, and have it import the solver's module in the background.
 
     The worker then loads its libraries on another processor while the caller compiles its model.
     """
@@ -119,8 +119,8 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
 
     Args:
         solver: The solver's name. Each solver has its own workers, because solvers do not share a process.
-        problem: Arrays of the problem, and under ``solver`` the name of the module whose ``answer(problem)`` solves it.
-            Only the worker imports this module, which can report better points with
+        problem: The problem's arrays by name, and under the key ``solver``, the module whose ``answer(problem)`` solves
+            it. Only the worker imports this module, which can report better points with
             :func:`privopt.execution.child.send_progress`.
         limit: The solver's time limit in seconds; the worker is killed GRACE_SECONDS later. None for no limit.
 
@@ -129,7 +129,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
 
     Raises:
         SolverDiedError: The worker process died.
-        RejectedAnswerError: The solver aborted its process; other settings may succeed.
+        RejectedAnswerError: The solver aborted its process; another attempt with other settings can still succeed.
         SolverError: The solver refused the problem.
         KeyboardInterrupt: An interrupt came before the solver had reported anything.
     """

@@ -1,6 +1,6 @@
 """Benders decomposition of a compiled model whose columns are split into complicating columns and blocks.
 
-Each round solves the master, then every block at a query point, and adds one cut for each block (multi-cut). An
+Each round solves the master, then every block at a query point, and adds one cut per block (the multi-cut variant). An
 infeasible block gives a feasibility cut from its dual ray (multipliers that prove that it has no solution). The method
 is stabilised by in-out steps, whose query points lie between the best known point and the master's (Ben-Ameur and Neto
 2007). Cuts are moved towards a core point (Magnanti and Wong 1981), which is the best known point here.
@@ -39,11 +39,11 @@ from privopt.interfaces import Decomposed, Decomposer, SolveContext
 __all__ = ["Benders", "Start", "ValidRows"]
 
 LARGEST_BOX: Final = 1e9
-"""The size of the largest box, which keeps columns without bounds between minus and plus this. An optimum that lies on
-it is taken as a sign that the model is unbounded."""
+"""The largest size of the box, which limits columns without bounds to values between minus and plus its size. If an
+optimum lies on the largest box, the model is assumed to be unbounded."""
 MEMORY_GROWTH_FACTOR: Final = 2.0
-"""Under a memory limit, a round begins only if the free memory is at least this many times the largest growth in a
-round so far."""
+"""Under a memory limit, a round begins only if the free memory is at least this many times the largest amount by which
+memory use has grown in a round so far."""
 MAX_STALLED_ROUNDS: Final = 10
 """After this many rounds without a better bound or point, new cuts are no longer regarded as progress.
 
@@ -68,8 +68,8 @@ class Benders(Decomposer):
     2.5
 
     Attributes:
-        solver: "highs", whose solves start from the last basis; "cbc", which starts anew each time and gets dual rays
-            from a second solve that penalises violated rows; "" for the context's solver.
+        solver: "highs", whose solves start from the last basis; "cbc", which starts from scratch each time and obtains
+            dual rays from a second solve that penalises violated rows; "" for the context's solver.
         rounds: The largest number of rounds.
         checkpoint_every: Seconds between checkpoints, if the context has a folder for them.
         clean_after: A row whose multiplier was 0 in this many successive master solves is dropped, as long as the
@@ -140,8 +140,8 @@ class _Run:
         blocks: The blocks, each with its worker.
         start_time: Clock reading at the start, or at the resume.
         stalled_rounds: Rounds since the bound or the point last improved.
-        max_growth: The largest growth of memory in a round so far, in bytes.
-        is_memory_full: Whether the run ended because there was no memory for another round.
+        max_growth: The largest amount by which memory use grew in one round so far, in bytes.
+        is_memory_full: Whether the run ended because too little memory was left for another round.
         last_save_time: Clock reading at the last checkpoint.
     """
 
@@ -250,10 +250,10 @@ class _Run:
         return self.build_result(form, status)
 
     def run_rounds(self) -> str:
-        """Run rounds until there is a reason to stop, and return the status: "optimal", "feasible" or "stopped".
+        """Run rounds until a stopping condition is met, and return the status: "optimal", "feasible" or "stopped".
 
-        "Feasible" means that the gap is not reached although time is left, because rounds make no progress, or the
-        limit of rounds or memory is reached.
+        "Feasible" means that the gap is not reached although time is left, because the rounds make no progress, or the
+        limit on rounds or memory is reached.
         """
         # Rounds in a row without any progress. In self.stalled_rounds, by contrast, new cuts do not count as progress.
         stalled_rounds = 0

@@ -25,7 +25,7 @@ class Blocks:
         split: The form and its blocks.
         solver: Name of the solver that the workers run.
         context: The run's context, with the executor.
-        _token: A random text that distinguishes this run's solver sessions on a worker from those of other runs.
+        _token: A random string that distinguishes this run's solver sessions on a worker from those of other runs.
         _pieces: The executor's references to the blocks, which are sent only once.
     """
 

@@ -1,4 +1,4 @@
-"""Explain in terms of the whole form why a part of it is infeasible or unbounded."""
+"""Explain why a part of a form is infeasible or unbounded, in terms of the whole form."""
 
 from __future__ import annotations
 

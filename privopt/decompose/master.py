@@ -23,9 +23,9 @@ MULTIPLIER_TOLERANCE = 1e-12
 """A multiplier of at most this size means that the row is not active."""
 
 IMPLIED_TOLERANCE = 1e-6
-"""A valid row may claim this much more than its proof gives, relative to 1 plus the size of its right-hand side.
+"""A valid row's claim may exceed what its proof gives by this much, relative to 1 plus the size of its right-hand side.
 
-Both are sums in doubles, which differ by rounding."""
+Both are sums computed in doubles, so they can differ by rounding."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -164,7 +164,7 @@ class Master:
     """
 
     def __init__(self, split: Split, solver: str) -> None:
-        """Load the master, still without cuts, into a solver session."""
+        """Load the master, which has no cuts yet, into a solver session."""
         self.split, self.solver = split, solver
         self.rows: list[_Row] = []
         self.idle: list[int] = []

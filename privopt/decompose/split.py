@@ -30,7 +30,8 @@ STEEP, STEEPEST = 2.0**40, 2.0**66
 above the second are not used."""
 
 REDUCED_COST_TOLERANCE = 1e-9
-"""A reduced cost of at most this size is regarded as rounding if its column lacks the bound that it would push to."""
+"""A reduced cost of at most this size is regarded as rounding error if its column lacks the bound towards which it
+pushes."""
 
 
 @frozen(eq=False, kw_only=True)

@@ -13,9 +13,8 @@ from privopt.backends import Basis
 from privopt.errors import SolverError
 
 BOUND_TOLERANCE: Final = 1e-6
-"""If the lower bound exceeds the upper one by more than this (relative to its size, if above 1), something is wrong.
-
-A smaller excess is rounding."""
+"""If the lower bound exceeds the upper one by more than this (relative to its size, if above 1), an error is raised. A
+smaller excess is attributed to rounding."""
 
 
 @define(eq=False)
@@ -35,7 +34,8 @@ class State:
         seconds: Seconds that the run had taken before it was resumed.
         master_times: Seconds in the master, for each round.
         block_times: Seconds in each block, summed over all rounds, shape (blocks,).
-        first_feasible: First round in which each block was feasible, shape (blocks,); 0 if there was no such round yet.
+        first_feasible: First round in which each block was feasible, shape (blocks,); 0 if there has been no such round
+            yet.
         cuts: Number of added cuts.
         dropped: Number of idle rows dropped from the master.
     """
@@ -62,7 +62,7 @@ class State:
         return cls(bases=[None] * blocks, block_times=np.zeros(blocks), first_feasible=np.zeros(blocks, dtype=np.int64))
 
     def raise_lower(self, bound: float, duals: Floats | None) -> bool:
-        """Store a proved lower bound, with the multipliers that prove it, if it is better than the known one.
+        """Store a proved lower bound, with the multipliers that prove it, if it improves on the known one.
 
         Returns:
             Whether it is better.
