@@ -179,8 +179,10 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
 
 
 def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
-    """Return the sum of the absolute values of the objective's terms at ``x``, a scale for rounding; 0 if it is
-    None."""
+    """Return the sum of the absolute values of the objective's terms at ``x``, or 0 if ``x`` is None.
+
+    The result sets the scale for rounding errors.
+    """
     return 0.0 if x is None else sum_products(np.abs(form.c), np.abs(x)) + abs(form.c0)
 
 

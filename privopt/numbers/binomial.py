@@ -105,7 +105,7 @@ def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Fl
 
 
 def binomial_quantile(probability: float, draws: int, chance: float) -> int:
-    """Return the smallest k such that an event occurs at most k times in ``draws`` with at least ``probability``.
+    """Return the binomial quantile: the smallest k with P(at most k hits in ``draws``) at least ``probability``.
 
     ``scipy.stats.binom.ppf`` returns the same, but importing ``scipy.stats`` takes longer than an entire check in the
     conformance kit.
@@ -139,7 +139,8 @@ def _learn_event(
 ) -> Event:
     """Choose the event with the best expected bound: a set of observed values, or a half-line.
 
-    Half of the draws orders the values by likelihood ratio. The other half decides how many of them to include.
+    One half of the draws determines the order of the values by likelihood ratio. The other half determines how many of
+    them to include.
 
     Args:
         numerator_draws: Outputs under the input that should make the event likely.
@@ -171,7 +172,7 @@ def _learn_event(
 
 
 def _make_event(kind: str, values: NDArray[np.generic], value_indices: Ints) -> Event:
-    """Return a function that says which of its draws belong to an event.
+    """Return a function that marks the draws that belong to an event.
 
     Args:
         kind: "set" for exactly the selected values, "below" for all numbers up to the largest of them, "above" for all

@@ -24,7 +24,7 @@ EARTH_RADIUS_KM: Final = 6371.0
 """Radius, in km, of the sphere on which great-circle distances are computed."""
 _RADIANS: Final = math.pi / 180.0
 _PLURAL_IN_S: Final = re.compile("[a-z]{3,}[a-gi-rt-wy]")
-"""Units whose plural ends in s, such as "band"; not abbreviations such as "km", nor words such as "inch"."""
+"""Matches units whose plural ends in s, such as "band", but not abbreviations ("km") or words such as "inch"."""
 # Vectors of 16 to 1,024 columns count as wide: their squares are summed in plain doubles, whose rounding errors are
 # bounded instead of being carried along.
 _WIDE: Final = 16, 1024
@@ -93,7 +93,7 @@ def upper_distances(distances: Floats) -> Floats:
 
 @jit(inline="always")
 def _root_below(total: float, total_rest: float, size: float, error: float) -> float:  # pragma: no cover - compiled
-    """Return the greatest double that is proved to be at most the root of ``total + total_rest``.
+    """Return the greatest double that is proved to be at most the square root of ``total + total_rest``.
 
     Args:
         total: A sum, as a double.
@@ -128,7 +128,7 @@ def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
 
 @jit(inline="always")
 def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compiled
-    """Return a lower bound on the root of a sum of squares, which was summed in doubles in blocks of 16 columns.
+    """Return a lower bound on the square root of a sum of squares, computed in doubles in blocks of 16 columns.
 
     Each square has a relative error of at most 3 u, and the sums add (15 + dim / 16) u. The root halves this error, and
     the root and the product add 2 u. Here u is 2^-53 and ``dim`` is the number of columns.
@@ -283,7 +283,7 @@ def cosine_of_latitude(latitude: Floats, rest: Floats | float = 0.0) -> Floats:
     """Return the cosine of latitudes in degrees, with a relative error of at most 9 u (u = 2^-53); 0 at the poles.
 
     Beyond 45 degrees it is computed as the sine of the angle to the pole, which a double represents exactly. This sine
-    is the root of the half versine of twice the angle.
+    is the square root of the half versine of twice the angle.
 
     Args:
         latitude: Latitudes in degrees.
@@ -378,7 +378,7 @@ def amount_text(number: str, unit: str) -> str:
 
 
 def distance_words(unit: str, way: str) -> str:
-    """Return the unit and the kind of a distance, to follow the word "distance"; empty if distances have no unit.
+    """Return the words for a distance's unit and kind, which follow the word "distance"; empty if there is no unit.
 
     >>> distance_words("km", "by road"), distance_words("year", ""), distance_words("unit of distance", "")
     (' in km by road', ' in years', '')
@@ -391,7 +391,7 @@ def distance_words(unit: str, way: str) -> str:
 
 
 def position_text(east: float, north: float, kind: str, unit: str = "km") -> str:
-    """Return a position as text for readers of a map, to four decimals (about ten metres).
+    """Return a position as text for readers of a map, to four decimal places (about ten metres).
 
     >>> position_text(12.4789, -41.9, "geographic"), position_text(0.5, 12.25, "planar")
     ('41.9000\u00b0 S, 12.4789\u00b0 E', 'x 0.5 km, y 12.25 km')

@@ -52,7 +52,7 @@ def _terms(variance: Fraction) -> tuple[int, int, int]:
 
 
 def variance_above(variance: Fraction) -> Fraction:
-    """Return the least drawable variance that is at least the given one. From 1 on, it is less than 0.1 % larger.
+    """Return the least variance at or above the given one that the sampler supports; from 1 on, less than 0.1 % larger.
 
     >>> variance_above(Fraction(5, 2))
     Fraction(5, 2)
@@ -107,7 +107,7 @@ def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = Non
     Args:
         count: Number of draws.
         variance: Exact, above 0, at most 2**40.
-        source: Source of random bytes; the operating system's by default.
+        source: Source of random bytes; the operating system's entropy by default.
 
     Raises:
         UsageError: The variance is out of range.
@@ -171,7 +171,7 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 @lru_cache(maxsize=256)
 def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
-    """Return an epsilon, rounded up at its sixth digit, for which rho-zCDP provably implies (epsilon, delta)-DP.
+    """Return an epsilon, rounded up to six digits, for which rho-zCDP provably implies (epsilon, delta)-DP.
 
     The result is close to the minimum of a rho + ln((a - 1) / a) + (ln(1 / delta) - ln a) / (a - 1) over a > 1, and at
     least 0. Every rho-zCDP mechanism satisfies this bound (Canonne, Kamath and Steinke 2020, Corollary 13).

@@ -52,7 +52,7 @@ def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool
 
 
 def neighbours(nodes: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the neighbour lists of an undirected graph, sorted for each node.
+    """Return the adjacency lists of an undirected graph, each in sorted order.
 
     Args:
         nodes: Number of nodes.
@@ -92,7 +92,7 @@ def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
 
 
 def rank_by_first_use(labels: NDArray[Any]) -> Ints:
-    """Assign each label a number from 0, in the order in which labels first occur.
+    """Assign each distinct label an index from 0, in the order in which the labels first occur.
 
     ``labels`` has shape (n,) and any sortable type.
     """

@@ -18,7 +18,7 @@ def draw_below(bound: int, source: Source = os.urandom) -> int:
 
     Args:
         bound: A positive integer.
-        source: Function that returns a given number of random bytes.
+        source: Function that takes a number n and returns n random bytes.
     """
     width = (bound - 1).bit_length()
     byte_count = -(-width // 8)
@@ -32,7 +32,7 @@ def draw_below(bound: int, source: Source = os.urandom) -> int:
 def draw_bernoulli_exp(u: int, t: int, source: Source = os.urandom) -> bool:
     """Return True with probability exactly exp(-u / t), for integers 0 <= u <= t and t >= 1.
 
-    The argument ``source`` is a function that returns a given number of random bytes.
+    The argument ``source`` is a function that takes a number n and returns n random bytes.
 
     Source: Canonne, Kamath and Steinke 2020, Algorithm 1.
     """

@@ -164,7 +164,7 @@ def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | Non
     Args:
         count: Number of draws.
         scale_reciprocal: s / t, exact and above 0, with both terms at most 2**40.
-        source: Source of random bytes; the operating system's by default.
+        source: Source of random bytes; the operating system's entropy by default.
 
     Raises:
         UsageError: The reciprocal scale is not above 0, or a term of it exceeds 2**40.
@@ -185,7 +185,7 @@ def draw_in_bulk(
         fill: ``(words, *terms, samples, sample_count) -> (used_words, sample_count)``: fills ``samples`` from
             ``sample_count`` on with complete draws, and returns the number of words used.
         terms: Parameters of the distribution.
-        source: Source of random bytes; the operating system's by default.
+        source: Source of random bytes; the operating system's entropy by default.
     """
     entropy: Any = source or os.urandom
     samples = np.empty(count, dtype=np.int64)
@@ -207,7 +207,7 @@ def draw_wide_laplace(count: int, scale_reciprocal: Fraction, *, source: Source 
     Args:
         count: Number of draws.
         scale_reciprocal: s / t, exact and above 0; its terms may have any number of digits.
-        source: Source of random bytes; the operating system's by default.
+        source: Source of random bytes; the operating system's entropy by default.
 
     Raises:
         UsageError: The reciprocal scale is not above 0.

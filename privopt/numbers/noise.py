@@ -50,7 +50,7 @@ Law = Literal["discrete-laplace", "laplace", "discrete-gaussian"]
 
 
 _DOUBLE_GRID: Final = 1 << 1074
-"""Every double is a whole multiple of the reciprocal of this."""
+"""Every double is an integer multiple of the reciprocal of this number."""
 _LARGEST_COUNT = 1 << 62
 """Counts must be smaller than this in absolute value, so that a count plus noise fits into 64 bits."""
 _LARGEST_SCALE = 1 << 55
@@ -58,7 +58,7 @@ _LARGEST_SCALE = 1 << 55
 
 
 _RATIONAL: Final = re.compile(r"[1-9][0-9]{0,999}(/[1-9][0-9]{0,999})?")
-"""An integer or a ratio of two integers, of up to 1,000 digits each."""
+"""Matches an integer or a ratio of two integers, of up to 1,000 digits each."""
 _MAX_SCALE: Final = 1 << 128
 """Scales must be below this."""
 _MIN_SCALE: Final = Fraction(1, 1 << 1000)
@@ -262,8 +262,8 @@ def split_budget(
 
     Args:
         epsilon: Exact and above 0.
-        shares: Relative weights, non-negative and not all 0; their sum need not be 1. A float stands for its decimal
-            text.
+        shares: Relative weights, non-negative and not all 0; their sum need not be 1. A float is taken as the decimal
+            number that Python prints for it.
         denominator: The largest denominator allowed.
 
     Raises:

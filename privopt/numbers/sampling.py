@@ -92,7 +92,7 @@ def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | No
     Args:
         weights_row: (K,) uint64, summing to exactly 2**63.
         draws: Number of draws.
-        source: Source of random bytes; the operating system's by default.
+        source: Source of random bytes; the operating system's entropy by default.
 
     Returns:
         (draws,) indices. Each costs 8 bytes of entropy and a binary search.

@@ -1,6 +1,6 @@
 """The interface to the formally proved checker, which ``make formal`` extracts from the proof in docs/proof.
 
-The checker is a separate OCaml program that reads a release folder by itself and shares no code with this package.
+The checker is a separate OCaml program that reads a release folder independently and shares no code with this package.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ KERNEL = "privopt-kernel"
 """The file name of the checker's executable."""
 
 PROVED, NOT_PROVED = 0, 1
-"""Exit codes of the checker. Any other code means that it could not read the folder or does not cover it."""
+"""Exit codes of the checker. Any other code means that it could not read the folder or does not support this kind of
+folder."""
 
 
 def find_kernel() -> Path:
@@ -40,7 +41,7 @@ def prove(folder: Path) -> str:
         folder: The folder of a metric release.
 
     Raises:
-        UsageError: The checker is not installed, cannot read the folder, or does not cover this kind of folder.
+        UsageError: The checker is not installed, cannot read the folder, or does not support this kind of folder.
         DoesNotHoldError: The checker could not prove one of the folder's claims. The message names the claim.
     """
     program = find_kernel()

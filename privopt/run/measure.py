@@ -38,7 +38,7 @@ class Measurement:
         guarantee: The guarantee that the mechanism claims.
         registered_kind: The only kind of guarantee that the method may claim: the one that the mechanism chooses for
             the problem (:class:`privopt.interfaces.abilities.ChoosesNotion`), or else the one in its spec.
-        certificate: The certificate of the mechanism's privacy constraint.
+        certificate: The certificate that the mechanism's privacy constraint issued.
         utility: The utility loss.
         value: The loss of the release; None if there is none or it could not be evaluated.
         value_unit: The unit of the grid to which the loss is rounded, so that programs with different rounding errors

@@ -156,7 +156,7 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
 
 
 def _as_read(file: File) -> bytes:
-    """Return what is published of a public file: its canonical form, without table columns that nothing read."""
+    """Return the published version of a public file: its canonical form, without table columns that nothing read."""
     # Columns that nothing reads, such as people's names, have no purpose in a release.
     frame = _frame(file)
     if frame is not None:

@@ -38,7 +38,7 @@ CLOSING_TIME_FACTOR: Final = 1.5
 STEP_PHASES: Final = {"certify": "repairing and certifying", "prove": "proving the bound"}
 """The text that the progress display shows during each closing step (certifying or proving)."""
 MIN_NOTED_EXCESS: Final = 0.01
-"""If a certified value exceeds the promised one by more than this fraction, the path of the answer mentions it."""
+"""If a certified value exceeds the promised one by more than this fraction, this is noted in the answer's ``path``."""
 
 
 class CertifiedEntry(NamedTuple):
@@ -125,7 +125,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         final_gap: Relative gap that the certified value and the proved bound must reach.
         scope: The time scope in which the incumbent was created. Certification is not interrupted before this scope
             ends.
-        closing_time: The time scope of proofs, inside ``scope``. :meth:`begin_closing` sets its end.
+        closing_time: The time scope for proofs, inside ``scope``. :meth:`begin_closing` sets its end.
         step_seconds: The longest duration of "certify" and "prove" so far in this run. A duration that includes
             compilation is used only until a step ran without compilation, because a first run without the compile cache
             takes some seconds longer.
@@ -224,8 +224,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     def _replaces(self, offer: Offer[C, P], previous: Offer[C, P] | None) -> bool:
         """Return whether an offer replaces the previous one from the same method.
 
-        A firm offer (whose candidate keeps its value when repaired) always replaces one that is not firm, and never the
-        other way round.
+        A firm offer (whose candidate keeps its value when repaired) always replaces one that is not firm, and is never
+        replaced by one.
         """
         # The value of a relaxation rises when it is repaired, so values of the two kinds cannot be compared.
         if previous is None or offer.firm != previous.firm:
@@ -499,7 +499,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
         Raises:
             StoppedError: Nothing was certified, and the search was stopped early.
-            SolverError: Nothing was certified, although the search ended by itself.
+            SolverError: Nothing was certified, although the search ran to completion.
         """
         with self._lock:
             value, release, origin = self.best_certified

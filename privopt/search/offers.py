@@ -1,4 +1,4 @@
-"""A solver's view of a search: the solver offers candidates and bounds, also for a part of a larger problem.
+"""A solver's view of a search: the solver offers candidates and bounds, possibly for part of a larger problem.
 
 A promised value or bound is one that the solver states. The search checks it later.
 """

@@ -23,11 +23,12 @@ R = TypeVar("R")
 SECONDS_PER_POLL: Final = 0.05
 """Seconds between two checks of a search that has a time limit."""
 MAX_HELD_FACTOR: Final = 2.0
-"""The CPU time since the search began after which held work is abandoned, as a multiple of the granted time.
+"""Held work, which may run past the end of the search's time, is abandoned after this multiple of the granted time,
+measured in CPU time since the search began.
 """
 HELD_PROOF_FACTOR: Final = 5.0
-"""How long the last proof may take if the search began with work known to be short, as a multiple of the granted
-time."""
+"""The time limit for the last proof, as a multiple of the granted time, if the search began with work known to be
+short."""
 MAX_CERTIFY_SHARE: Final = 0.1
 """Largest fraction of the time that is spent on certifying and proving during the search."""
 MIN_CLOSING_SECONDS: Final = 2.0
@@ -64,8 +65,8 @@ def run_search(
         The best certified release and the best proved bound.
 
     Raises:
-        StoppedError: Nothing had been certified when the time ran out or an interrupt came.
-        SolverError: The search ended by itself, but nothing was certified.
+        StoppedError: Nothing had been certified when the time ran out or the search was interrupted.
+        SolverError: The search ran to completion, but nothing was certified.
         Exception: The search raised an exception other than the end of its time.
     """
     scope, has_limit = Clock(None, search_time), search_time.left < math.inf
@@ -167,7 +168,7 @@ def _certify_during(
 
 
 def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bool) -> bool:
-    """Certify the best offer, then further offers and proofs while there is time, and return whether time sufficed.
+    """Certify the best offer, then further offers and proofs while time is left; return whether there was enough time.
 
     The first candidate is certified even if the time is over, since without one there is no release.
 
