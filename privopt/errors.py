@@ -139,7 +139,7 @@ def cut(text: str) -> str:
 
 
 def number_of(count: int, thing: str) -> str:
-    """Return a count with its noun, in the plural unless the count is 1. The last word of the noun is changed.
+    """Return a count with its noun, in the plural unless the count is 1. Only the last word of the noun changes.
 
     >>> number_of(1, "report"), number_of(1_200, "report"), number_of(0, "open facility"), number_of(3, "vertex")
     ('1 report', '1,200 reports', '0 open facilities', '3 vertices')
@@ -156,7 +156,8 @@ def _plural_of(noun: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return text as one line for a terminal, with blanks joined and control and formatting characters escaped."""
+    """Return text as one line for a terminal, with white space collapsed and control and formatting characters
+    escaped."""
     return printable(" ".join(text.split()))
 
 
@@ -172,7 +173,7 @@ def printable(text: str) -> str:
 
 
 _ADDRESS = re.compile(r"\s*<[^<>]* at 0x[0-9a-fA-F]+>")
-"""Matches the text that Python shows for an object by its address, ``<_io.BytesIO object at 0x7f2389810b30>``."""
+"""Matches Python's default text for an object, which shows its address: ``<_io.BytesIO object at 0x7f2389810b30>``."""
 
 
 def reason_of(error: BaseException) -> str:
@@ -265,7 +266,7 @@ class Faults:
         self.extend(faults, len(rows))
 
     def extend(self, faults: Iterable[Fault], count: int | None = None) -> None:
-        """Add faults. If their number (``count``) is given, take only those that will be listed from the iterable."""
+        """Add faults. If ``count`` states how many there are, take from the iterable only those that will be listed."""
         if count is None:
             faults = list(faults)
             count = len(faults)

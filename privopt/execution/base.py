@@ -39,7 +39,7 @@ def worker_state() -> dict[Hashable, Any]:
 
 @frozen(eq=False)
 class Held:
-    """A reference, returned by :meth:`Executor.hold`, to a value that each worker receives at most once.
+    """A reference, returned by :meth:`Executor.hold`, to a value that is sent to each worker at most once.
 
     Attributes:
         value: The value.

@@ -194,7 +194,7 @@ class Clock:
                 held_scope.hold_count -= 1
 
     def limit_to_share(self, part: float) -> AbstractContextManager[Clock]:
-        """Open a scope with a fraction ``part`` of the remaining time, or without a limit if there is none."""
+        """Open a scope with a fraction ``part`` of the remaining time, or without a limit if the time is unlimited."""
         return limit(part * self.left)
 
 

@@ -27,8 +27,8 @@ MAX_INTERPRETED_CALLS = 250
 MAX_INTERPRETED_COSTS = 700
 """The largest number of costs (records times outputs) for which a solve and its proof are interpreted.
 
-Interpreting 26 records and 26 outputs takes some tenths of a second, whereas loading numba and the compiled code takes
-half a second and 100 MiB."""
+Interpreting a solve with 26 records and 26 outputs takes a few tenths of a second, whereas loading numba and the
+compiled code takes half a second and 100 MiB."""
 _listeners: list[Callable[[str], object]] = []
 """Functions that are called with a sentence at the next compilation."""
 _listening = False

@@ -26,7 +26,7 @@ PROGRAM_BYTES: Final = 240_000_000
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 """The size of a memory page, in bytes."""
 UNLIMITED: Final = 1 << 62
-"""The number of bytes from which a limit counts as none, because cgroup v1 states a huge number if there is none."""
+"""A limit of at least this many bytes counts as no limit, because cgroup v1 reports a huge number if there is none."""
 
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
@@ -56,7 +56,7 @@ def _free_bytes() -> int:
 
 
 def _bytes_under_rlimits() -> int:
-    """Return the bytes that ulimit still permits, the lesser of what is left of address space and private memory."""
+    """Return the bytes that ulimit still permits: the lesser of the remaining address space and private memory."""
     try:
         fields = [int(field) * PAGE for field in (_PROC / "self/statm").read_text().split()]
     except OSError:  # not Linux: the peak of the resident set stands for both sizes, which may be larger
@@ -162,7 +162,7 @@ def limited_to(jobs: int | None) -> Iterator[None]:
 def spans(count: int, block: int, parts: int = 1) -> list[tuple[int, int]]:
     """Divide ``range(count)`` in order into spans ``(a, b)`` (from a to b - 1) of at most ``block`` elements.
 
-    The spans are short enough that there are about ``parts`` of them or more.
+    The spans are short enough that there are at least about ``parts`` of them.
 
     >>> spans(10, 4, 2)
     [(0, 4), (4, 8), (8, 10)]

@@ -109,7 +109,7 @@ class NeedsMemory(Protocol[P]):
 
 @runtime_checkable
 class AdvisesMemory(Protocol[P]):
-    """Advises users whose problem does not fit into memory.
+    """Gives advice to users whose problem does not fit into memory.
 
     Without this ability, the message only says how much memory is missing.
     """
@@ -383,7 +383,7 @@ class HasChannel(Protocol[P, R]):
 
 @runtime_checkable
 class VariesEpsilon(Protocol[P]):
-    """Poses a problem with another epsilon (``curve``), for mechanisms that release no matrix over places.
+    """Restates a problem with another epsilon (``curve``), for mechanisms that release no matrix over places.
 
     Without this ability, the command takes only mechanisms that release such a matrix.
     """

@@ -43,8 +43,8 @@ class NoiseCall:
     Attributes:
         scale: The exact scale at which the noise was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`); for
             Gaussian noise, the variance.
-        sensitivity: The largest change in the numbers between neighbouring inputs, as a sum of absolute values (for
-            Gaussian noise, a sum of squares).
+        sensitivity: The L1 sensitivity of the numbers, or for Gaussian noise their squared L2 sensitivity, between
+            neighbouring inputs.
         law: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
         budget_share: The part of the budget that this call alone may spend; None if only the sum is limited.
         name: The call's name in failures, such as ``"level 2"``.
@@ -165,7 +165,7 @@ class AdditiveNoise(PureDP[ScaledNoiseRelease]):
         unit: The unit of epsilon, e.g. ``"per person"``.
         scope: The difference between neighbouring inputs, e.g. ``"one person"``.
         statement: The guarantee in words.
-        sensitivities: For each call, the largest change between neighbouring inputs, as a sum of absolute values.
+        sensitivities: The L1 sensitivity of the numbers in each call, between neighbouring inputs.
     """
 
     epsilon: Fraction

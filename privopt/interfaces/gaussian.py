@@ -80,7 +80,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause on how often guesses are right, and on how far the odds can change apart from delta."""
+        """Return a clause on how often guesses can be correct, and on how far the odds can change apart from delta."""
         # The guess comes first, because the factor, which must hold except with probability delta, is far larger than
         # the change of odds in most results.
         epsilon, delta = cls.point(guarantee)
@@ -94,7 +94,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """Return a bound on how often a guess is right, derived from a KL divergence of at most rho.
+        """Return an upper bound on the probability of a correct guess, derived from a KL divergence of at most rho.
 
         The bound is from Bretagnolle and Huber (1979).
         """
@@ -105,7 +105,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence that names the publisher, who has the data and draws the noise."""
+        """Return a sentence on the trusted party: the publisher, who holds the data and draws the noise."""
         return CURATOR
 
     @classmethod
@@ -144,6 +144,6 @@ class ApproxDP(ZCDP[R_contra]):
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """Return a bound on how often a guess is right, from epsilon and delta."""
+        """Return an upper bound on the probability of a correct guess, derived from epsilon and delta."""
         # Skips ZCDP.guess: the guarantee states no rho, and its epsilon and delta give the bound directly.
         return super(ZCDP, cls).guess(guarantee)

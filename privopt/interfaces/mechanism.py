@@ -40,7 +40,7 @@ class Mechanism(ABC, Generic[P, R]):
     """The class of the mechanism's releases, which reads them back."""
 
     scope: ClassVar[str] = ""
-    """A text for ``describe`` on which inputs the guarantee covers and against which attackers it holds."""
+    """Text for ``describe`` that says which inputs the guarantee covers and against which attackers it holds."""
 
     reporting: ClassVar[str] = ""
     """``"package.module:Class"`` of the :class:`Reporting` that shows the releases; imported when first needed."""

@@ -35,7 +35,7 @@ USELESS_FACTOR: Final = 100
 """The factor beyond which a change in the odds between two inputs counts as leaving almost no doubt."""
 
 HIDING_GUESS: Final = 0.75
-"""The probability of a right guess between two inputs (odds of 3 to 1) up to which texts say that one person makes
+"""The probability of a correct guess between two inputs (odds of 3 to 1) up to which texts say that one person makes
 little difference."""
 
 
@@ -98,21 +98,21 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause on how well one individual is hidden, which depends on how often guesses can be right."""
+        """Return a clause on how well one individual is hidden, which depends on how often guesses can be correct."""
         if cls.guess(guarantee) <= HIDING_GUESS:
             return "One individual makes little difference"
         return "What one individual changes may show"
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """Return (exp(epsilon) + delta) / (exp(epsilon) + 1), the largest share of right guesses between neighbours."""
+        """Return (exp(epsilon) + delta) / (exp(epsilon) + 1), the largest probability of a correct guess."""
         epsilon, delta = cls.point(guarantee)
         # Numerator and denominator are divided by exp(epsilon), which overflows for large budgets.
         return (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
 
     @classmethod
     def describe_attack(cls, guarantee: Guarantee) -> str:
-        """Return a sentence on how often an attacker who must decide between two neighbouring inputs is right."""
+        """Return a sentence on how often an attacker can correctly decide which of two neighbouring inputs was used."""
         question = f"whether or not {describe_difference(guarantee)}"
         return f"An attacker who must tell {question} is right at most {in_100(cls.guess(guarantee))}; by chance, 50."
 
@@ -161,7 +161,7 @@ class PureDP(_Additive[R_contra]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence that names the publisher, who has the data and draws the noise."""
+        """Return a sentence on the trusted party: the publisher, who holds the data and draws the noise."""
         return CURATOR
 
 

@@ -70,13 +70,13 @@ class Release(ABC):
 
 @frozen(kw_only=True)
 class Shift:
-    """The difference between two inputs that one noise call (one addition of noise to some numbers) has to hide.
+    """The difference between two inputs that one noise call (one addition of noise to some numbers) must hide.
 
     Attributes:
         law: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
         scale: The exact scale of the noise; the variance of Gaussian noise.
-        change: The sum of absolute changes in the numbers to which noise is added.
-        square: The sum of squares of these changes.
+        change: The L1 norm of the change in the numbers to which noise is added.
+        square: The squared L2 norm of this change.
     """
 
     law: Literal["laplace", "gaussian"]

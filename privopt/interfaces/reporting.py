@@ -114,7 +114,7 @@ class Reporting(Generic[P, R]):
         return ""
 
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
-        """Return a section that contains the release and proves its claims in the reader's browser; or None."""
+        """Return a section, or None, that contains the release and proves its claims in the reader's browser."""
         return None
 
     def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:

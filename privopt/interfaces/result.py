@@ -135,7 +135,7 @@ class Bounds:
             value: The value of the release.
             lower_bound: The proved bound on the value of any release; None if no bound is known.
             maximise: Whether larger values are better. If so, the bound is an upper bound and the gap is a difference.
-            more: The further fields of a subclass.
+            more: Further fields that a subclass defines.
         """
         gap = None
         if lower_bound is not None and math.isfinite(lower_bound):

@@ -67,7 +67,7 @@ class SolveContext:
     """The options and limits of a solve: all inputs of a mechanism other than the problem.
 
     Attributes:
-        method: The name of one of the spec's methods.
+        method: The name of the method to run, which is one of those in the spec.
         solver: The name of the backend for models, such as ``"cbc"`` or ``"highs"``.
         gap: The requested relative gap.
         search_time: The time scope of the search. Repairing, proving and writing follow in the enclosing scope, and the

@@ -25,7 +25,7 @@ def project_distributions() -> tuple[str, ...]:
 
 
 def describe_missing_library(error: ModuleNotFoundError) -> str | None:
-    """Return a sentence with the command that installs a missing optional library; None if it is not one of the core's.
+    """Return a sentence with the command that installs a missing library; None unless it is an extra of the core.
 
     Args:
         error: The error that importing the library raised.
