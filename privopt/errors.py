@@ -107,7 +107,7 @@ class Fault:
     is_description: bool = field(default=False, kw_only=True)
 
     def __str__(self) -> str:
-        """Return the fault as one line for a terminal, with long texts cut."""
+        """Return the fault as one line for a terminal, with long texts truncated."""
         place = f"{self.file}: {self.where}" if self.where else self.file
         if self.actual == NO_SUCH_FILE and not self.where:
             return _line(f"{cut(place)}: file not found; expected {cut(self.expectation)}")
@@ -134,7 +134,7 @@ _MAX_LISTED_NAMES = 20
 
 
 def cut(text: str) -> str:
-    """Return a text for a message, cut to its first 300 characters."""
+    """Return text for a message, truncated to its first 300 characters."""
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[: _MAX_SHOWN_CHARACTERS - 3]}..."
 
 
@@ -156,8 +156,7 @@ def _plural_of(noun: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return text as one line for a terminal, with white space collapsed and control and formatting characters
-    escaped."""
+    """Return text as one line for a terminal: white space is collapsed, and unprintable characters are escaped."""
     return printable(" ".join(text.split()))
 
 

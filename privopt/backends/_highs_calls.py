@@ -266,7 +266,7 @@ class HighsBasis(Basis):
     instance.
 
     Attributes:
-        native: HiGHS's own basis object, which a later solve takes as it is.
+        native: HiGHS's own basis object, which a later solve can use without conversion.
         _shape: The number of rows and the number of columns.
         _instances: The instance with its loaded model, in a list of at most one.
     """

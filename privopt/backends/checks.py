@@ -132,7 +132,7 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
         raw: The solver's answer, which contains the multipliers.
 
     Returns:
-        The result with its multipliers and the bound that they prove; without multipliers, the result as it is.
+        The result with its multipliers and the bound that they prove; the unchanged result if there are no multipliers.
 
     Raises:
         FailedCheckError: The multipliers are not finite, or do not prove that the point is optimal.

@@ -50,7 +50,7 @@ class Clash:
     contradicted: bool = False
 
     def __str__(self) -> str:
-        """Return a text that names the clashing families, rows and bounds, for the error about an infeasible model."""
+        """Return text that names the clashing families, rows and bounds, for the error about an infeasible model."""
         if not self.confirmed:
             return "the solver finds no point that satisfies all rows (a second solver does not confirm it)"
         names = " and ".join(self.families) if self.families else "the bounds of the variables alone"
@@ -142,7 +142,7 @@ class _Probe:
         self.solver.changeRowsBounds(len(rows), rows, lower, upper)
 
     def find_outcome(self) -> Outcome | None:
-        """Solve the model as it is now, and return HiGHS's outcome; None if it gave up."""
+        """Solve the model in its current state, and return HiGHS's outcome; None if it gave up."""
         # HiGHS's clock runs on over all solves of an instance.
         self.solver.setOptionValue("time_limit", self.solver.getRunTime() + self.remaining_seconds)
         run_solver(self.solver)
@@ -153,14 +153,14 @@ class _IntegerProbe(_Probe):
     """A probe that keeps the model's integer columns. Each solve is from scratch, in a process that can be killed."""
 
     def load_solver(self) -> None:
-        """Do nothing: each solve loads the model anew."""
+        """Do nothing, because each solve loads the model again."""
 
     def set_row_bounds(self, rows: Indices, lower: Floats, upper: Floats) -> None:
         """Set the sides of rows; infinite ones lift them."""
         self.arrays["row_lower"][rows], self.arrays["row_upper"][rows] = lower, upper
 
     def find_outcome(self) -> Outcome | None:
-        """Solve the model as it is now, and return HiGHS's outcome; None if it gave up."""
+        """Solve the model in its current state, and return HiGHS's outcome; None if it gave up."""
         settings = settings_of(tolerance=ROW_TOLERANCE, threads=1, seed=0) | {"time_limit": self.remaining_seconds}
         return solve_arrays(self.arrays, settings).outcome
 

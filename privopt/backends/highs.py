@@ -289,7 +289,7 @@ class HighsSession(Session):
             check_status(self._solver.setOptionValue(name, tolerance), f"set {name}")
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
-        """Solve the model as it is now. If HiGHS gives up, reload the model, and finally loosen the tolerance.
+        """Solve the model in its current state. If HiGHS gives up, reload the model, and finally loosen the tolerance.
 
         Args:
             time_limit: Seconds for all attempts together; None for the time that the enclosing time limits leave.

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 def output_appended(path: str | None) -> Iterator[None]:
     """Redirect standard output to the end of a file, to catch the output of a native library.
 
-    The redirection affects the whole process, so the process should print nothing else meanwhile.
+    The redirection affects the whole process, so nothing else in the process should print in the meantime.
 
     Args:
-        path: The file; None leaves standard output as it is.
+        path: The file; None leaves standard output unchanged.
     """
     if path is None:
         yield

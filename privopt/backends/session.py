@@ -95,7 +95,7 @@ class Session(ABC):
 
     @abstractmethod
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
-        """Solve the model as it is now.
+        """Solve the model in its current state.
 
         Args:
             time_limit: Seconds of wall time, or the time that the enclosing time limits leave, if that is less.
@@ -110,7 +110,7 @@ class ColdSession(Session):
     The Farkas ray of an infeasible model comes from its elastic form, in which rows may be violated at a cost.
 
     Attributes:
-        form: The model as it is now.
+        form: The model in its current state.
         _solver: The backend.
     """
 
@@ -212,7 +212,7 @@ class ColdSession(Session):
         return None
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
-        """Solve the model as it is now, from scratch; ``basis`` is ignored.
+        """Solve the model in its current state, from scratch; ``basis`` is ignored.
 
         Raises:
             SolverError: The solver calls the model infeasible, but no multipliers prove it.

@@ -43,5 +43,5 @@ def raise_unbounded_form(split: Split, solver: str, part: str, largest: float) -
 
 
 def explain_clash(split: Split) -> str:
-    """Return a text that names those row families in the whole form that cannot be satisfied together."""
+    """Return text that names those row families in the whole form that cannot be satisfied together."""
     return get("highs").explain(split.form)

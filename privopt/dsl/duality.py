@@ -103,7 +103,7 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
         return flip * lower_bound + form.c0
     reduced = cost - form.A.T @ y
     unbounded = np.flatnonzero(~np.isfinite(np.where(reduced > 0, lower, upper)) & (reduced != 0))
-    # The sum of the sizes of a reduced cost's terms: its rounding error is in proportion to it.
+    # The sum of the sizes of a reduced cost's terms: its rounding error is proportional to it.
     magnitude = np.abs(cost[unbounded]) + abs(form.A[:, unbounded]).T @ np.abs(y)
     # A larger reduced cost is neither rounding nor within the solver's tolerance, and nothing is proved.
     if (np.abs(reduced[unbounded]) > 2 * tolerance + 1e-9 * magnitude).any():
@@ -151,7 +151,7 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
     lower, upper = form.col_lower, implied_bounds(form)[1]
     # A bound that follows from a row was rounded when it was computed.
     upper = np.where(upper < form.col_upper, np.nextafter(upper, np.inf), upper)
-    # Each entry and cost may be off by a few units in its last place; 8 is a generous number of them.
+    # Each entry and cost may be off by a few units in its last place; 8 is a generous allowance.
     entry_error = np.full(matrix.shape[0], 8 * ULP)
     is_usable = np.isfinite(y)
     for family in form.families:

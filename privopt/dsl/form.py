@@ -106,7 +106,7 @@ class FamilyBlock:
         return f"{self.name}[{', '.join(f'{n}={x!r}' for n, x in zip(names, label, strict=True))}]"
 
     def keep_rows(self, remaining_rows: Ints) -> FamilyBlock:
-        """Return this block as it is after rows are deleted from the form.
+        """Return a copy of this block adjusted to the deletion of rows from the form.
 
         Args:
             remaining_rows: Ascending indices of the rows that remain in the form, in this and in other blocks.
@@ -124,7 +124,7 @@ class FamilyBlock:
         )
 
     def keep_columns(self, remaining_columns: Ints) -> FamilyBlock:
-        """Return this block as it is after columns are deleted from the form.
+        """Return a copy of this block adjusted to the deletion of columns from the form.
 
         Args:
             remaining_columns: Ascending indices of the columns that remain in the form.

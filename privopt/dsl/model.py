@@ -215,7 +215,7 @@ class Model:
             The parameter. Its numbers can be changed later: ``p.value = ...``, or ``solve(params={"p": ...})``.
 
         Raises:
-            ModelError: The name is taken, or the numbers do not fit the sets.
+            ModelError: The name is taken, or the values do not fit the sets.
         """
         self._check_name(name, "param")
         param = Param(name, tuple(sets) or None, source)
@@ -430,7 +430,7 @@ class Model:
             block_matrix = sparse.csr_matrix(as_double_matrix(matrix))
         except (TypeError, ValueError):
             raise ModelError(f"block {name}: its matrix must be of numbers, sparse or of two dimensions") from None
-        # Variables become the numbers of their columns; numbers are taken as they are.
+        # Variables are replaced by the indices of their columns; indices are used unchanged.
         if isinstance(columns, Variable):
             columns = [columns]
         if not isinstance(columns, np.ndarray):
@@ -462,7 +462,7 @@ class Model:
         families = list(self._families)
         epigraphs = [*self._objective_epigraphs]
         epigraphs += [e for rows in families if isinstance(rows, Family) for e in rows.epigraphs]
-        # The columns and rows of absolute values and extrema follow those of the model, whose numbers stay.
+        # The columns and rows of absolute values and extrema follow those of the model, whose indices do not change.
         start = self._columns
         for epigraph in epigraphs:
             epigraph.variable.start = start

@@ -74,7 +74,7 @@ def build_privacy_rows(
         factors.append(coefficients.get(factor, where)(places, size))
         logs.append(coefficients.get(log, where)(places, size))
         columns.append(term_columns(term, places, size, where))
-    # The written order of the terms is free: the left one is the one with a positive factor.
+    # The terms may be written in either order: the left one is the one with a positive factor.
     left_number, right_number = (0, 1) if size and factors[0][0] > 0 else (1, 0)
     # Privacy rows may be tightened by a smaller factor, which is stricter only where z_j is not negative.
     has_privacy_shape = bool(

@@ -23,7 +23,7 @@ def expand_semicontinuous(form: StandardForm) -> StandardForm:
     """Return a form in which each semicontinuous column is continuous, with a binary that is 0 only if the column is 0.
 
     A column x with the bounds l and u and its binary h satisfy ``l h <= x <= u h``. The binaries follow the columns of
-    the form, and their rows follow its rows. A form without semicontinuous columns is returned as it is.
+    the form, and their rows follow its rows. A form without semicontinuous columns is returned unchanged.
     """
     columns = form.semicontinuous_columns
     if not len(columns):
@@ -76,7 +76,7 @@ def drop_binaries(form: StandardForm, result: Result) -> Result:
 
     Args:
         form: The form before :func:`expand_semicontinuous`.
-        result: The result for the expanded form. It is returned as it is if it has no point.
+        result: The result for the expanded form. It is returned unchanged if it has no point.
     """
     if result.x is None:
         return result

@@ -70,7 +70,7 @@ class Solver(Protocol):
         """Solve a form and return the checked answer."""
 
     def explain(self, form: StandardForm, time_limit: float) -> str:
-        """Return a text that says why a form has no solution, within ``time_limit`` seconds."""
+        """Return text that says why a form has no solution, within ``time_limit`` seconds."""
 
 
 class SolveInterrupt(KeyboardInterrupt):
@@ -233,9 +233,9 @@ class Solution:
 
         The table of a variable has its labels, then ``cost``, and then ``lower`` and ``upper``, between which the point
         stays optimal. The table of a family has its labels, then ``side``, and then ``lower`` and ``upper``, between
-        which the duals stay as they are; these columns are null for rows that are not held at a side.
-        ``lower_objective`` and ``upper_objective`` are the objective at these ends. If several bases are optimal, the
-        ranges are those for the solver's basis.
+        which the duals stay the same; these columns are null for rows that are not held at a side. ``lower_objective``
+        and ``upper_objective`` are the objective at these ends. If several bases are optimal, the ranges are those for
+        the solver's basis.
 
         Args:
             name: Name of a variable or a family.
@@ -304,7 +304,7 @@ def _labels_at(index_set: IndexSet, places: Ints) -> list[Any]:
 
 
 def _column_labels(variable: VariableBlock) -> dict[str, list[Any]]:
-    """Return the labels of a variable's columns, by set name; the names are made distinct."""
+    """Return the labels of a variable's columns, keyed by set name; the names are made distinct."""
     # For each set an array with the position of its label in every column; columns are numbered row-major.
     places = [part.ravel() for part in np.indices(variable.shape)]
     names = _distinct_names([s.name for s in variable.sets])
@@ -312,7 +312,7 @@ def _column_labels(variable: VariableBlock) -> dict[str, list[Any]]:
 
 
 def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
-    """Return the labels of a family's rows, by index name (made distinct); row positions if it has no indices."""
+    """Return the labels of a family's rows, keyed by (distinct) index name; row positions if it has no indices."""
     if not family.indices and len(family) > 1:
         return {"row": list(range(len(family)))}
     names = _distinct_names(list(family.indices))
@@ -328,7 +328,7 @@ def _ends(ranges: Ranges, part: slice) -> dict[str, Floats]:
 def _distinct_names(names: list[str]) -> list[str]:
     """Return distinct names for label columns: a second "X" becomes "X_2".
 
-    The names of the number columns are already taken, so "value" becomes "value_2".
+    The names of the value columns are already taken, so "value" becomes "value_2".
     """
     distinct: list[str] = []
     taken = {"value", "activity", "lower", "upper", "slack", "dual", "reduced_cost", "cost", "side"}

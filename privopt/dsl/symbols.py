@@ -181,7 +181,7 @@ class Param(Indexable):
         self.revision += 1
 
     def check_value(self, source: ArrayLike | Source) -> Floats | Source:
-        """Check the shape and the numbers of a new value, and copy it.
+        """Check the shape and the entries of a new value, and copy it.
 
         Raises:
             ModelError: The value has another shape, contains a NaN, or is a function although the parameter needs an

@@ -139,7 +139,7 @@ class Cost:
         purpose: The purpose of the charge, in words.
 
     Raises:
-        UsageError: An amount is invalid, the amounts fit no account, or a text is longer than one line.
+        UsageError: An amount is invalid, the amounts fit no account, or a text field is longer than one line.
     """
 
     epsilon: Fraction | None = field(default=None, converter=_convert_epsilon)

@@ -208,7 +208,7 @@ class LocalDP(_Additive[R_contra]):
 CURATOR: Final = (
     "Whoever published this has the data. They must be trusted with it, and to have really drawn the noise."
 )
-"""The sentence on whom readers have to trust, for notions whose noise the publisher adds."""
+"""The sentence on whom readers must trust, for notions whose noise the publisher adds."""
 
 NO_GUARANTEE: Final = "No privacy guarantee: "
 """The start of a statement of kind ``"none"``; the reason follows."""

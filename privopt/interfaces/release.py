@@ -99,7 +99,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
             delta) from :meth:`curve` state. This applies to releases that are draws of noise.
         symmetric: Whether the bound holds in both directions. If it is False, as in one-sided DP or for quasi-metrics,
             pairs of inputs are ordered: no output is more than exp(epsilon d) times as likely for the first input as
-            for the second, and nothing is bounded the other way round.
+            for the second, and the ratio in the other direction is not bounded.
     """
 
     kind: ClassVar[str] = ""
@@ -156,7 +156,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence, shown beside a report's verdict, on who has to be trusted; empty if that is unknown."""
+        """Return a sentence, shown beside a report's verdict, on who must be trusted; empty if that is unknown."""
         return ""
 
     @classmethod

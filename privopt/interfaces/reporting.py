@@ -65,7 +65,7 @@ class Section:
     Attributes:
         title: The heading, as plain text.
         html: The markup below the sentences, made by :func:`privopt.report.render` or a function that calls it, such as
-            ``table``. Any other text is escaped, so that it is shown as it is.
+            ``table``. Any other text is escaped, so that it is shown verbatim.
         lead: One or two sentences that say what the section shows, as plain text.
         paragraphs: Further paragraphs below the lead, as plain text.
         commands: Commands for readers to copy, one per line, shown below everything else.

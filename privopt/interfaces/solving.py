@@ -20,8 +20,8 @@ from privopt.interfaces.release import Release
 R_co = TypeVar("R_co", bound=Release, covariant=True)
 
 Progress = Callable[[str, int, float | None, float | None], None]
-"""A function ``progress(phase, round, lower, upper)`` that shows progress. ``phase`` is a text, ``round`` counts rounds
-(0 for none), and the bounds are in the objective's unit, or None if they are unknown."""
+"""A function ``progress(phase, round, lower, upper)`` that shows progress. ``phase`` is a string, ``round`` counts
+rounds (0 for none), and the bounds are in the objective's unit, or None if they are unknown."""
 
 
 class Proof(Protocol):
@@ -107,7 +107,7 @@ class SolveContext:
 
     @property
     def remaining(self) -> float | None:
-        """The seconds until the search has to end; None without a limit."""
+        """The seconds until the search must end; None without a limit."""
         # The current scope can end before the search, because part of a search may get only part of its time.
         seconds = min(self.search_time.left, clock().left)
         return None if seconds == math.inf else seconds

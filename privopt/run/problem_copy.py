@@ -185,7 +185,7 @@ def _in_one_form(file: File) -> bytes:
 
 
 def _csv_names(names: Iterable[str], used_names: set[str]) -> dict[str, str]:
-    """Return distinct new names that end in ``.csv``, by old name, for files that were converted to CSV.
+    """Return distinct new names that end in ``.csv``, keyed by old name, for files that were converted to CSV.
 
     Names that already end in ``.csv`` do not change.
 

@@ -128,7 +128,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         closing_time: The time scope for proofs, inside ``scope``. :meth:`begin_closing` sets its end.
         step_seconds: The longest duration of "certify" and "prove" so far in this run. A duration that includes
             compilation is used only until a step ran without compilation, because a first run without the compile cache
-            takes some seconds longer.
+            takes a few seconds longer.
         cold_steps: The steps whose only measurement includes compilation.
         ended_steps: The steps that the end of a time scope interrupted. They are not started again.
         changed: An event that every offer sets.

@@ -176,7 +176,7 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bo
         incumbent: The incumbent with the offers of the search.
         search_time: The time scope of the search, whose remaining time is used for closing.
         begins_held: Whether the search began with work that is known to be short. If so, its proof is short too, and
-            gets more time in case the machine is busy.
+            is allowed more time in case the machine is busy.
     """
     incumbent.begin_closing(max(search_time.left, incumbent.closing_seconds, MIN_CLOSING_SECONDS))
 
