@@ -70,8 +70,8 @@ def propose_tests(first: Table, second: Table, odds: float, delta: float, *, sym
     Args:
         first: Draws from the first input.
         second: Draws from the second input.
-        odds: The log odds that the claim allows between the inputs per unit of epsilon, which is their distance; above
-            0.
+        odds: The log odds that the claim allows between the two inputs, per unit of epsilon: their distance in metric
+            DP, for example. Above 0.
         delta: Delta of the claim.
         symmetric: Whether the claim also bounds events that are more likely under the second input.
     """
@@ -89,7 +89,9 @@ def propose_tests(first: Table, second: Table, odds: float, delta: float, *, sym
             # too.
             ascending = np.arange(view.count)
             for cells in (rank, ascending, ascending[::-1]) if view.ordered else (rank,):
-                if view.ordered:  # cells for odd outputs join an event only if such outputs occurred
+                if view.ordered:
+                    # The last ODD_CELLS cells hold outputs without a place on the axis, such as NaN. The descending
+                    # order would begin with them, so they join an event only if such outputs were drawn.
                     cells = cells[
                         (cells < view.count - ODD_CELLS) | (learning_counts[0] + learning_counts[1] > 0)[cells]
                     ]

@@ -94,6 +94,7 @@ def certify(
     # A repaired release satisfies its guarantee, whether the given matrix did or not.
     if measurement.holds or solved is not None:
         return DONE
+    # --quiet has kept say_result from printing the text, which must explain the exit code. A document has been printed.
     if quiet and not as_json:
         complain(text)
     return DOES_NOT_HOLD

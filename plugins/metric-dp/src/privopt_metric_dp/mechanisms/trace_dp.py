@@ -156,7 +156,10 @@ class TraceDP(MetricDP):
             return evolve(fresh, holds=False, failures=(*fresh.failures, f"{ARTEFACT}: no test to certify"))
         # A release without a test fails the certificate, since the guarantee for a trace rests on both.
         failures = release.prediction.failures(self.data, self.terms)
-        # In a region, only the noise's rates are compared. Otherwise, each pair and output is checked.
+        # A test compares the distance from the position to the last output with a threshold, both with noise. For each
+        # pair in `standing`, the pairs that imply all others, and each output, the noise must cover the difference of
+        # the two distances in whole steps. In a region, the triangle inequality bounds that difference by the distance
+        # between the two positions, so comparing the rates of the noise once is enough.
         tests = 1 if self.data.region is not None else len(self.data.standing[0]) * release.prediction.steps.shape[1]
         return evolve(
             fresh,
