@@ -280,15 +280,12 @@ def _solver_figures(result: Result) -> list[tuple[str, ...]]:
     """Return the solver's figures (loss, bound, gap, time) with more digits, in tuples as in `_main_figures`."""
     objective = result.objective
     value, bound = objective.value, objective.lower_bound
-
-    def format_exact(number: float) -> str:
-        """Return a number with six significant digits, or with all digits of a large whole number."""
-        return f"{number:,.0f}" if 1e6 <= abs(number) < 1e15 else f"{number:,.6g}"
-
-    figures = [(objective.measured_quantity, format_exact(value), objective.unit_after(value))]
+    # Six significant digits, or all of a large whole number.
+    texts = [f"{n:,.0f}" if 1e6 <= abs(n) < 1e15 else f"{n:,.6g}" for n in (value, bound or 0.0)]
+    figures = [(objective.measured_quantity, texts[0], objective.unit_after(value))]
     # The bound of a fit to noisy values is not shown: it bounds the distance to the noisy values, not the errors.
     if not _is_fit(result):
-        bound_and_unit = ("none", "") if bound is None else (format_exact(bound), objective.unit_after(bound))
+        bound_and_unit = ("none", "") if bound is None else (texts[1], objective.unit_after(bound))
         figures.append(("proved bound", *bound_and_unit))
         if objective.gap is not None:
             figures.append(("gap", format_text(objective.gap, 2), ""))
