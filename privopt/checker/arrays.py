@@ -40,7 +40,7 @@ STORED, DEFLATED = 0, 8
 """The compression methods that an archive may use, as ZIP numbers them."""
 
 MAX_UNPACKED_RATIO = 8
-"""An archive's arrays may take this many times its size in bytes, plus a number of bytes that the caller permits.
+"""The largest ratio between the sizes of the arrays and of their archive, without the extra bytes a caller permits.
 
 Larger archives are refused before they are unpacked. If the caller permits no extra bytes, the factor is 1."""
 
@@ -49,7 +49,7 @@ class Array:
     """The array in an ``.npy`` file.
 
     Attributes:
-        kind: Type of the values as NumPy writes it, without ``"<"``; ``"U"`` for text.
+        kind: The type of the values as NumPy writes it, without ``"<"``; ``"U"`` for text.
         shape: The length along each axis.
         flat: The values, row by row.
         rows: The rows of a matrix; empty for an array with another number of axes.
@@ -96,7 +96,7 @@ class Array:
 
 
 def _decode_texts(body: bytes, unit: int) -> list[str]:
-    """Decode the texts in an array's bytes. Each has ``unit`` characters of 4 bytes, padded with zero characters."""
+    """Decode the strings in an array's bytes. Each has ``unit`` 4-byte characters, padded with zero characters."""
     letters = body.decode("utf-32-le")
     return [letters[start : start + unit].rstrip("\0") for start in range(0, len(letters), unit)]
 
@@ -106,7 +106,7 @@ def _unpack_numbers(body: bytes, descr: str, unit: int) -> tuple[Any, ...]:
 
     Args:
         body: The bytes that follow the header.
-        descr: Byte order and type of a number, such as ``"<u8"``.
+        descr: The byte order and type of a number, such as ``"<u8"``.
         unit: The number of bytes of one number.
     """
     # "|" stands for types of one byte, which have no order. LETTERS contains struct's letter for each type.
@@ -119,11 +119,11 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
 
     Args:
         path: The archive.
-        wanted: Words separated by blanks, one for each array, each a regular expression for
-            ``name:type:dimensions``. No other array may be in the archive.
+        wanted: One regular expression for each array, separated by blanks, which must match ``name:type:dimensions``.
+            No other array may be in the archive.
         maybe: The same for arrays that may be absent.
-        more: Bytes that the arrays may take in addition to eight times the size of the archive. If 0, they may take at
-            most the size of the archive.
+        more: The number of bytes that the arrays may take in addition to eight times the size of the archive. If 0,
+            they may take at most the size of the archive.
 
     Raises:
         RefusedError: The file is not an archive of intact arrays, has bytes outside its members, contains a name twice,
@@ -148,11 +148,11 @@ def _read_arrays(path: Path, more: int) -> dict[str, Array]:
 
     Args:
         path: The archive.
-        more: Bytes that the arrays may take in addition to eight times the size of the archive; if 0, they may take at
-            most the size of the archive.
+        more: The number of bytes that the arrays may take in addition to eight times the size of the archive; if 0,
+            they may take at most the size of the archive.
 
     Raises:
-        RefusedError: A name occurs twice, a member is compressed with another method, or the arrays are too large.
+        RefusedError: A name occurs twice, a member uses an unknown compression method, or the arrays are too large.
     """
     arrays_by_name: dict[str, Array] = {}
     remaining_bytes = (MAX_UNPACKED_RATIO if more else 1) * path.stat().st_size + more
@@ -207,10 +207,10 @@ def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
 
 
 def read_texts(path: Path, name: str) -> list[str]:
-    """Read one array of texts from an archive, without the checks of :func:`read_npz` on the rest of the archive.
+    """Read one array of strings from an archive, without the checks of :func:`read_npz` on the rest of the archive.
 
     Raises:
-        RefusedError: The array is missing, occurs twice, is too large, or is not a list of texts.
+        RefusedError: The array is missing, occurs twice, is too large, or is not a one-dimensional array of strings.
     """
     with zipfile.ZipFile(path) as archive:
         matches = [info for info in archive.infolist() if info.filename == f"{name}.npy"]

@@ -15,7 +15,7 @@ from privopt.checker.exact import need
 __all__ = ["compare"]
 
 RELATIVE_TOLERANCE = 1e-9
-"""Relative difference that is allowed in figures that were computed in doubles."""
+"""The relative difference that is allowed in figures that were computed in doubles."""
 
 
 def compare(
@@ -38,12 +38,12 @@ def compare(
         measured: What ``certificate`` must contain.
         value: What ``objective.value`` must be.
         unit: What ``objective.unit`` must be.
-        gap: Relative gap between the stated value and the stated bound; None without a bound.
+        gap: The relative gap between the stated value and the stated bound; None without a bound.
         over: What ``objective.bound_over`` must be; None if the key must be absent.
         close: Names of the parts whose figures may differ by a relative 1e-9. All other figures must be equal.
 
     Returns:
-        The guarantee in a few words.
+        A short description of the guarantee.
 
     Raises:
         RefusedError: A figure differs, or ``status`` does not follow from the gap.

@@ -42,10 +42,10 @@ RADIUS_KM = 6371
 """Radius of the sphere on which positions in degrees lie, in km."""
 
 FLAT = 45 * ONE
-"""Larger log ratios are replaced by this one, because exp(45) exceeds 2**64, and so any ratio of two weights."""
+"""The cap on log ratios, which loses nothing: exp(45) exceeds 2**64, and therefore any ratio between two weights."""
 
 CONTEXT = decimal.Context(prec=120)
-"""Decimal arithmetic with correctly rounded exponential and logarithm, to 120 digits."""
+"""Decimal arithmetic to 120 digits, whose exponential and logarithm are correctly rounded."""
 
 FLOOR_CONTEXT = decimal.Context(prec=120, rounding=decimal.ROUND_FLOOR)
 """Decimal arithmetic to 120 digits that rounds down, for quotients that must not exceed the exact value."""
@@ -58,7 +58,7 @@ class RefusedError(Exception):
     """A claim does not hold, or has a form that the checker does not know.
 
     Attributes:
-        code: Exit code: 1 if a claim does not hold, 2 if it cannot be checked.
+        code: The exit code: 1 if a claim does not hold, 2 if it cannot be checked.
     """
 
     def __init__(self, why: str, code: int) -> None:
@@ -119,12 +119,12 @@ def number(value: object) -> Fraction:
 
 
 def exp_down(x: int) -> int:
-    """Return a lower bound on exp(x) for x >= 0, too small by at most a relative 2e-110 plus 2**-256."""
+    """Return a lower bound on exp(x) for x >= 0, below it by at most a relative 2e-110 plus an absolute 2**-256."""
     return ONE if x == 0 else low(_exp(x) * (1 - TINY))
 
 
 def exp_up(x: int) -> int:
-    """Return an upper bound on exp(x) for x >= 0, too large by at most a relative 2e-110 plus 2**-256."""
+    """Return an upper bound on exp(x) for x >= 0, above it by at most a relative 2e-110 plus an absolute 2**-256."""
     return ONE if x == 0 else low(_exp(x) * (1 + TINY)) + 1
 
 
@@ -140,7 +140,7 @@ def _exp(x: int) -> Fraction:
 
 
 def log_down(x: Fraction) -> Fraction:
-    """Return a lower bound on ln(x) for x >= 1, too small by at most a relative 2e-110 plus 1e-119."""
+    """Return a lower bound on ln(x) for x >= 1, below it by at most a relative 2e-110 plus an absolute 1e-119."""
     # The quotient q must be rounded down: near 1, an error of 5e-120 in q can exceed ln(x) itself, so that no factor
     # below 1 would undo it. Since 1 <= q <= x < q (1 + 1e-119), ln(q) is at most ln(x), and below it by at most 1e-119.
     # ln rounds to the nearest decimal, a relative error of at most 5e-120, for which the factor 1 - TINY makes up.
@@ -165,7 +165,7 @@ def radians(degrees: Fraction) -> int:
 
 
 def cosine(x: int) -> int:
-    """Return the cosine of |x| < 12, with an error of at most 2**-228, by its power series.
+    """Return the cosine of x for |x| < 12 from its power series, with an error of at most 2**-228.
 
     Raises:
         RefusedError: The absolute value of x is 12 or more.
@@ -184,8 +184,8 @@ def cosine(x: int) -> int:
 def arcsine_of_root(h: int) -> int:
     """Return asin(sqrt(h)) for h in [0, 1], with an error of at most 2**-110 if h has an error of at most 2**-225.
 
-    The angle is halved 8 times by sin(t / 2)^2 = sin(t)^2 / (2 (1 + cos t)). After that the power series converges
-    fast. An error in h counts most at 0 and 1, where its root is the error of the angle.
+    The formula sin(t / 2)^2 = sin(t)^2 / (2 (1 + cos t)) halves the angle 8 times, after which the power series
+    converges fast. An error in h counts most at 0 and 1, where its root is the error of the angle.
     """
     # ``square`` is sin(t)^2 in 2**-512ths, which leaves digits for the roots. h may lie slightly outside [0, 1] by
     # rounding.

@@ -1,8 +1,8 @@
 """Check a folder's checksums, and read the problem in it (docs/reference/proof.md: Programs that check).
 
-A part of the checker (its code for one kind of guarantee) reads the problem's files only through :class:`Problem`,
-which records their names. In the end, any file that the part did not read is refused, because readers could take it for
-part of the claim.
+A part of the checker (the code that checks one kind of guarantee) reads the problem's files only through
+:class:`Problem`, which records their names. Once all claims are checked, any file that the part did not read is
+refused, because readers could take it for part of the claim.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def check_sums(folder: Path) -> list[str]:
 
 
 def _sha256(contents: bytes) -> str:
-    """Return the SHA-256 of the contents in hexadecimal digits."""
+    """Return the SHA-256 of the contents as hexadecimal digits."""
     return hashlib.sha256(contents).hexdigest()
 
 
@@ -97,7 +97,7 @@ class Problem:
         self.tables: dict[str, Any] = tomllib.loads(contents.decode("utf-8-sig"), parse_float=Decimal)
 
     def allow(self, tables: set[str]) -> None:
-        """Refuse a problem with tables other than the given ones. A title and a purpose are always allowed.
+        """Refuse a problem that contains tables other than the given ones, apart from its title and purpose.
 
         A table that the checker does not know could change the meaning of the claim.
 
@@ -111,9 +111,9 @@ class Problem:
     def set_aside(self, tables: Set[str]) -> None:
         """Accept tables on which no claim depends, and the files that they name.
 
-        Such a table belongs to one mechanism, and says how a release was found, for example from which matrix. None of
-        these tables is read, so the checker's findings are valid whatever they contain. Any text in them can be a
-        file's name.
+        Such a table belongs to one mechanism, and says how a release was found, for example from which matrix the
+        search started. None of these tables is read, so the checker's findings are valid whatever they contain. Any
+        text in them can be a file's name.
 
         Args:
             tables: Names of the problem's tables, or of its title and purpose.
@@ -136,7 +136,7 @@ class Problem:
                 self.used.add(f"problem/{value}")
 
     def table(self, name: str, keys: str) -> dict[str, Any]:
-        """Return a table of the problem file, which must have no keys other than the given ones.
+        """Return a table from the problem file, which must have no keys other than the given ones.
 
         Args:
             name: The table's name, such as ``"privacy"``.
@@ -197,7 +197,7 @@ class Problem:
 
 
 def is_line(text: object) -> bool:
-    """Return whether a value is a text of one line, of at most 200 printable characters, as titles are."""
+    """Return whether a value is one line of at most 200 printable characters, as titles must be."""
     return isinstance(text, str) and bool(text.strip()) and text.isprintable() and len(text) <= 200
 
 

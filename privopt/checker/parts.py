@@ -1,10 +1,10 @@
 """Find the installed part of the checker for each kind of guarantee, without importing any part.
 
-A part is the code that a plugin brings to check the releases of one kind of guarantee. A distribution registers it with
+A part is the code that a plugin supplies to check releases with one kind of guarantee. A distribution registers it with
 an entry point. The entry point's name is a kind of guarantee, or ``KIND.MECHANISM`` for a mechanism that has a part of
 its own, and its value is ``module:Part``. If two entry points have the same name, no part is chosen, because a
 distribution that is installed later must not be able to replace another one's part. A mechanism's own part takes
-precedence over the part for the kind, but only if the mechanism's distribution brings it.
+precedence over the part for the kind, but only if the mechanism's distribution supplies it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ TARGET = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 """Matches the module and the attribute of a part, ``module:Part``."""
 
 Claims = Mapping[str, tuple[EntryPoint, ...]]
-"""Entry points by the kind of guarantee that they claim."""
+"""The entry points, by the kind of guarantee that they claim."""
 
 
 def find_parts(points: Iterable[EntryPoint] | None = None) -> Claims:
     """Return the entry points that register the checker's parts, by the kind of guarantee that they check.
 
     Args:
-        points: The entry points to group. None stands for the installed ones.
+        points: The entry points to group; None for the installed ones.
     """
     # Sorted, so that messages about several claims to one kind do not depend on the order of installation.
     claims: dict[str, tuple[EntryPoint, ...]] = {}
@@ -69,11 +69,11 @@ def choose_part(claims: Claims, kind: str, mechanism: str = "", plugin: object =
         claims: The installed parts (:func:`find_parts`).
         kind: The kind of guarantee.
         mechanism: The name of the release's mechanism.
-        plugin: The distribution that brings this mechanism, as result.json names it.
+        plugin: The distribution that supplies this mechanism, as result.json names it.
 
     Raises:
         RefusedError: No distribution claims the kind, several do, the entry point is malformed, or the mechanism's own
-            part belongs to another distribution than the mechanism.
+            part and the mechanism belong to different distributions.
     """
     is_own = kind != part_name(claims, kind, mechanism)
     kind = part_name(claims, kind, mechanism)

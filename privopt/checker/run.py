@@ -1,6 +1,6 @@
 """Check a folder with the part for its kind of guarantee, and print whether each claim holds.
 
-A part is the code that a plugin brings to check one kind of guarantee. This module is the checker's entry point. The
+A part is the code that a plugin supplies to check one kind of guarantee. This module is the checker's entry point. The
 checker relies only on the folder and the installed parts.
 """
 
@@ -37,13 +37,13 @@ def check(
     write_line: Callable[[str], object] = print,
     parts: Mapping[str, str] | None = None,
 ) -> int:
-    """Check each claim of a release, and write a line about each.
+    """Check each claim that a release makes, and write a line about each.
 
     Args:
         folder: The folder that ``privopt solve`` wrote.
-        write_line: Function that is called with a line for each claim.
+        write_line: The function that is called with a line for each claim.
         parts: ``module:Part`` by kind of guarantee, or by ``KIND.MECHANISM``, where ``Part`` is code that a plugin
-            brings to check its releases; None for all installed parts.
+            supplies to check its releases; None for all installed parts.
 
     Returns:
         The exit code: 0 if all claims hold and the release is private, 1 if a claim does not hold, 2 if the folder
@@ -115,7 +115,7 @@ def _read_result(file: Path) -> dict[str, Any]:
     # reader. parse_constant is called for NaN and Infinity, which rational() refuses.
 
     def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Build the dictionary of a JSON object from its names and values, and refuse a repeated name."""
+        """Build the dictionary for a JSON object from its names and values, and refuse a repeated name."""
         need(len(dict(pairs)) == len(pairs), "result.json: a name twice in one object", 2)
         return dict(pairs)
 
