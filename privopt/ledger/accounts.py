@@ -64,7 +64,7 @@ class Charge:
     Attributes:
         number: The number of the charge's entry in the ledger.
         subject: The subject, as the ledger names it.
-        time: Time of the charge in microseconds since 1970, UTC.
+        time: The time of the charge in microseconds since 1970, UTC.
         cost: The cost that was charged.
         period: The calendar period that was charged; None if the limit is not by the calendar.
     """

@@ -240,7 +240,7 @@ class LedgerTransaction:
 
     @property
     def relation(self) -> str | None:
-        """The unit of all charges, such as "per km" (:attr:`Cost.unit`). None before the first charge."""
+        """The unit that all charges share, such as "per km" (:attr:`Cost.unit`). None before the first charge."""
         row = self.connection.execute(
             "SELECT relation FROM terms WHERE kind IN ('charge', 'closed') ORDER BY id LIMIT 1"
         ).fetchone()
@@ -312,8 +312,8 @@ class LedgerTransaction:
         Args:
             name: The subject, as the ledger names it.
             period: The report's calendar period. If None, the current one is charged if the limit is by the calendar.
-            limit: The limit in force. None without one.
-            unit: Unit of the charge.
+            limit: The limit in force. None if there is no limit.
+            unit: The unit of the charge.
 
         Raises:
             UsageError: A period is given although the limit is not by the calendar, or the limit's calendar has no such
@@ -346,10 +346,10 @@ class LedgerTransaction:
         return terms is not None and terms.kind == "end"
 
     def check_names(self, label: str) -> None:
-        """Refuse a way of naming subjects (:attr:`Names.label`) that differs from the one used so far.
+        """Check that subjects are named (:attr:`Names.label`) in the same way as in earlier charges.
 
         Raises:
-            InputError: The charges so far name subjects in another way.
+            InputError: Earlier charges name subjects in another way.
         """
         if self.names and self.names != label:
             raise InputError([Fault(str(self.path), "subjects", label, f"{self.names}, as charged")])
@@ -366,7 +366,7 @@ class LedgerTransaction:
             key: The account.
             subject: The subject's name in the result.
             micros: The length, in microseconds, of the window whose charges count as spent. None for all time.
-            limit: The limit in force. None without one.
+            limit: The limit in force. None if there is no limit.
 
         Raises:
             DoesNotHoldError: An entry was changed.
@@ -375,7 +375,7 @@ class LedgerTransaction:
         balance, remaining = self._read_balance(key, micros), None
         if limit is not None:
             window_spent = self._read_balance(key, limit.micros).spent
-            # Not below 0: a limit may have been lowered after the charges.
+            # The remainder is not allowed below 0, since a limit may have been lowered after the charges.
             remaining = tuple(
                 max(Fraction(0), limit_number - spent_number)
                 for limit_number, spent_number in zip(limit.sum, window_spent, strict=True)
@@ -418,9 +418,9 @@ class LedgerTransaction:
         return charges
 
     def charges_for(self, purpose: str) -> dict[AccountKey, list[tuple[int, Fraction]]]:
-        """Return the time and amount (epsilon or rho) of each charge for a purpose, oldest first, by account.
+        """Return the time and amount (epsilon or rho) of each charge for a purpose, grouped by account, oldest first.
 
-        Removed entries are not noticed here. If some were removed, too little seems to have been charged, so the
+        Removed entries are not noticed here. If some were removed, the sum of the charges appears too small, and the
         difference is charged again.
 
         Raises:
@@ -456,7 +456,7 @@ class LedgerTransaction:
         Args:
             key: The account.
             terms: The entry's terms, which include the amount.
-            limit: The limit in force. None without one.
+            limit: The limit in force. None if there is no limit.
 
         Returns:
             Whether the account was charged. If not, nothing was written.

@@ -1,6 +1,6 @@
 """Repeatable batches of ``apply``: after a crash, the same command gives each row the report that was charged for it.
 
-All random bytes in a batch are derived from one key of 32 bytes, which is drawn from the operating system's entropy and
+All random bytes in a batch are derived from one 32-byte key, which is drawn from the operating system's entropy and
 stored durably before the first charge. The key lies next to the ledger, in the ``FILE.batches/`` folder, which only its
 owner can enter. Until it is deleted, the key is as sensitive as the true data, because anyone who has it can test every
 candidate for a row's secret against the row's report. Privacy relies on SHAKE-256 under a secret key being a
@@ -119,7 +119,7 @@ class BatchAccess:
     Attributes:
         name: The batch's name.
         folder: The batch's folder, as an absolute path.
-        token: A random text, new in each block, that is stored in the batch's folder while the block runs.
+        token: A random string, new in each block, that is stored in the batch's folder while the block runs.
     """
 
     name: str
@@ -149,7 +149,7 @@ class BatchAccess:
 
         Args:
             key: The batch's key (:meth:`read_key`), which must not be pickled.
-            release: SHA-256 of the release's SHA256SUMS.
+            release: The SHA-256 of the release's SHA256SUMS.
         """
         return Coins(encode_parts((key, _LABEL, self.name.encode("utf-8"), release.encode())))
 
@@ -268,7 +268,7 @@ class Batch:
     # --- its key ----------------------------------------------------------------------------------------------
 
     def key(self) -> bytes:
-        """Return the batch's key of 32 bytes, creating it if the batch has no key and has not begun.
+        """Return the batch's 32-byte key, creating it if the batch has no key and has not begun.
 
         Raises:
             UsageError: The batch is finished or was forgotten.
@@ -290,7 +290,7 @@ class Batch:
         return access
 
     def fingerprint(self) -> str:
-        """Return a text that identifies the key without revealing it, for use in :meth:`purpose`."""
+        """Return a fingerprint that identifies the key without revealing it, for use in :meth:`purpose`."""
         return hmac.new(self.key(), encode_parts((_LABEL, b"fingerprint")), hashlib.sha256).hexdigest()[:32]
 
     def purpose(self, charged: Iterable[str]) -> str:
@@ -317,7 +317,7 @@ class Batch:
         """Return the batch's random bytes for a release.
 
         Args:
-            release: SHA-256 of the release's SHA256SUMS, so that two releases never get the same bytes.
+            release: The SHA-256 of the release's SHA256SUMS, so that two releases never get the same bytes.
         """
         return Coins(encode_parts((self.key(), _LABEL, self.name.encode("utf-8"), release.encode())))
 
@@ -357,7 +357,7 @@ class Batch:
 
         Args:
             counts: Counts that describe the table: its rows, the refused rows by reason, and others.
-            source: A text on what the table was made from, which must reveal nothing secret.
+            source: A description of what the table was made from, which must reveal nothing secret.
             options: The options with which the table was made, as JSON values that reveal nothing secret.
         """
         final_state = {"state": "finished", "sha256": sha256(self.target), "counts": counts, "source": source}
@@ -381,7 +381,7 @@ class Batch:
         """Delete the key of an unfinished batch, so that it can never be repeated. The charges stay.
 
         Returns:
-            Whether there was a key to delete. False for a batch that has ended.
+            Whether there was a key to delete, which is False for a batch that has ended.
 
         Raises:
             UsageError: There is no batch with this name.
@@ -430,7 +430,7 @@ def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]
 def secrets_of(columns: Sequence[Sequence[object]]) -> list[bytes]:
     """Encode each row's secret as canonical bytes.
 
-    ``columns`` are the columns that make up the secret. Each has a text, a number or None for each row.
+    ``columns`` are the columns that make up the secret. Each row contains a string, a number or None in each of them.
     """
     return [encode_parts(_canonical(value) for value in row) for row in zip(*columns, strict=True)]
 

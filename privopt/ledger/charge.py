@@ -1,4 +1,4 @@
-"""The choice of the ledger and subject to charge for table rows, for single draws, or for noise that a solve draws."""
+"""The ledger and subject to charge for table rows, for individual draws, or for the noise that a solve draws."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from privopt.ledger.subject_names import subject_name
 
 
 def check_apart(option: str, path: Path, folder: Path, *files: Path) -> None:
-    """Refuse a file that lies in the release's folder, where it could be published, or that the command already uses.
+    """Refuse a file that is in the release's folder, where it could be published, or that the command already uses.
 
     Args:
-        option: The option that names the file, for messages.
+        option: The option that names the file, as error messages quote it.
         path: The file.
         folder: The release's folder.
         files: Files that the command reads or writes.
@@ -45,8 +45,8 @@ class DrawnReports:
 
     Attributes:
         reports: An iterator over blocks of output ids, each of which is drawn when it is requested.
-        refused: A sentence on how many draws the limit did not allow. None if it allowed all of them.
-        sequence: A sentence on the joint guarantee for all reports about the subject.
+        refused: A sentence that states how many draws the limit did not allow. None if it allowed all of them.
+        sequence: A sentence that states the joint guarantee for all reports about the subject.
     """
 
     reports: Iterator[list[str]]
@@ -63,7 +63,8 @@ class Charge:
         subject: For a table, the column that says whom each row is about. For a solve, a person, or a data set whose
             tables all share one limit. If None, the name of the problem's only secret file is the subject, and the
             ledger must have no other subject: otherwise next year's copy of the file would get a separate budget.
-        key: The file with the key under which the ledger hashes subjects. None if names are stored as they are.
+        key: The file that contains the key under which the ledger hashes subjects. None if names are stored as they
+            are.
         sticky: For a table: whether each subject's first report at a place is stored, and repeated at later visits.
         within: The distance, in km, from the centre of a stored report's cell up to which the report is repeated. None
             to repeat a report only in its own cell.
@@ -138,7 +139,7 @@ class Charge:
         """Yield the ledger, after opening and checking it if only its file was given.
 
         Args:
-            progress: Called with the number of entries checked so far.
+            progress: Called with the number of entries that have been checked so far.
 
         Raises:
             DoesNotHoldError: An entry was changed after it was written.
@@ -173,7 +174,7 @@ class Charge:
             seeded: Whether the noise is drawn from a seed, in which case it cannot be charged.
             mechanism: The SHA-256 of the public problem file.
             purpose: A text that says what the charge pays for.
-            progress: Called with the number of entries checked so far.
+            progress: Called with the number of entries that have been checked so far.
 
         Returns:
             A sentence that says what was charged, to be shown if the run fails afterwards.

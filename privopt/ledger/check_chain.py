@@ -1,4 +1,4 @@
-"""The check that a ledger is unchanged, which covers the chain of hashes, every total and the database itself."""
+"""The check that a ledger is unchanged, which covers the hash chain, every total and the database itself."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def check_chain(
         connection: The ledger's database, in a transaction, so that no other process writes meanwhile.
         path: The ledger's file, for messages.
         head: The number and hash of an entry that is known to have been written. If entries are cut off at the end, the
-            rest is a valid chain, so only this argument reveals the loss.
-        progress: Called with the number of entries checked so far.
+            remaining entries form a valid chain, so only this argument reveals the loss.
+        progress: Called with the number of entries that have been checked so far.
 
     Raises:
         DoesNotHoldError: The ledger was changed. The message names the entry.
@@ -164,10 +164,10 @@ class Walk:
         self.totals[account] = (total, count)
 
     def check_end(self) -> None:
-        """Check that no entry is missing at the end, and that entries use every account and all terms.
+        """Check that no entry is missing at the end, and that every account and all terms are used by some entry.
 
         Raises:
-            DoesNotHoldError: Entries are missing, or no entry uses one of the rows.
+            DoesNotHoldError: Entries are missing, or an account or terms are used by no entry.
         """
         if self.number == 0:
             raise DoesNotHoldError(f"{self.path}: entry 1: changed: it is missing")

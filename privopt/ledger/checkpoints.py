@@ -1,4 +1,4 @@
-"""A check of only what was added to a ledger since its last check, whose end is stored in a file beside the ledger.
+"""An incremental check of the entries added to a ledger since its last check, whose end is stored beside the ledger.
 
 The time of a full check (:mod:`.check_chain`) grows with the number of entries, so nightly checks would become slower
 during a period. Each successful check therefore stores a checkpoint in ``LEDGER.checked``: the number and hash of the
@@ -14,9 +14,10 @@ nobody. Then it recomputes the hashes and totals of the later entries, and the h
 account that they charge. It also finds each later entry in the index, and refuses later accounts and terms that no
 entry uses.
 
-After that, what transactions rely on is either true or refused, with one exception below. They recompute the hash of
-each entry that they read; the newest entry of each account has the hash that it had at the last check; and for a window
-they read the entries on both sides of its beginning (:meth:`~.LedgerTransaction._read_balance`).
+After that, everything that transactions rely on is either correct or refused, with one exception, described below. They
+recompute the hash of each entry that they read; the newest entry of each account has the hash that it had at the last
+check; and for a window they read the entries on both sides of its beginning
+(:meth:`~.LedgerTransaction._read_balance`).
 
 Only a full check finds changes to earlier entries on which nothing relies. The exception is an entry at the beginning
 of a window that was changed together with its hash: only a full check notices that the next entry's hash is then wrong,
@@ -69,12 +70,12 @@ _DIGESTED: Final = (
 
 
 class _Checkpoint(NamedTuple):
-    """The state up to which a ledger was checked.
+    """The state of a ledger at the last entry that was checked.
 
     Attributes:
         number, hash, time: The number, hash and time of the last entry that was checked.
         accounts, terms: The largest row numbers in the tables of accounts and of terms.
-        digest: The digest of what decides which entries count, in hexadecimal digits.
+        digest: The digest of everything that decides which earlier entries count, in hexadecimal digits.
     """
 
     number: int
@@ -111,9 +112,10 @@ def check_ledger(
     Args:
         transaction: The ledger, open for reading.
         form: The form of ledger files.
-        head: A head ``N:HASH``, stored elsewhere, of the open period or a closed one. With a head, the check is full.
+        head: A head ``N:HASH``, stored elsewhere, for the open period or a closed one. With a head, all entries are
+            checked.
         full: Whether to check all entries. If False, only those after the checkpoint are checked, if there is one.
-        progress: Called with the number of entries checked so far.
+        progress: Called with the number of entries that have been checked so far.
 
     Returns:
         The archive that contains the head, and the number of the first entry that was checked.
@@ -184,7 +186,7 @@ def _write_checkpoint(transaction: LedgerTransaction) -> None:
 
 
 def _digest_of(transaction: LedgerTransaction, number: int, accounts: int, terms: int) -> str:
-    """Return the digest of what decides which entries count, in hexadecimal digits.
+    """Return the digest of everything that decides which earlier entries count, in hexadecimal digits.
 
     Args:
         transaction: The ledger, open for reading.
@@ -201,7 +203,7 @@ def _digest_of(transaction: LedgerTransaction, number: int, accounts: int, terms
 
 
 def _check_later_entries(transaction: LedgerTransaction, checkpoint: _Checkpoint, progress: Progress | None) -> None:
-    """Check the entries after a checkpoint, and that the digest up to the checkpoint is unchanged.
+    """Check that the digest up to a checkpoint is unchanged, and check the entries after the checkpoint.
 
     Raises:
         DoesNotHoldError: A later entry was changed, or so was something that decides which earlier entries count.
@@ -234,7 +236,7 @@ class _LaterWalk(Walk):
     """
 
     def __init__(self, transaction: LedgerTransaction, checkpoint: _Checkpoint) -> None:
-        """Begin after the checkpoint's entry.
+        """Prepare to check the entries after the checkpoint.
 
         Walk's constructor is not called, because it would read all accounts and terms.
         """
@@ -276,7 +278,7 @@ class _LaterWalk(Walk):
         return super().total_of(account, key)
 
     def check_entry(self, entry: Entry) -> None:
-        """Check one entry against those before it, and remember its number.
+        """Check one entry against those before it, and record its number.
 
         Raises:
             DoesNotHoldError: The entry was changed.

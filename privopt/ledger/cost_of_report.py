@@ -33,7 +33,7 @@ def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
 
 
 def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
-    """Return a sentence on the joint guarantee for all independently drawn reports about a subject.
+    """Return a sentence that states the joint guarantee for all independently drawn reports about a subject.
 
     Args:
         cost: The cost of each report.
@@ -53,7 +53,7 @@ def unit_price(cost: Cost) -> str:
 
 
 def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> str:
-    """Return a sentence on what a row costs its subject, and on how many rows the limit allows.
+    """Return a sentence that states what a row costs its subject, and how many rows the limit allows.
 
     Args:
         ledger: The ledger's file.
@@ -81,7 +81,7 @@ def _period_text(limit: Limit) -> str:
 
 
 def window_text(limit: Limit | None) -> str:
-    """Return a warning that a limit by window or calendar does not bound the total over several periods.
+    """Return a warning that a limit for a window or calendar period does not bound the total over several of them.
 
     The warning is empty if the limit holds for all time, or if there is no limit.
     """
@@ -90,7 +90,7 @@ def window_text(limit: Limit | None) -> str:
 
 
 def limit_text(limit: Limit, unit: str) -> str:
-    """Return a sentence on what each subject may spend, and on what the limit protects within one period.
+    """Return a sentence that states what each subject may spend, and what the limit protects within one period.
 
     Args:
         limit: The ledger's limit.

@@ -1,4 +1,4 @@
-"""Limits as exact numbers, ledger entries as text, and the hash that chains each entry to the previous one."""
+"""Limits, the entries of a ledger in canonical form, and the hash that chains each entry to the previous one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 # Cached, because many entries have equal amounts.
 @lru_cache(maxsize=4096)
 def sum_of(text: str) -> Sum:
-    """Parse a sum from its text in an entry, which has exact numbers separated by semicolons."""
+    """Parse a sum from its text in an entry, which consists of exact numbers separated by semicolons."""
     return tuple(Fraction(part) for part in text.split(";"))
 
 
@@ -83,7 +83,7 @@ class Limit:
     account: str = field(default=EPSILON, validator=in_(UNITS))
 
     def __attrs_post_init__(self) -> None:
-        """Check that a delta is given exactly if the unit needs one, and that not both window and calendar are."""
+        """Check that a delta is given exactly if the unit needs one, and that window and calendar are exclusive."""
         if (self.delta is None) == (self.account == PAIR):
             actual = f"{sum_text(self.sum)} of {self.account}"
             raise UsageError(f"limit must have a delta with epsilon for {PAIR}, and for it alone, got {actual}")
@@ -129,7 +129,7 @@ class Terms(NamedTuple):
             ``"closed"`` (the calendar periods that are closed) or ``"end"`` (the last entry of an archived ledger).
         unit: One of `UNITS`, for a charge, a limit or closed periods. Otherwise empty, like every field that a kind of
             entry does not use.
-        relation: The :attr:`Cost.unit` of a charge; for ``"closed"``, that of all charges.
+        relation: The :attr:`Cost.unit` of a charge; for ``"closed"``, the one that all charges share.
         notion, mechanism: See :class:`Cost`.
         amount: The charge or the limit as exact text. A delta follows after a semicolon.
         within: For a limit: the hours of its window as exact text, or its calendar (``day Europe/Rome``). It is empty
@@ -192,7 +192,7 @@ class Terms(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def _json_text(values: tuple[str, ...]) -> str:
-    """Return texts as the content of a JSON array, without its brackets. Cached, because many entries share terms."""
+    """Encode strings as a JSON array without its brackets. Results are cached, because many entries share terms."""
     return json.dumps(values)[1:-1]
 
 
@@ -202,11 +202,11 @@ class Entry(NamedTuple):
     Attributes:
         number: The entry's number, counted from 1.
         account: The number of the account that the entry charges. None if it charges nobody.
-        time: Microseconds since 1970, UTC.
+        time: The entry's time in microseconds since 1970, UTC.
         terms: The number of the entry's terms.
         total: The account's total spending, including this entry, as exact text.
         charges: The number of charges to the account so far, including this one.
-        hash: SHA-256 of the entry and of the previous entry's hash; see :meth:`compute_hash`.
+        hash: The SHA-256 of the entry and of the previous entry's hash; see :meth:`compute_hash`.
     """
 
     number: int

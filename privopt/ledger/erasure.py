@@ -1,4 +1,4 @@
-"""Erasure of a subject's data on request, as far as a ledger allows it, with a statement of what stays and why."""
+"""Erasure of a subject's data on request, as far as a ledger allows it, with an account of what stays and why."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def erase_subject(ledger: Ledger, subject: str) -> Erasure:
         subject: The subject, as the users' tables name it.
 
     Raises:
-        InputError: The key is not the ledger's, so its hashes would match no subject.
+        InputError: The key is not the one that the ledger uses, so its hashes would match no subject.
         UsageError: The subject's name is not valid.
     """
     ledger.account(subject)  # refuses a key other than the ledger's
@@ -120,7 +120,7 @@ def _count_archived_charges(ledger: Ledger, subject: str) -> tuple[int, list[str
 
 
 def _describe_name(ledger: Ledger) -> str:
-    """Return a sentence on who can still tell that the remaining charges are the subject's."""
+    """Return a sentence that says who can still link the remaining charges to the subject."""
     if ledger.key is None:
         return (
             "its name, in clear, in each of these entries: an entry with another name has another hash; a new ledger "

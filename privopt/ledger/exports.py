@@ -54,7 +54,7 @@ def _import_module(name: str, distribution: str) -> Any:
     """Import the module of an accountant.
 
     Args:
-        name: Name of the module.
+        name: The module's name.
         distribution: The distribution to install if the module is missing, for the message.
 
     Raises:
@@ -100,9 +100,9 @@ def to_opendp(costs: Iterable[Cost]) -> Measurement:
 def to_dp_accounting(costs: Iterable[Cost]) -> object:
     """Return charges as one ``dp_accounting.ComposedDpEvent``.
 
-    Each charge becomes a randomized response between two answers at the charge's epsilon, which dominates every
-    mechanism with that epsilon (Kairouz, Oh, Viswanath, ICML 2015, Theorem 3.4). The event is for accountants that use
-    the neighbouring relation REPLACE_ONE. The noise is rounded down.
+    Each charge becomes a binary randomized response at the charge's epsilon, which dominates every
+    mechanism with that epsilon (Kairouz, Oh, Viswanath, ICML 2015, Theorem 3.4). The event is meant for accountants
+    that use the neighbouring relation REPLACE_ONE. The probability of a random answer is rounded down.
 
     Raises:
         UsageError: A charge is for a notion other than pure or local differential privacy, there are no charges, an

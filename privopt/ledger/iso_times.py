@@ -1,4 +1,4 @@
-"""A parser that reads dates and times in the forms of ISO 8601 exactly."""
+"""An exact parser for dates and times in the formats of ISO 8601."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class IsoTime:
 
     Attributes:
         moment: The date and time to the whole second. It is naive if the text has no offset.
-        excess_seconds: The seconds after ``moment``, less than 3600, that the decimals of the last unit written add. In
+        excess_seconds: The seconds, fewer than 3600, that the decimals in the text add to ``moment``. In
             a leap second, which follows the 60th second of its minute, they are at least 1.
         is_leap_second: Whether the text names a leap second.
     """
@@ -44,7 +44,7 @@ class IsoTime:
 
 
 def read_iso_time(text: str) -> IsoTime | None:
-    """Parse a date or time in any common form of ISO 8601. The result is None for any other text.
+    """Parse a date or time in any common ISO 8601 format. The result is None for any other text.
 
     Week dates (2020-W53-5), ordinal dates (2021-003), the basic form (20210103T100000Z), 24:00 and leap seconds are
     accepted.

@@ -1,4 +1,4 @@
-"""A store of first reports: one for each subject and place, which is repeated at every later visit.
+"""A store that contains the first report for each subject and place, which is repeated at every later visit.
 
 They are stored in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. Its ``reports`` file
 contains the reports, and its ``key`` file the key under which subjects and places are hashed. A key is needed because
@@ -45,14 +45,14 @@ SEQUENCE: Final = (
     "of the distances between the places, each counted once; which of its visits were to the same place, and how many "
     "places there were, is not protected: equal reports, charges and refusals reveal it"
 )
-"""The sentence that states the joint guarantee for a subject's kept reports."""
+"""The sentence that states the joint guarantee for a subject's stored reports."""
 
 WITHIN: Final = (
     "a place is a cell of a fixed public map, and its report is repeated near the cell's centre: epsilon protects the "
     "position among those of one cell that are near the same centres, and anyone who knows positions at which reports "
     "were or were not renewed learns the cell and which centres are near"
 )
-"""The addition to :data:`SEQUENCE` that says what is protected if a kept report is also repeated near its cell."""
+"""The addition to :data:`SEQUENCE` that says what is protected if a stored report is also repeated near its cell."""
 
 
 class KeptReports(LogFile):
@@ -60,12 +60,12 @@ class KeptReports(LogFile):
 
     Args:
         ledger: The open ledger that charged the reports.
-        make: Whether a missing folder may be created. If False, it is refused.
+        make: Whether a missing folder may be created; if False, a missing folder is an error.
 
     Attributes:
         ledger: The open ledger.
         folder: The folder with the reports and their key, next to the ledger.
-        _key: The key, 32 bytes.
+        _key: The key, which has 32 bytes.
 
     Raises:
         UsageError: The folder is missing although it must exist, is not a folder, belongs to another user, or is open
@@ -110,7 +110,7 @@ class KeptReports(LogFile):
             raise InputError([Fault(str(self.folder), "", actual, expectation)])
 
     def _keyed_hash(self, *parts: str) -> bytes:
-        """Return the HMAC of a list of texts, joined as JSON so that different lists have different hashes."""
+        """Return the HMAC of a list of strings, encoded as JSON so that different lists have different hashes."""
         return hmac.new(self._key, json.dumps(parts).encode("ascii"), hashlib.sha256).digest()
 
     def _make_seal(self, *values: bytes | int) -> bytes:
@@ -132,7 +132,7 @@ class KeptReports(LogFile):
     def visits(
         self, mechanism: str, visits: Sequence[tuple[str, str]], near: Sequence[Sequence[str]] | None = None
     ) -> Iterator[Visits]:
-        """Yield the visits with their stored reports, and store the reports that the block adds (:meth:`Visits.keep`).
+        """Yield the visits with their stored reports, then store the reports that the block adds (:meth:`Visits.keep`).
 
         No other process can draw a report for a new place until the block ends.
 

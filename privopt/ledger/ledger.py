@@ -59,7 +59,8 @@ class Ledger(LogFile):
         clock: A function that returns the nanoseconds since 1970, UTC.
         form: The kind of file and its tables.
         checked_from: The number of the first entry that the last :meth:`check` recomputed; None before a check.
-        _label: How charges name subjects (:attr:`Names.label`), as read when the ledger was opened; empty if none do.
+        _label: How charges name subjects (:attr:`Names.label`), as read when the ledger was opened; "" before any
+            charge.
 
     Raises:
         InputError: The file is not a ledger, the key file does not contain a key, or the key is not this ledger's.
@@ -85,11 +86,11 @@ class Ledger(LogFile):
             raise
 
     def __repr__(self) -> str:
-        """Return the constructor's call with the ledger's file and, if subjects are hashed, the key's file."""
+        """Return the constructor call with the ledger's file and, if subjects are hashed, the key file."""
         return f"Ledger({str(self.path)!r}{'' if self.key is None else f', key={str(self.key)!r}'})"
 
     def _check_key(self, transaction: LedgerTransaction) -> None:
-        """Refuse a key other than the one used for the charges so far, and an existing key file that is not valid."""
+        """Refuse a key other than the one used for earlier charges, and an existing key file that is not valid."""
         self._label = transaction.names
         if self.key is None:
             return
@@ -105,7 +106,7 @@ class Ledger(LogFile):
         return Names(None if self.key is None else key_at(self.key, make=self.make and not self._label))
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Write the first entry, with a random text that identifies the ledger.
+        """Write the first entry, with a random string that identifies the ledger.
 
         Args:
             connection: The new database, in a transaction.
@@ -135,7 +136,7 @@ class Ledger(LogFile):
         """Charge one report to a subject, durably. Draw the report only afterwards.
 
         Args:
-            subject: The person whom the report is about. Spellings of a name that differ only in form are one subject
+            subject: The person whom the report is about. Spellings of a name with the same normal form are one subject
                 (:func:`privopt.declare.name_forms.fold_subject_name`).
             cost: The cost of the report.
             alone: Whether to refuse if the ledger has another subject. Set this for a default name that the user did
@@ -145,7 +146,7 @@ class Ledger(LogFile):
 
         Raises:
             BudgetSpentError: The charge would exceed the limit. Nothing was charged, and nothing may be drawn.
-            InputError: The unit of the cost, or the key, is not the ledger's.
+            InputError: The cost's unit or the key differs from the ledger's.
             UsageError: The name is not valid, or ``alone`` is set and the ledger has another subject. Nothing was
                 charged.
         """
@@ -197,7 +198,7 @@ class Ledger(LogFile):
             For each report, whether it was charged. The others would have exceeded the limit and must not be drawn.
 
         Raises:
-            InputError: The unit of the cost, or the key, is not the ledger's. Nothing was charged.
+            InputError: The cost's unit or the key differs from the ledger's. Nothing was charged.
         """
         return [mark is not None for mark in self.charge_rows(subjects, cost, periods, times, closed)]
 
@@ -213,7 +214,7 @@ class Ledger(LogFile):
             The number of reports that were charged. No more than that many may be drawn.
 
         Raises:
-            InputError: The unit of the cost, or the key, is not the ledger's. Nothing was charged.
+            InputError: The cost's unit or the key differs from the ledger's. Nothing was charged.
         """
         # In one transaction, so that no other process can use up the limit between two of the reports.
         with self._open_for_charging(cost) as (transaction, terms, limit):
@@ -267,11 +268,10 @@ class Ledger(LogFile):
         """Open a transaction that charges a cost, after checking its relation and unit and how subjects are named.
 
         Yields:
-            The transaction, the terms of one charge, and the limit in force (None without one).
+            The transaction, the terms of one charge, and the limit in force (None if there is none).
 
         Raises:
-            InputError: The charges so far are for another relation, there is a limit for another unit but not for this
-                one, or subjects are named in another way.
+            InputError: The charges so far have another relation, only other units have limits, or the naming differs.
         """
         with self._open_for_writing() as transaction:
             relation = transaction.relation
@@ -301,7 +301,7 @@ class Ledger(LogFile):
             return transaction.relation
 
     def limit_of(self, unit: str) -> Limit | None:
-        """Return the limit in a unit, which applies to each subject; None without a limit.
+        """Return the limit that applies to each subject in a unit; None if there is no limit.
 
         Args:
             unit: "epsilon", "rho" or "(epsilon, delta)".
@@ -336,12 +336,12 @@ class Ledger(LogFile):
             hours: The length of a sliding window: the amount may be spent in every window of that length. The total
                 over all windows is not limited. None if the limit is for all time, or by the calendar.
             per: ``"day"``, ``"week"`` or ``"month"``: the amount may be spent in each such calendar period, to which
-                reports belong by their own times. None for no calendar.
+                reports belong by their own times. None if the limit is not by the calendar.
             zone: The calendar's time zone, such as Europe/Rome.
 
         Raises:
             UsageError: An amount is not valid, both a window and a calendar are given, the unit is ambiguous, or the
-                charges so far are under another calendar.
+                earlier charges are under another calendar.
         """
         if unit is None and delta is None and len(units := self.units) > 1:
             rule = "the unit of the limit must be given (--unit)"
@@ -373,7 +373,7 @@ class Ledger(LogFile):
     def account(
         self, subject: str, *, hours: Amount | None = None, period: str | None = None, unit: str | None = None
     ) -> Account:
-        """Return what a subject has spent and has left.
+        """Return what a subject has spent, and what remains of its limit.
 
         Args:
             subject: The subject, as the caller names it. A subject that was never charged has spent nothing.
@@ -441,7 +441,7 @@ class Ledger(LogFile):
         return int(count)
 
     def charges_for(self, purpose: str) -> dict[AccountKey, list[Fraction]]:
-        """Return the amounts (epsilon or rho) that were charged for a purpose, oldest first, by account.
+        """Return the amounts (epsilon or rho) that were charged for a purpose, grouped by account, oldest first.
 
         Raises:
             DoesNotHoldError: One of these entries, on which a batch relies, was changed.
@@ -452,7 +452,7 @@ class Ledger(LogFile):
         return _join_periods(periods)
 
     def name_of(self, subject: str) -> str:
-        """Return the ledger's name for a subject: the name's normal form, or a keyed hash of it."""
+        """Return the name that the ledger uses for a subject: the name's normal form, or a keyed hash of it."""
         return self._names.of(subject)
 
     def column_key(self) -> bytes:
@@ -499,7 +499,7 @@ class Ledger(LogFile):
     def beginning(self) -> bytes:
         """The hash of the first entry, which identifies the ledger because that entry contains a random text.
 
-        If the ledger continues archived ones, it is that of the oldest one's first entry.
+        If the ledger continues archived ones, this is the hash of the first entry in the oldest archive.
         """
         with self._open_for_reading(make=True) as transaction:
             predecessor = predecessor_of(transaction)
@@ -525,10 +525,10 @@ class Ledger(LogFile):
         Args:
             head: An earlier :attr:`head`. Nothing else reveals that entries were cut off at the end.
             full: False to check only the entries since the last check, unless a head is given (:mod:`.checkpoints`).
-            progress: Called with the number of entries checked so far.
+            progress: Called with the number of entries that have been checked so far.
 
         Returns:
-            The archived period's file that contains the entry ``head``; None if the open one does, or without a head.
+            The archive that contains the entry ``head``; None if the open period contains it, or without a head.
 
         Raises:
             DoesNotHoldError: The ledger or one of the archives was changed.
@@ -539,16 +539,16 @@ class Ledger(LogFile):
         return archive
 
     def check_history(self, *, progress: Progress | None = None) -> int:
-        """Check all archived periods, and that each successor carries over all that counts; call :meth:`check` first.
+        """Check all archived periods, and what each passes on to its successor; call :meth:`check` first.
 
         Args:
-            progress: Called with the number of entries checked so far.
+            progress: Called with the number of entries that have been checked so far.
 
         Returns:
             The number of archived periods.
 
         Raises:
-            DoesNotHoldError: An archive is missing or changed, or a ledger does not begin with what its archive left.
+            DoesNotHoldError: An archive is missing or changed, or a ledger does not begin as its archive requires.
         """
         with self._open_for_reading() as transaction:
             return check_history(transaction, FORM, progress=progress)
@@ -561,12 +561,12 @@ class Ledger(LogFile):
         See :mod:`privopt.ledger.rotation`. The ledger is checked first, as by :meth:`check`.
 
         Args:
-            progress: Called with the number of entries checked so far.
-            step: Called with each step's name before the step is taken, for tests of crashes.
+            progress: Called with the number of entries that have been checked so far.
+            step: Called with the name of each step before the step runs, so that tests can simulate crashes.
 
         Raises:
             DoesNotHoldError: The ledger was changed.
-            StoppedError: Other processes use the ledger, or the disk failed. The old ledger or the new one is in place.
+            StoppedError: Another process uses the ledger, or the disk failed. The old or the new ledger is in place.
             UsageError: The ledger has no charges, or is an archived one.
         """
         with self._open_for_reading() as transaction:
@@ -582,7 +582,7 @@ class Ledger(LogFile):
 def _join_periods(
     periods: Sequence[Mapping[AccountKey, Sequence[tuple[int, Fraction]]]],
 ) -> dict[AccountKey, list[Fraction]]:
-    """Return the amounts that were charged over all given periods of a ledger, oldest first, by account.
+    """Return the amounts that were charged over all given periods of a ledger, grouped by account, oldest first.
 
     Charges in a sliding window are in two periods, because a rotation copies them with their times. The copies, which
     are no newer than the account's last charge in earlier periods, are left out.

@@ -1,4 +1,4 @@
-"""Calendar periods: the day, week or month, in a time zone, that contains a row's time."""
+"""Calendar periods: the day, week or month that contains a row's time in a given time zone."""
 
 from __future__ import annotations
 
@@ -120,10 +120,10 @@ class Calendar:
 
 
 def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
-    """Return the name of each row's period for a column of times, or None for a row without a usable time.
+    """Return the name of the period that contains each row's time, or None for a row without a usable time.
 
     Args:
-        column: ISO 8601 texts, dates or timestamps. Values without an offset are interpreted in the calendar's zone.
+        column: ISO 8601 strings, dates or timestamps. Values without an offset are interpreted in the calendar's zone.
         calendar: The calendar that names the periods.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Closing a period of a ledger: its file is archived, and a new ledger begins from the old head and accounts.
+"""Rotation, which closes a ledger's period: its file is archived, and a new ledger takes over its head and accounts.
 
 A ledger grows by an entry for each report, and a full check reads all entries. Rotation bounds their number: the new
 file begins with an entry that names the archived file and the hash of its last entry, which continues the chain of
@@ -6,7 +6,8 @@ hashes, and with the charges that still count. :func:`check_history` recomputes 
 
 What is carried over, so that nobody gets a budget back:
 
-- Without a calendar, the sum for each account and notion, as one charge at the time of the newest one. Charges in the
+- Without a calendar, the sum of the charges for each account and notion, as one charge at the time of the newest one.
+Charges in the
   limit's sliding window are carried over one by one, at their own times.
 - With a calendar, the accounts for the previous period and all later ones. Earlier periods are closed: an entry says
   so, and nothing can be charged to them any more.
@@ -173,14 +174,15 @@ def find_closed_head(
 ) -> Path | None:
     """Return the archived ledger that contains an entry, or None if the open ledger or no ledger contains it.
 
-    Every archive from the newest one to the one with the entry is checked, and so is that each archive's successor
-    begins with what the archive left. A forged open ledger could otherwise name the true archive and go unnoticed.
+    Every archive from the newest one to the one with the entry is checked. The check includes that each archive's
+    successor begins with the entries that the archive passes on. Otherwise, a forged open ledger could name the true
+    archive and go unnoticed.
 
     Args:
         transaction: The open ledger.
         head: The entry's number, and its hash in hexadecimal digits.
         form: The form of ledger files.
-        progress: Called with the number of entries checked so far.
+        progress: Called with the number of entries that have been checked so far.
 
     Raises:
         DoesNotHoldError: One of these archives was changed, its successor does not begin as it must, or the entry was
@@ -331,12 +333,12 @@ def rotate_file(
         path: The ledger's file.
         form: The form of ledger files.
         clock: A function that returns the nanoseconds since 1970, UTC.
-        progress: Called with the number of entries checked so far.
-        step: Called with each step's name before the step is taken, for tests of crashes.
+        progress: Called with the number of entries that have been checked so far.
+        step: Called with the name of each step before the step runs, so that tests can simulate crashes.
 
     Raises:
         DoesNotHoldError: The ledger was changed.
-        StoppedError: Other processes use the ledger, or the disk failed.
+        StoppedError: Another process is using the ledger, or the disk failed.
         UsageError: The ledger was never charged, or the path is a link to it.
     """
     if path.is_symlink():
@@ -418,7 +420,7 @@ def _open_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _write_ledger(path: Path, form: Form, clock: Callable[[], int], entries: list[_Carried]) -> None:
-    """Write a new ledger file durably in a given form, with the given entries at their own times."""
+    """Write a new ledger file durably, with the given entries at their own times."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
@@ -437,7 +439,7 @@ def _write_ledger(path: Path, form: Form, clock: Callable[[], int], entries: lis
 
 
 def _archive_path(path: Path, now: int) -> Path:
-    """Return an unused path for archiving ``path``: its own name with the time ``now`` of the rotation (UTC)."""
+    """Return an unused path for archiving ``path``: its own name, followed by the rotation time ``now`` (UTC)."""
     moment = (_EPOCH + timedelta(microseconds=now)).strftime("%Y%m%dT%H%M%SZ")
     candidate, number = path.with_name(f"{path.name}.until-{moment}"), 1
     while candidate.exists() and not candidate.samefile(path):
@@ -454,7 +456,7 @@ def _link(path: Path, archive: Path) -> None:
 
 
 def _remove_stale_links(path: Path) -> None:
-    """Remove further names of a ledger's file, which a rotation that was killed before the switch left behind."""
+    """Remove hard links to a ledger's file that a rotation left behind when it was killed before the switch."""
     for link in path.parent.glob(f"{glob.escape(path.name)}.until-*"):
         if link.samefile(path):
             link.unlink()
@@ -481,7 +483,7 @@ def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progr
     Args:
         transaction: The open ledger, which must have been checked already.
         form: The form of ledger files.
-        progress: Called with the number of entries checked so far.
+        progress: Called with the number of entries that have been checked so far.
 
     Returns:
         The number of archived ledgers.
@@ -501,10 +503,10 @@ def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progr
 def _checked_archives(
     transaction: LedgerTransaction, form: Form, progress: Progress | None
 ) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
-    """Yield the archives, newest first, after checking each of them and what it left to its successor.
+    """Yield the archives, newest first, after checking each of them and the entries that it passes on to its successor.
 
     A missing archive ends the list. Each item is a pair: the archive as its successor names it, and the archive open
-    for reading. See :func:`check_history` for arguments and errors.
+    for reading. See :func:`check_history` for the arguments and errors.
     """
     successor = transaction
     for predecessor, archived in predecessors(transaction, form):

@@ -27,7 +27,7 @@ def subject_name(subject: str) -> str:
     """Return a subject's name in the normal form under which it is charged (:func:`fold_subject_name`).
 
     Raises:
-        UsageError: The subject is not a text, is blank or too long, or has control characters, lone surrogates, or
+        UsageError: The subject is not a string, is blank or too long, or has control characters, lone surrogates, or
             characters that Unicode has not assigned or reserves for private use.
     """
     name = fold_subject_name(subject) if isinstance(subject, str) else ""
@@ -48,7 +48,7 @@ class Names:
     ('anna', 64)
 
     Attributes:
-        key: The 32 bytes under which names are hashed (HMAC-SHA256); None if names are not hashed.
+        key: The 32-byte key under which names are hashed (HMAC-SHA256); None if names are not hashed.
     """
 
     key: bytes | None = field(default=None, repr=False)
@@ -62,7 +62,7 @@ class Names:
         return f"hmac-sha256 {hmac.new(self.key, b'privopt ledger', hashlib.sha256).hexdigest()[:32]}"
 
     def of(self, subject: str) -> str:
-        """Return the ledger's name for a subject: the name's normal form, or the HMAC of it in hexadecimal."""
+        """Return the name that the ledger uses for a subject: the name's normal form, or its HMAC in hexadecimal."""
         name = subject_name(subject)
         return name if self.key is None else hmac.new(self.key, name.encode("utf-8"), hashlib.sha256).hexdigest()
 
@@ -91,7 +91,7 @@ def hash_name(key: bytes, name: str) -> str:
 
 
 def key_at(path: Path, *, make: bool) -> bytes:
-    """Read a key of 32 bytes from its file, which nobody but its owner may be allowed to read.
+    """Read a 32-byte key from its file, which only its owner may be able to read.
 
     Args:
         path: The key's file.

@@ -11,7 +11,7 @@ from privopt.numbers.gaussian import epsilon_of
 
 
 def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction | None = None) -> Fraction | None:
-    """Return an epsilon for which everything charged to a subject is jointly (epsilon, delta)-differentially private.
+    """Return an epsilon for which a subject's charged reports are jointly (epsilon, delta)-differentially private.
 
     A mechanism that is pure DP with epsilon is also rho-zero-concentrated DP (zCDP) with rho = epsilon^2 / 2. Any
     rho-zCDP mechanism is converted to (epsilon, delta) by the bound of Canonne, Kamath and Steinke (2020, corollary
@@ -20,13 +20,13 @@ def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction
     conversion.
 
     Args:
-        sums: The sums that were spent, or the limits, by unit.
+        sums: The amounts that were spent, or the limits, by unit.
         delta: The delta of the total, above 0 and below 1.
-        squares: The sum of the squares of those pure-DP epsilons that were added up. By default, the square of their
-            sum, which is an upper bound.
+        squares: The sum of the squares of the individual pure-DP epsilons. By default, the square of their sum, which
+            is an upper bound.
 
     Returns:
-        The total epsilon. It is exact unless a part was converted, which is rounded up at its sixth digit. None if more
+        The total epsilon. It is exact, except that a converted part is rounded up at its sixth digit. None if more
         than ``delta`` was spent, or if none of it is left for converting rho.
 
     Raises:
