@@ -1,4 +1,4 @@
-"""Functions that count reports in tables, from files or in memory, and read groups and noisy counts for an estimate."""
+"""Functions that count reports in tables, from files or in memory, and that read groups and noisy counts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Counter:
     Attributes:
         channel: The channel whose outputs are counted.
         table: The table's name, for faults.
-        column: The column of reports.
+        column: The column that contains the reports.
         subject: The column that names each report's sender. Only a sender's first report counts, because several
             reports from one sender are not independent. In traces this is the earliest report, because whether a later
             one is drawn anew depends on the reports before it.
@@ -138,7 +138,7 @@ class Counter:
         self._rows += len(frame)
 
     def _read_texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
-        """Return a column as texts, with errors that name the table."""
+        """Return a column as text; errors name the table."""
         with naming(self.table):
             return texts_of(nw.from_native(frame[column], series_only=True))
 
@@ -200,7 +200,7 @@ def count_tables(
 
     Args:
         tables: Each release's channel, and a table of reports drawn from it.
-        column: The column of reports.
+        column: The column that contains the reports.
         subject: The column that names each report's sender; only a sender's first report counts. None if there is no
             such column.
 
@@ -256,10 +256,10 @@ def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
 
 
 def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
-    """Read each group's records from a table with columns id and group, in the order in which groups first appear.
+    """Read each group's records from a table with columns id and group; groups are in order of first appearance.
 
-    ``ids`` are the ids of the release's records. The result contains the indices of each group's records in ``ids``, by
-    the group's name.
+    ``ids`` are the ids of the release's records. The result maps each group's name to the indices of the group's
+    records in ``ids``.
     """
     file = File(name=path.name, path=path)
     table = read_table(file, [Column(name="id", kind="id"), Column(name="group", kind="id")])
@@ -267,7 +267,7 @@ def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
 
 
 def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
-    """Return the indices of each group's records by its name; ``group`` maps a record's index to its group's name."""
+    """Map each group's name to the indices of its records; ``group`` maps a record's index to its group's name."""
     members_by_group: dict[str, list[int]] = {}
     for number, name in group.items():
         members_by_group.setdefault(name, []).append(number)

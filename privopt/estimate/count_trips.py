@@ -24,7 +24,7 @@ class TripColumns:
 
     Attributes:
         start, end: The columns with the reports for each trip's start and end.
-        subject: The column that names each trip's subject, of whom only the first trip with both reports counts. None
+        subject: The column that names each trip's subject. Only a subject's first trip with both reports counts. None
             if there is no such column.
     """
 
@@ -99,7 +99,7 @@ class _TripCounter:
 
 
 def count_trips(channel: Channel, source: TableSource, columns: TripColumns) -> TripCounts:
-    """Count the trips in a table for each pair of reported outputs.
+    """Count the trips in a table, separately for each pair of reported outputs.
 
     Args:
         channel: The channel of the release from which both reports were drawn.

@@ -38,7 +38,7 @@ def _trip_channel(opened: OpenedFolder) -> Channel:
 
 
 def describe_pair_cost(opened: OpenedFolder) -> str:
-    """Return a sentence on what a trip's two reports cost together.
+    """Return a sentence that states what a trip's two reports cost together.
 
     The two reports are drawn independently, so their epsilons add up (sequential composition): if the start moves by d1
     and the end by d2, the probability of both reports changes by a factor of at most exp(epsilon d1 + epsilon d2).
@@ -64,7 +64,7 @@ def _estimate_opened(
     options: EstimateOptions,
     progress: Progress | None,
 ) -> Flows:
-    """Estimate flows from a table of trips, and add a sentence on what a trip's two reports cost.
+    """Estimate flows from a table of trips, with a sentence that states what a trip's two reports cost.
 
     Args:
         opened: The release.

@@ -1,4 +1,4 @@
-"""Estimates of the true values' shares from tables of reports, in files (``privopt estimate``) or in memory.
+"""Estimates of how often each true value occurs, from tables of reports in files (``privopt estimate``) or in memory.
 
 Both ways count the reports (:mod:`.count_reports`) and estimate from the counts (:mod:`.shares`). If a release
 publishes noisy counts instead of reports, the estimate is based on those counts.
@@ -54,7 +54,7 @@ def _estimate_opened(
     subject: str | None,
     also: Iterable[tuple[OpenedFolder, TableSource]],
 ) -> Estimate:
-    """Estimate shares from the reports from one or several releases, or from noisy counts.
+    """Estimate shares from reports that were drawn from one or several releases, or from noisy counts.
 
     Args:
         opened: The release, which must have been verified.
@@ -63,7 +63,7 @@ def _estimate_opened(
         options: The options for the estimate.
         groups: The indices of each group's records, to estimate the groups' shares; None to estimate records' shares.
         progress: Called with the current step.
-        column: The column of reports or of noisy counts.
+        column: The column that contains the reports or the noisy counts.
         subject: The column that names each report's sender; only a sender's first report counts. None if there is no
             such column.
         also: Further releases about the same records, each with the table of its reports.
@@ -106,7 +106,8 @@ def _list_notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chos
         estimate: The estimate.
         repeated: The number of reports that were omitted because their subject already had a counted report.
         chosen: Whether the resolution was chosen automatically rather than by the user.
-        several: Whether reports to several releases may come from the same people, without a column that names them.
+        several: Whether reports from several releases may be about the same people, with no column that names the
+            people.
     """
     lines = []
     if repeated:
@@ -153,7 +154,7 @@ def write_estimate(
         reports: The table of reports.
         out: The CSV file to write.
         options: The options for the estimate.
-        column: The column of reports or of noisy counts.
+        column: The column that contains the reports or the noisy counts.
         subject: The column that names each report's sender; only a sender's first report counts. None if there is no
             such column.
         also: Further releases about the same records, each with its reports.
@@ -224,7 +225,7 @@ def estimate_of(
         opened: The release.
         reports: A data frame with the column of reports, or a sequence of reports. If the release publishes noisy
             counts, the counts themselves.
-        column: The column of reports or of noisy counts.
+        column: The column that contains the reports or the noisy counts.
         subject: The column that names each report's sender; only a sender's first report counts. None if there is no
             such column.
         by: Each record's group, by the record's id, to estimate the groups' shares; None to estimate records' shares.
@@ -282,7 +283,7 @@ def check_groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:
         ids: The ids of the release's records, each of which must have a group.
 
     Raises:
-        UsageError: A record has no group, a group's name is not a text, or a key is not the id of a record.
+        UsageError: A record has no group, a group's name is not a string, or a key is not the id of a record.
     """
     if not isinstance(by, Mapping):
         raise UsageError(f"by must be a mapping from each record's id to its group, got {type(by).__name__}")

@@ -36,7 +36,7 @@ def is_affordable(records: int, outputs: int, intervals: int) -> bool:
     """Return whether there are few enough intervals to solve two linear programs for each.
 
     Args:
-        records, outputs: The channel's numbers of rows and columns.
+        records, outputs: The number of rows and the number of columns in the channel.
         intervals: The number of intervals.
     """
     return records * outputs * intervals <= MOST_WORK
@@ -50,8 +50,8 @@ def finite_sample(
     Args:
         columns: The probability of each output given each record, (N, K).
         low, high: The bounds on the outputs' probabilities, (K,) each.
-        functionals: A sparse matrix with entries in [0, 1], (G, N). A row h that has a 1 at each of a group's records
-            gives the group's share.
+        functionals: A sparse matrix with entries in [0, 1], (G, N). For a row h with a 1 at each of a group's records,
+            h . pi is the group's share.
         progress: Called with the number of the current program.
 
     Returns:
@@ -83,7 +83,7 @@ def _solve_programs(
         progress: Called with the number of the current program.
 
     Returns:
-        The lower and upper bounds that the multipliers prove, (G,) each; None if the programs are infeasible.
+        The lower and upper bounds that the dual multipliers prove, (G,) each; None if the programs are infeasible.
 
     Raises:
         SolverError: A program ended without multipliers.
@@ -136,7 +136,7 @@ def _lower_bounds(columns: Floats, low: Floats, high: Floats, h: Floats, y: Floa
         columns: The probability of each output given each record, (N, K).
         low, high: The bounds on the outputs' probabilities, (K,) each.
         h: The functionals, (G, N).
-        y: The outputs' multipliers, (K, G).
+        y: The dual multipliers of the outputs, (K, G).
     """
     bounds: Floats = low @ np.maximum(y, 0.0) + high @ np.minimum(y, 0.0) + (h.T - columns @ y).min(axis=0)
     # All entries are in [0, 1], so a sum of K products with y errs by at most about K 2^-53 times the sum of |y|. There

@@ -5,16 +5,16 @@ independently. The distribution of trips is a mixture of products of two bumps, 
 records (:mod:`.smooth_shares`). The mixture's weights form a matrix W, (M, M). The log-likelihood is concave in the
 weights. Each round of expectation maximisation multiplies the weights by D = A (C / (A' W A)) A'. Here A, (M, L),
 contains the probability of each output given each bump, and C, (L, L), the fraction of trips with each pair of outputs.
-The distance from the greatest log-likelihood is at most ln max D per trip (see :mod:`.likelihood`). Rounds are
+The log-likelihood is below its maximum by at most ln max D per trip (see :mod:`.likelihood`). Rounds are
 over-relaxed: D is raised to a power above 1 as long as the likelihood grows, which saves most of the rounds.
 
 Outputs that say almost the same about the secret are merged into up to MAX_CELLS cells. A report's cell is a function
-of the report, so the likelihood of the cells is valid too.
+of the report, so the likelihood of the observed cells can be maximised instead.
 
 The rounds begin at weights that link starts and ends as closely as the reports show (:mod:`.flow_links`).
-Cross-validation chooses the number of rounds after which further rounds would fit the reports' noise. In the end, the
-rows and columns of the flows are scaled until their sums equal the separate estimates of starts and ends, which are
-much more accurate.
+Cross-validation chooses the number of rounds after which further rounds would fit the reports' noise. Finally, the rows
+and columns of the flows are scaled until their sums equal the separate estimates of starts and ends, which are much
+more accurate.
 
 Source:
     Salakhutdinov, Roweis, "Adaptive overrelaxed bound optimization methods", ICML 2003, section 3.
@@ -45,7 +45,7 @@ MAX_WORSE_ROUNDS: Final = 10
 """The number of rounds without a better value in cross-validation after which no further round is tried."""
 
 TIE: Final = 1.0
-"""The shortfall from the best log-likelihood of all held-out trips up to which fewer rounds are preferred."""
+"""The largest loss of held-out log-likelihood, over all trips, that is accepted in exchange for fewer rounds."""
 
 GROWTH: Final = 1.4
 """The factor by which a round's power grows after each success. After a failure the power is 1 again.
@@ -57,7 +57,7 @@ MIN_WEIGHT: Final = 1e-200
 """The smallest weight that a pair of bumps can have, because a weight of 0 would stay 0."""
 
 MAX_SCALINGS: Final = 10_000
-"""The largest number of scalings of rows and columns. It is an error if their sums still differ then."""
+"""The largest number of scalings of rows and columns. If their sums still differ then, an error is raised."""
 
 SUM_TOLERANCE: Final = 1e-10
 """The largest difference between the flows' row and column sums and the separate estimates of starts and ends."""
@@ -104,7 +104,7 @@ class FlowRound:
 
     @staticmethod
     def of(columns: Floats, counts: Floats, weights: Floats) -> FlowRound:
-        """Return a round with some weights, (M, M), after scaling them to sum to 1; see :func:`improve_flows`."""
+        """Return the round for given weights, (M, M), which are first scaled to sum to 1; see :func:`improve_flows`."""
         scaled = np.maximum(weights / weights.sum(), MIN_WEIGHT)
         expected = columns.T @ scaled @ columns
         return FlowRound(weights=scaled, expected=expected, log_likelihood=log_likelihood_of(counts, expected))
@@ -194,7 +194,7 @@ def fit_flows(columns: Floats, counts: Floats, groups: Floats, weights: Floats, 
     Args:
         columns: The probability of each cell of outputs given each bump, (M, L).
         counts: The number of trips for each pair of reported cells, (L, L), with start cells in rows.
-        groups: The part of each bump that lies in each group, (M, G).
+        groups: The fraction of each bump that lies in each group, (M, G).
         weights: The initial weights of pairs of bumps, (M, M), which are positive and sum to 1.
         gap: The bound on the distance between the log-likelihood and its maximum, per trip, at which rounds end. The
             distance is bounded before the first round and after every tenth one.
@@ -214,17 +214,17 @@ def fit_flows(columns: Floats, counts: Floats, groups: Floats, weights: Floats, 
 def choose_rounds(
     columns: Floats, counts: Floats, groups: Floats, link: Callable[[Floats], Floats], rng: np.random.Generator
 ) -> int:
-    """Return the number of rounds that predicts trips best in two-fold cross-validation.
+    """Return the number of rounds with the best held-out likelihood in two-fold cross-validation.
 
-    Each trip is put into one of two halves at random. Flows are fitted to each half, and judged after each round by two
-    likelihoods for the other half: that of its cells, and that of the groups which its reports suggest. If there are
-    many cells, their likelihood alone would favour even flows, although each group has enough trips to show
-    differences. Each likelihood has its best number of rounds, and the larger number is returned.
+    Each trip is put into one of two halves at random. Flows are fitted to each half, and scored after each round by two
+    held-out likelihoods on the other half: the likelihood of its cells, and that of the groups to which its reports
+    most likely belong. If there are many cells, their likelihood alone would favour even flows, although each group has
+    enough trips to show differences. Each likelihood has its best number of rounds, and the larger number is returned.
 
     Args:
         columns: The probability of each cell of outputs given each bump, (M, L).
         counts: The number of trips for each pair of reported cells, (L, L), with start cells in rows.
-        groups: The part of each bump that lies in each group, (M, G).
+        groups: The fraction of each bump that lies in each group, (M, G).
         link: A function that returns, for counts (L, L), the weights (M, M) at which the rounds begin.
         rng: The generator that draws the halves.
     """

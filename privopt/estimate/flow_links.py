@@ -25,25 +25,25 @@ POWERS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """The powers of the kernel that serve as links, in addition to the identity and independence."""
 
 UNIFORM_PART: Final = 0.1
-"""The part that uniform shares, and the independent link, have in the first weights. A weight of 0 would stay 0."""
+"""The fraction of the first weights that uniform shares and the independent link get, as a weight of 0 would stay 0."""
 
 INDEPENDENT_PART: Final = 1e-3
-"""The part of the independent link added to each power of the kernel, so that rows and columns can be scaled."""
+"""The fraction of the independent link that is mixed into each power of the kernel, so that it can be scaled."""
 
 SCALINGS: Final = 20
-"""The number of times that a link's rows and columns are scaled. Its sums are then close enough for a beginning."""
+"""The number of times that a link's rows and columns are scaled, after which its sums are accurate enough to start."""
 
 MIXTURE_GAP: Final = 1e-7
 """The gap, per trip, to which the mixture's log-likelihood is maximised."""
 
 LIKELY: Final = 3.0
-"""How far a mixture's log-likelihood can be below the greatest one if the reports are to allow the mixture.
+"""The largest distance below the maximum log-likelihood at which a mixture still counts as plausible.
 
 This is more than 1.92, half of the 0.95 quantile of chi squared with one degree of freedom, because two extremes are
 judged."""
 
 SAME: Final = 0.02
-"""The distance between mixtures, as the total variation between their parts, up to which they count as the same."""
+"""The total variation distance between two mixtures' parts up to which the mixtures count as the same."""
 
 BISECTIONS: Final = 30
 """The number of bisections by which each extreme mixture is found."""
@@ -109,7 +109,7 @@ def _make_links(columns: Floats, starts: Floats, ends: Floats) -> Floats:
 
 
 def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: Floats) -> Floats:
-    """Return the allowed mixture (:data:`LIKELY`) that is nearest to an extreme one, between it and the best mixture.
+    """Return the plausible mixture (:data:`LIKELY`) nearest to an extreme one, on the segment to the best mixture.
 
     Args:
         extreme, best: The parts that the links have in two mixtures, (C,) each.
@@ -119,7 +119,7 @@ def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: F
     greatest = float(trips @ np.log(best @ probabilities))
 
     def is_likely(part: float) -> bool:
-        """Return whether the mixture in which the extreme one has this part is likely enough."""
+        """Return whether the mixture that gives the extreme one this weight is plausible."""
         with np.errstate(divide="ignore"):  # some pairs may be impossible under the identity
             value = trips @ np.log(((1.0 - part) * best + part * extreme) @ probabilities)
         return bool(value >= greatest - LIKELY)

@@ -1,4 +1,4 @@
-"""Flows as one offline page, with the matrix of shares as a figure and tables of all flows and their intervals."""
+"""The offline page about flows, with a figure of the matrix of shares and tables of all flows and their intervals."""
 
 from __future__ import annotations
 

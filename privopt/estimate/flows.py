@@ -80,8 +80,8 @@ class Flows:
         intervals: What the intervals assume: ``"smooth"``, or ``"fitted links"`` if flows are not smooth.
         resolution: The resolution of smooth flows, in ``unit``; 0 if they are not smooth.
         unit: The unit of distance.
-        assumption: A sentence on what the intervals assume about the trips.
-        pair_guarantee: A sentence on what a trip's two reports cost together.
+        assumption: A sentence that states what the intervals assume about the trips.
+        pair_guarantee: A sentence that states what a trip's two reports cost together.
         notes: Warnings for users of the estimate, as sentences.
     """
 
@@ -235,7 +235,7 @@ def _list_notes(
 
     Args:
         trips: The counted trips.
-        assumption: A sentence on what the intervals assume.
+        assumption: A sentence that states what the intervals assume.
         resolution: The resolution of the flows; 0 if they are not smooth.
         margin_resolution: The resolution of the estimates of starts and ends.
         unit: The unit of distance.

@@ -26,10 +26,10 @@ MIN_WEIGHT_SHARE: Final = 1e-14
 """The fraction of the largest weight below which a record is left out of a step's equations."""
 
 MAX_STALLED_STEPS: Final = 15
-"""The number of steps without a better gap after which the method restarts near the best shares, in the interior."""
+"""The number of steps without a smaller gap after which the method restarts in the interior, near the best shares."""
 
 MIN_RESIDUAL_SHARE: Final = 0.1
-"""The smallest goal for p s, as a fraction of the residual in slope + s = 1 (see :func:`_take_step`).
+"""The smallest target for the complementarity p s, relative to the residual in slope + s = 1 (:func:`_take_step`).
 
 With this minimum, neither equation is satisfied much sooner than the other."""
 
@@ -80,7 +80,7 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
         progress: Called with the gap after each step.
 
     Raises:
-        SolverError: The gap was not reached.
+        SolverError: The requested gap was not reached.
 
     Notes:
         A step takes about N K min(N, K) multiplications: 0.3 s at N = K = 2,000 on two free cores, 1 ms at 100.

@@ -7,9 +7,9 @@ the expectation less g . pi, lies between min_i (Z h - g)_i and max_i (Z h - g)_
 that of a mean of n independent bounded values: the empirical Bernstein bound covers it for every n, and a normal
 quantile for large n. Therefore any weights give valid intervals, and good weights give narrow ones.
 
-The weights come from ridge regressions of g on the columns of Z: a larger ridge (the factor before the penalty on h)
-gives more bias and less variance. For each group, the regression whose interval is predicted to be the narrowest is
-used. For this choice, a few reports are set apart at random and are not used for the bounds.
+The weights come from ridge regressions of g on the columns of Z: a larger ridge penalty on h gives more bias and less
+variance. For each group, the regression whose interval is predicted to be the narrowest is used. A random sample of the
+reports is held out for this choice, and is not used for the bounds.
 
 Source:
     Maurer, Pontil, "Empirical Bernstein bounds and sample variance penalization", COLT 2009, Theorem 10; Donoho,
@@ -30,16 +30,16 @@ from privopt.arrays import Floats, Ints, slices
 from privopt.interfaces import Progress
 
 SET_APART: Final = 0.05
-"""The fraction of the reports that are set apart to choose weights.
+"""The fraction of the reports that are held out to choose weights.
 
-With 200,000 reports over 2,032 places in 64 groups, setting a tenth apart made intervals 3 % wider. A fiftieth, which
-gives worse weights, made them 1 % wider (tests/bench/bench_intervals.py, 2026-11-26)."""
+With 200,000 reports over 2,032 places in 64 groups, holding out a tenth made intervals 3 % wider. Holding out a
+fiftieth, which gives worse weights, made them 1 % wider (tests/bench/bench_intervals.py, 2026-11-26)."""
 
 RIDGES: Final = tuple(10.0 ** (power / 3) for power in range(-24, 7))
-"""The ridges that are tried: factors before the penalty, relative to the regression matrix's mean eigenvalue."""
+"""The ridge penalties that are tried, relative to the regression matrix's mean eigenvalue."""
 
 MUCH: Final = 2 * 10**9
-"""The product of the numbers of groups, records and outputs above which only every fifth ridge is tried.
+"""The product of the numbers of groups, records and outputs above which only every fifth ridge penalty is tried.
 
 For 700 single records, intervals were then 0.2 % wider on average, with the same median width. For 2,032 records, 10.5
 s on one core were needed instead of 36 s."""
@@ -48,7 +48,7 @@ BLOCK: Final = 1 << 24
 """The largest number of entries in ``functionals`` that are converted to a dense matrix at a time."""
 
 SPLIT_SEED: Final = 20260329
-"""The seed of the draw that sets reports apart. It is fixed so that the same reports give the same intervals."""
+"""The seed for choosing the held-out reports, which is fixed so that the same reports give the same intervals."""
 
 ROUNDING_ERROR: Final = 1e-11
 """A bound on a bias's rounding error, relative to 1 plus the largest weight."""
@@ -144,13 +144,13 @@ class _Means:
         self._cuts = np.cumsum([len(release_roots) for release_roots in roots])[:-1]
 
     def find_narrowest(self, groups: Floats, ridges: Sequence[float]) -> tuple[Floats, Floats]:
-        """Return each group's lower and upper bounds, (G,) each, from the regression with the narrowest prediction.
+        """Return each group's lower and upper bounds, (G,) each, from the regression predicted to be narrowest.
 
-        The predictions use the reports set apart, whereas the bounds themselves use the other reports.
+        The predictions use the held-out reports, whereas the bounds themselves use the other reports.
 
         Args:
             groups: A matrix with a 1 where a record belongs to a group, (N, G).
-            ridges: The ridges to try.
+            ridges: The ridge penalties to try.
         """
         count = groups.shape[1]
         best_widths, low, high = np.full(count, np.inf), np.zeros(count), np.ones(count)
@@ -163,7 +163,7 @@ class _Means:
             min_biases, max_biases = biases.min(axis=0) - slack, biases.max(axis=0) + slack
             means, widths = self._estimate_means(np.split(weights, self._cuts))
             expected_widths = max_biases - min_biases + 2 * widths[0]
-            # The choice depends only on the reports set apart. The others are independent of it, so the bound stays
+            # The choice depends only on the held-out reports. The others are independent of it, so the bound stays
             # valid.
             is_better = expected_widths < best_widths
             best_widths[is_better] = expected_widths[is_better]
@@ -211,12 +211,12 @@ def _split_reports(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Int
 def _probability_roots(channel: Floats, reports_apart: Ints) -> Floats:
     """Return the square roots of the outputs' estimated probabilities, (K,), which are never 0.
 
-    The estimate combines the reports set apart with half a pseudo-count per output. The pseudo-counts are distributed
+    The estimate combines the held-out reports with half a pseudo-count per output. The pseudo-counts are distributed
     as reports would be under uniform shares.
 
     Args:
         channel: The probability of each output given each record, (N, K).
-        reports_apart: How often each output occurs in the reports set apart, (K,).
+        reports_apart: How often each output occurs in the held-out reports, (K,).
     """
     uniform_probabilities = channel.mean(axis=0)
     smoothed_counts = reports_apart + 0.5 * len(uniform_probabilities) * uniform_probabilities
@@ -271,7 +271,7 @@ def _normal_half_width(error: float) -> HalfWidth:
 
 
 class _Ridges:
-    """Solves min |A u - g|^2 + ridge |u|^2 for many g and ridges, after one eigendecomposition.
+    """Minimises |A u - g|^2 + ridge |u|^2 for many g and ridge penalties, after one eigendecomposition.
 
     Attributes:
         _matrix: The matrix A, (N, K).
@@ -291,15 +291,15 @@ class _Ridges:
         self._values = np.maximum(values, 0.0)
 
     def project_groups(self, groups: Floats) -> Floats:
-        """Return the groups, (N, G), projected onto the eigenvectors; the projection can be used for all ridges."""
+        """Return the groups, (N, G), projected onto the eigenvectors; the projection serves for all ridge penalties."""
         projected: Floats = self._vectors.T @ (self._matrix.T @ groups if self._by_outputs else groups)
         return projected
 
     def __call__(self, ridge: float, projected: Floats, groups: Floats) -> tuple[Floats, Floats]:
-        """Return the weights u, (K, G), and the biases A u - g, (N, G), for one ridge.
+        """Return the weights u, (K, G), and the biases A u - g, (N, G), for one ridge penalty.
 
         Args:
-            ridge: The factor before the penalty, relative to the mean eigenvalue.
+            ridge: The ridge penalty, relative to the mean eigenvalue.
             projected: The groups as :meth:`project_groups` returns them.
             groups: The right-hand sides g, (N, G).
         """

@@ -1,4 +1,4 @@
-"""An estimate as one offline page, with maps of estimated and reported shares and a table of intervals."""
+"""The offline page about an estimate, with maps of estimated and reported shares and a table of intervals."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def interval_figure(estimate: Estimate) -> Figure:
 
 
 def _describe_source(estimate: Estimate, *, per_subject: bool) -> str:
-    """Return sentences on what was counted for the shares, and on rows that are left out.
+    """Return sentences that state what was counted for the shares, and which rows were left out.
 
     Args:
         estimate: The estimate.
@@ -101,7 +101,7 @@ def _describe_source(estimate: Estimate, *, per_subject: bool) -> str:
 
 
 def _describe_intervals(estimate: Estimate) -> str:
-    """Return sentences on how often the intervals contain the true shares, and on the conditions for that."""
+    """Return sentences that state how often the intervals contain the true shares, and under which conditions."""
     is_each = estimate.each_by_itself
     holds = "Each interval by itself contains the true share" if is_each else "All intervals together contain the truth"
     conditions = ["shares are smooth over the map"] if estimate.assumption else []
@@ -176,7 +176,7 @@ def _position_texts(channel: Channel) -> list[str]:
 
 
 def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
-    """Return a section with maps of districts if there are groups, or of all records if they are outputs, or none."""
+    """Return a section with maps of the groups, if there are any, or of all records if they are outputs."""
     if channel is None:
         return []
     if estimate.group_of is not None:

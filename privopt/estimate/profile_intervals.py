@@ -9,7 +9,7 @@ to infinity, v falls from its largest value to 0.
 Each such fit also bounds the profile at every other value v': the profile is at most the sum of the fit's objective,
 its gap and ln(1 + c v'). A v' at which this bound has fallen far enough is a valid end for the interval: it is never
 inside the true end, however inaccurate the fit is. This also holds if v jumps as c grows, as it does with few reports.
-The tightest end found is used.
+The tightest end that is found is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from privopt.estimate.likelihood import fit
 from privopt.interfaces import Progress
 
 MAX_LOG_TILT: Final = 40.0
-"""The largest |ln T| that is tried. There, h . pi is at the end of its range."""
+"""The largest |ln T| that is tried, at which h . pi is practically at the end of its range."""
 
 FALL_TOLERANCE: Final = 0.05
 """The largest distance between the profile at an end and its level there, as a fraction of its allowed fall.
@@ -120,7 +120,7 @@ def _find_end(
     proved_ends: list[float] = []
 
     def measure_excess(log_tilt: float) -> float:
-        """Return how far above the level the best shares at a tilt are, and store the interval's end that they prove.
+        """Return how far the profile at a tilt is above the level, and store the interval's end that the fit proves.
 
         Args:
             log_tilt: |ln T|, which is positive. T tilts the likelihood against the records with h = 1 (sign 1) or in

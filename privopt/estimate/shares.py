@@ -1,4 +1,4 @@
-"""Estimates of the shares that records, or groups of records, have, from reports and with intervals.
+"""Estimates, with intervals, of the shares of records or of groups of records, from reports.
 
 The estimated shares maximise the likelihood (:mod:`.likelihood`). If there are many records, the shares are smooth
 (:mod:`.smooth_shares`). Intervals come from linear programs, linear estimators, profile likelihood or a bootstrap,
@@ -59,7 +59,7 @@ class EstimateOptions:
     """Options for an estimate.
 
     Attributes:
-        confidence: Confidence of the intervals.
+        confidence: The confidence of the intervals.
         gap: The distance between the log-likelihood and its maximum, per report, at which the fit ends.
         intervals: The kind of intervals. Finite-sample intervals hold for every number of reports, and asymptotic ones
             for many reports. Smooth intervals hold for many reports if the shares are smooth over the map
@@ -123,20 +123,21 @@ class Estimate:
         low, high: The lower and upper ends of the shares' intervals, (G,) each.
         n: The number of reports, or the number of people according to noisy counts.
         method: ``"maximum-likelihood"``, ``"smooth-maximum-likelihood"`` or ``"noisy-counts"``.
-        confidence: Confidence of the intervals.
+        confidence: The confidence of the intervals.
         gap: A proved bound on how far the log-likelihood is below its maximum, per report. For smooth shares, this is
             the maximum among shares with the same resolution.
         intervals: ``"finite-sample"``, ``"asymptotic"`` or ``"smooth"``. All intervals hold simultaneously, except
             asymptotic intervals for up to 300 single records, each of which holds individually.
         intervals_by: ``"linear programs"``, ``"linear estimators"``, both, ``"profile likelihood"``, ``"parametric
             bootstrap"`` or ``"noise"``; ``", each by itself"`` follows if the intervals do not hold simultaneously.
-        assumption: A sentence on what smooth intervals assume about the shares; empty if intervals assume nothing.
+        assumption: A sentence that states what smooth intervals assume about the shares; empty if intervals assume
+            nothing.
         resolution: The resolution of smooth shares, in ``unit``; 0 if shares are not smooth.
         whole_gap: A bound like ``gap``, but for the maximum over all distributions. The two are equal unless shares are
             smooth.
         unit: The unit of distance.
         skipped: The number of rows without a report.
-        reported: The shares that the raw reports have, (G,); None unless the outputs are the records.
+        reported: The shares among the raw reports, (G,); None unless the outputs are the records.
         group_of: The index of each record's group, (N,), with -1 for records without a group; None if there are no
             groups.
         notes: Warnings for users of the estimate, as sentences.
@@ -168,7 +169,7 @@ class Estimate:
 
     @property
     def gaps(self) -> str:
-        """Text that states the gap and, for smooth shares, the gap to all distributions; empty for noisy counts."""
+        """Text that states the gap and, for smooth shares, the gap over all distributions; empty for noisy counts."""
         if self.method == NOISY_COUNTS:
             return ""
         whole_text = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
@@ -351,7 +352,7 @@ def collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
 
 
 def check_possible(outputs: Sequence[str], columns: Floats, counts: Floats | Ints) -> None:
-    """Refuse counts that contain no reports, or a report that has probability 0 whatever the shares are.
+    """Refuse counts that contain no reports, or a report whose probability is 0 for every record.
 
     Args:
         outputs: The ids of the K outputs.
@@ -485,7 +486,7 @@ def _program_intervals(
 
 
 def _reported_shares(observed: Sequence[ReportCounts], functionals: csr_array) -> Floats | None:
-    """Return the raw reports' shares by group, (G,), if every release's outputs are its records; otherwise None.
+    """Return each group's share of the raw reports, (G,), if every release's outputs are its records; otherwise None.
 
     Args:
         observed: The counts for each release.

@@ -42,7 +42,7 @@ REPLICATES: Final = 60
 """The number of times that reports are drawn from the pilot."""
 
 REPLICATE_GAP: Final = 1e-5
-"""The gap of the log-likelihood, per report, at which fits to drawn reports end if the estimate's gap is smaller."""
+"""The smallest log-likelihood gap, per report, to which fits to drawn reports are computed."""
 
 SEED: Final = 20261129
 """The seed of all draws, which is fixed so that the same reports give the same intervals."""
@@ -165,7 +165,7 @@ def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap
 
 
 def describe_assumption(resolution: float, unit: str, *, has_others: bool = True) -> str:
-    """Return a sentence on what smooth intervals assume, and on what happens if the assumption is wrong.
+    """Return a sentence that states what smooth intervals assume, and what happens if the assumption is wrong.
 
     Args:
         resolution: The pilot's resolution.

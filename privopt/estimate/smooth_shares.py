@@ -24,13 +24,13 @@ from privopt.estimate.likelihood import Fit, fit, gap_of
 from privopt.interfaces import Progress
 
 COARSEST_DIVISOR: Final = 4.0
-"""The divisor of the largest distance that gives the coarsest resolution. Each next resolution is finer by FINER."""
+"""The ratio between the largest distance and the coarsest resolution. Each next resolution is finer by FINER."""
 FINER: Final = math.sqrt(2.0)
 """The ratio between two successive resolutions."""
 MAX_WORSE_RESOLUTIONS: Final = 2
-"""The number of worse resolutions in a row after which no finer one is tried."""
+"""The number of consecutive worse resolutions after which no finer one is tried."""
 MAX_BUMP_ENTRIES: Final = 100_000_000
-"""The largest number of entries in a resolution's bumps, (M, N), which then take 0.8 GB. No finer one is tried."""
+"""The largest number of entries in the bumps, (M, N), which then take 0.8 GB. No finer resolution is tried."""
 MIN_BUMP_SHARE: Final = 1e-5
 """The share above which a bump counts as used."""
 
@@ -39,7 +39,7 @@ Rows = Callable[[Ints], Floats]
 
 
 def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
-    """Return bumps, which are distributions over the records, (M, N), such that every record is near a bump's centre.
+    """Return bumps, (M, N), which are distributions over the records, such that every record is near a bump's centre.
 
     Here, near means within the resolution. Centres are chosen by farthest-first traversal from record 0. The result is
     None if the bumps would have more than :data:`MAX_BUMP_ENTRIES` entries.
