@@ -1,7 +1,7 @@
-"""Checks on linear program solvers, whose answers to small random models are compared with SciPy's and dual bounds.
+"""Checks on linear program solvers, which compare answers to small random models with SciPy's and with dual bounds.
 
-By weak duality, the multipliers at an optimum prove its value, regardless of the solver that found them. Like checks
-from plugins, each check takes the name of a registered solver, an effort and a seed.
+By weak duality, the multipliers at an optimum prove its value, regardless of the solver that found them. Each check has
+the interface of checks from plugins: it takes the name of a registered solver, an effort and a seed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Solve = Callable[[StandardForm], Result]
 
 @st.composite
 def programs(draw: st.DrawFn, integers: bool = False) -> StandardForm:
-    """Draw a small, feasible linear program over a box, with integer coefficients, to minimise or maximise.
+    """Draw a small, feasible minimisation or maximisation program over a box, with integer coefficients.
 
     Args:
         draw: Hypothesis's draw function.
@@ -151,7 +151,7 @@ def _find_faults(form: StandardForm, result: Result, tolerance: float) -> Iterat
 def _solve_by_scipy(form: StandardForm) -> float:
     """Return SciPy's optimal value for a feasible and bounded model ``form``, in the model's own sense.
 
-    SciPy only minimises, so the objective of a model to maximise is negated. If SciPy fails, Hypothesis discards the
+    SciPy only minimises, so the objective of a maximisation model is negated. If SciPy fails, Hypothesis discards the
     example.
     """
     from scipy.optimize import LinearConstraint, milp
@@ -220,7 +220,7 @@ def optimum(name: str, how: Effort, seed: int) -> CheckResult:
 def integers(name: str, how: Effort, seed: int) -> CheckResult:
     """Check a solver's answers to programs with integer columns against SciPy's optimum.
 
-    The check is skipped if the solver takes no integer columns.
+    The check is skipped if the solver does not support integer columns.
 
     Args:
         name: The solver's registered name.
@@ -251,7 +251,7 @@ def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def _make_solve(name: str) -> Solve:
-    """Return a function that solves a model with a registered solver, and fails if promised multipliers are missing.
+    """Return a function that solves a model with a registered solver, and fails if declared multipliers are missing.
 
     Multipliers are the values of the dual variables, which prove bounds.
     """

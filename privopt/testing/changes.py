@@ -1,4 +1,4 @@
-"""A comparison that finds where two objects differ: a problem before and after a solve, or a release and its copy.
+"""A comparison that finds where two objects differ, such as a problem before and after a solve.
 
 ``==`` is not used, because plugins' objects need not define it, arrays compare element by element, and NaN differs from
 NaN.

@@ -44,7 +44,7 @@ def check(
         how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
         seed: The seed from which problems are drawn.
         on_result: Called with each result as soon as it is known.
-        progress: Called with a text on how many checks have run.
+        progress: Called with a text that states how many checks have run.
 
     Returns:
         One result for each method and check, in the order of methods and checks.
@@ -92,7 +92,7 @@ def check(
 def _run_in_worker(
     home: str, mechanism: str, method: str, check: str, siblings: int, how: Effort, seed: int
 ) -> CheckResult:
-    """Run one check of one method in a worker process, and return its result.
+    """Run one check on one method in a worker process, and return its result.
 
     The worker keeps the subject, which is the method under trial with its cache of solved problems, for further checks
     on the same method.

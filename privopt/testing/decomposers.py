@@ -24,10 +24,10 @@ from privopt.testing.runner import CheckResult, run_examples
 __all__ = ["infeasible", "whole"]
 
 Split = tuple[StandardForm, list[list[int]]]
-"""A linear program, and the indices of the columns in each block. No row has columns from two blocks."""
+"""A linear program, and the indices of the columns in each block. No row contains columns from two blocks."""
 
 TOLERANCE = 10 * SOLVER_TOLERANCE
-"""The tolerance for a decomposition's rounding: ten times a solver's, because it adds up several solves' answers."""
+"""The tolerance for a decomposition's rounding: ten times a solver's, because it combines several solves' answers."""
 
 
 @st.composite

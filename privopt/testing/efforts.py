@@ -39,7 +39,7 @@ class Effort:
     draws: int
 
     def settings(self) -> hypothesis.settings:
-        """Return the Hypothesis settings. They have no database, and no deadline, because the kit has its own clock."""
+        """Return the Hypothesis settings. They use no database, and no deadline, because the kit has its own clock."""
         # Health checks are off, because solving a problem takes longer than Hypothesis expects an example to take.
         return hypothesis.settings(
             max_examples=self.examples,

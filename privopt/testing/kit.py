@@ -103,7 +103,7 @@ def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[A
 
 
 def _end_test(result: CheckResult, subject_name: str) -> None:
-    """End a pytest test as its check ended: fail or skip with the check's reason, or return if the check passed.
+    """End a pytest test with its check's outcome: fail or skip with the check's reason, or return if the check passed.
 
     If the check is not applicable, the test is skipped with a message that says so, because pytest and JUnit's XML have
     no status for that.
@@ -124,7 +124,7 @@ def _end_test(result: CheckResult, subject_name: str) -> None:
 
 
 def _kind_checks(role: str) -> dict[str, Entry[CheckSpec]]:
-    """Return the checks that are registered for kinds with a given role, such as ``"solver"``, by name.
+    """Return, by name, the checks that are registered for kinds that fill a given role, such as ``"solver"``.
 
     Raises:
         UsageError: The role has no checks. The message names the roles that have some.

@@ -63,14 +63,14 @@ class Call(Query):
 
 
 Answer = Callable[[Sequence[Call], Query], Sequence[Any]]
-"""A function ``answer(calls, query)`` that returns a call's noisy values, given the earlier calls in the solve.
+"""A function ``answer(calls, query)`` that returns a call's noisy values, given the solve's earlier calls.
 
 For Gaussian noise, the query's scale is the variance."""
 
 
 @frozen(eq=False)
 class _WatchedNoise(NoiseSource):
-    """A noise source that records each call, and rescales or replaces the noise from another source.
+    """A noise source that records each call, and that rescales or replaces the noise from another source.
 
     Attributes:
         inner: The source that draws the noise.
@@ -148,7 +148,7 @@ def answer_truthfully(calls: Sequence[Call], query: Query) -> Sequence[Any]:
 
 
 def answer_with_ties(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-    """Return the same number for all values in all calls, so that a ranking has only ties."""
+    """Return the same number for all values in all calls, so that a ranking consists only of ties."""
     # Any other number would do as well.
     return [5] * len(query.values)
 

@@ -27,7 +27,7 @@ __all__ = ["GeneratedProblem", "Variant", "csv_bytes", "csv_text", "examples_nea
 FILE: Final = "problem.toml"
 """The name of a generated problem's problem file."""
 _SHOWN_LINES = 14
-"""The largest number of lines that a message shows of a file."""
+"""The largest number of lines from a file that a message shows."""
 
 
 def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
@@ -70,7 +70,7 @@ class GeneratedProblem:
         files: The contents of the files that the problem file names, by name.
         secrets: Byte strings from the secret inputs that the mechanism must not publish, that is, write to a file
             outside ``private/``. Each must be too long to occur by chance, for example seven digits or letters.
-        facts: Any further data about the problem that the profile's functions need, by name.
+        facts: Further data about the problem that the profile's functions need, by name.
     """
 
     toml: str
@@ -114,7 +114,7 @@ class GeneratedProblem:
         return evolve(self, toml=to_toml(tables))
 
     def without_key(self, key: str) -> GeneratedProblem:
-        """Return the same problem with one key omitted."""
+        """Return the same problem without one of its keys."""
         tables = self.tables()
         *path, last = key.split(".")
         # If a table on the path is missing, the key is absent already, and only an unused empty dictionary is changed.

@@ -24,7 +24,7 @@ from privopt.interfaces import Mechanism, Result
 from privopt.testing.problems import GeneratedProblem, Variant
 
 VARIANTS: Final = frozenset({"relabelling", "reordering", "units"})
-"""The names of the variants (equivalent problems) that the kit's checks use."""
+"""The names of those variants (equivalent problems) that the kit's checks use."""
 
 
 def _flatten(values: ArrayLike) -> NDArray[Any]:
@@ -62,7 +62,7 @@ def _epsilon(problem: Any) -> Fraction:
 class Profile:
     """Everything that the conformance kit needs in order to test a mechanism.
 
-    Only ``problems`` is required. Each other field makes further checks possible. A check whose field is missing is
+    Only ``problems`` is required. Each other field makes further checks possible. A check that needs a missing field is
     reported as skipped, with the field's name.
 
     Functions that make other problems take a :class:`GeneratedProblem`. Functions that compute something take the
@@ -110,7 +110,7 @@ class Profile:
         epsilon: ``(problem) -> epsilon``, if epsilon is not ``privacy.epsilon``.
         tolerance: The relative difference that is allowed between two losses that should be equal, in addition to the
             gap, for methods that state that they are not optimal.
-        skip: The reasons, by check, for leaving out checks that make no sense for this mechanism.
+        skip: The reasons, by check, for leaving out checks that do not make sense for this mechanism.
     """
 
     problems: SearchStrategy[GeneratedProblem]

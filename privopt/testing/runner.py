@@ -62,7 +62,7 @@ class CheckResult:
         method: The mechanism's method.
         examples: The number of examples up to the failure or, if the check passed, of those that could have shown a
             fault.
-        note: If an attack passed, a clause on how small a fault it would have detected.
+        note: If an attack passed, a clause that states how small a fault it would have detected.
         missed: Whether the check was skipped without a stated reason for leaving it out.
     """
 
@@ -82,7 +82,7 @@ class CheckResult:
 
 
 class _TimeOverError(BaseException):
-    """Raised when a check's time is over. It is not a subclass of Exception, so that Hypothesis does not catch it."""
+    """Raised when a check's time is used up. It is not a subclass of Exception, so that Hypothesis does not catch it."""
 
 
 def _run_example(check: Check, subject: Subject, how: Effort, history: History, data: Any) -> None:
@@ -97,7 +97,7 @@ def _run_example(check: Check, subject: Subject, how: Effort, history: History, 
 
     Raises:
         CheckFailedError: The example shows a fault.
-        _TimeOverError: The check's time is over, so no further example is tried.
+        _TimeOverError: The check has used up its time, so no further example is tried.
         HypothesisException: The example is discarded.
     """
     started_at = time.monotonic()

@@ -46,7 +46,7 @@ TRAITS: Final = {
     "odds": "its notion bounds no odds",
     "tails": "its notion allows no delta",
 }
-"""The core's traits, each with the reason why a check that needs it does not apply to a release without it."""
+"""The core's traits, each with the reason why a check that needs the trait does not apply to a release without it."""
 
 
 def missing_traits() -> dict[str, str]:
@@ -126,8 +126,8 @@ class _Recorder(Registered):
 
     Attributes:
         mechanism_class: The class under trial.
-        notes: The values that the last ``solve`` recorded, by the names of the attributes of :class:`Run` that get
-            them.
+        notes: The values that the last ``solve`` recorded, by the names of the :class:`Run` attributes that they are
+            stored in.
     """
 
     mechanism_class: type[Mechanism[Any, Any]]
@@ -371,7 +371,7 @@ def subject(
         mechanism: The name of an installed mechanism, or a class.
         method: The method's name; None for the default method.
         spec: The registration of a class that is not installed.
-        guarantee: Kind of guarantee that a class without a spec claims.
+        guarantee: The kind of guarantee that a class without a spec claims.
         profile: The profile to use; None for the profile that the mechanism names.
     """
     if isinstance(mechanism, str):
@@ -401,6 +401,6 @@ def subject(
 
 
 def error_text(error: BaseException) -> str:
-    """Format an error on one line, with its type unless it is one of privopt's own errors."""
+    """Format an error on one line, preceded by its type unless it is one of privopt's own errors."""
     text = " ".join(str(error).split())
     return text if isinstance(error, PrivoptError) else f"{type(error).__name__}: {text}"

@@ -1,4 +1,4 @@
-"""Functions that make equivalent problems, with other ids, another order, or tables in other programs' format.
+"""Functions that make equivalent problems: with other ids, in another order, or with tables in other formats.
 
 Equivalent problems must have the same loss, and a mechanism's public files must not reveal which form a user had.
 """

@@ -43,7 +43,7 @@ from privopt.testing.problems import GeneratedProblem, csv_bytes
 from privopt.testing.under_trial import Run, error_text
 
 INDIVIDUALS: Final = csv_bytes(["level_1", "age"], [["north", "34"], ["south", "71"], ["south", "8"]])
-"""A table of individuals. ``draft`` is tried with it and with the drawn problem's tables."""
+"""A table of individuals, with which ``draft`` is tried in addition to the drawn problem's tables."""
 
 REPORTS_OVER_TIME: Final = 2
 """The number of reports for which ``over_time`` is called: the smallest number above one."""
@@ -106,7 +106,7 @@ def _ignore(value: object) -> None:
 
 
 def _expect_text(value: object) -> str | None:
-    """Return a complaint unless a value is text that is not blank."""
+    """Return a complaint unless a value is non-blank text."""
     is_text = isinstance(value, str) and bool(value.strip())
     return None if is_text else f"expected a few words, got {value!r}"
 
@@ -128,7 +128,7 @@ def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: An
     method = trial.subject.method.name
 
     def epsilon_of(posed: Any) -> Fraction:
-        """Return the epsilon of a loaded problem's guarantee; 0 if it states none."""
+        """Return the epsilon in a loaded problem's guarantee; 0 if it states none."""
         epsilon = trial.subject.mechanism.privacy(posed, method).guarantee.epsilon
         return Fraction(0) if epsilon is None else epsilon
 

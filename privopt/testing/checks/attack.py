@@ -36,20 +36,20 @@ MAX_PROBLEMS: Final = 3
 """The number of problems from which the attack chooses if each draw is a solve."""
 
 SAMPLER_DRAW_FACTOR: Final = 20
-"""The multiple of the effort's draws that is taken from a sampler.
+"""The number of draws from a sampler, as a multiple of the effort's draws.
 
 At effort ci, this finds faults that show in an event of probability 0.01."""
 
 PILOT_DIVISOR: Final = 10
-"""The divisor of the effort's draws that gives the number of draws for choosing a pair, over all pairs together."""
+"""The ratio between the effort's draws and the draws for choosing a pair, over all pairs together."""
 
 FINE_PILOT_FACTOR: Final = 4
-"""The factor by which the draws that choose a pair increase if results are doubles.
+"""The factor by which the number of draws for choosing a pair is multiplied if results are doubles.
 
 An event about last bits is rarer than one about values."""
 
 FIRST_LOOK_DRAW_FACTOR: Final = 2
-"""The multiple of the effort's draws that is taken for a first look at releases, which never fails the check."""
+"""The number of draws in a first look at releases, which never fails the check, as a multiple of the effort's draws."""
 
 MIN_DRAWS: Final = 8_000
 """The smallest number of draws in a first look at releases.
@@ -62,7 +62,7 @@ MAX_DRAWS: Final = 1_000_000
 """The largest number of draws from a sampler for one problem."""
 
 EVENT_PROBABILITY: Final = 0.25
-"""The probability, under one of the two inputs, of the event for which the power is stated."""
+"""The probability, under one of the two inputs, of the event for which the attack's power is stated."""
 
 POWER_NOTE: Final = f"would have seen {{:g}} epsilon or more in events of probability {EVENT_PROBABILITY:g} or more"
 """The note on the power of an attack that found nothing, with a placeholder for the multiple of epsilon."""
@@ -110,7 +110,7 @@ def _can_attack(subject: Subject) -> str | None:
 
 @check("epsilon-attack", version=7, needs=_can_attack, share=0.3, min_examples=4)
 def epsilon_attack(trial: Trial) -> None:
-    """Check that samples of two inputs distinguish them no better than epsilon allows (Clopper-Pearson).
+    """Check by Clopper-Pearson bounds that samples for two inputs distinguish them no better than epsilon allows.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -317,10 +317,9 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
 
 
 def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
-    """Return the distance from 0 of that number in a problem's result which is nearest to 0, relative to its noise.
+    """Return the smallest distance between a number in a problem's result and 0, relative to the number's noise.
 
-    Each number is estimated by the median of a few draws, and its noise by their interquartile range, which is the
-    unit.
+    Each number is estimated by the median of a few draws, and the scale of its noise by their interquartile range.
 
     Args:
         trial: One example of the check.

@@ -108,7 +108,7 @@ class Check:
         return function
 
     def reason_to_skip(self, subject: Subject) -> str | None:
-        """Return why the check is skipped for the method under trial, ``subject``; None if it runs.
+        """Return why the check is skipped for the method under trial (``subject``); None if it runs.
 
         The reason is an :class:`Elsewhere` if the check does not apply to the method at all, and a :class:`LeftOut` if
         the profile leaves the check out.
@@ -130,7 +130,7 @@ def at_epsilon_one(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 def at_tiny_epsilon(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the same problem with an epsilon or rho near 0, at which noise hides nearly every difference."""
+    """Return the same problem with an epsilon or rho near 0, so that noise hides nearly every difference."""
     return _set_epsilon(problem, TINY_EPSILON)
 
 
@@ -171,13 +171,13 @@ class History:
     Attributes:
         start: This process's CPU time at the start of the check, in seconds.
         examples: The number of examples that ran, up to and including the first failure.
-        failed_at: The time, on the monotonic clock, at which the first failed example started; None before a failure.
-        once: For each step that is too expensive for all examples, the index of the example that ran it.
+        failed_at: The time on the monotonic clock at which the first failed example started; None before a failure.
+        once: For each step that is too expensive to run in every example, the index of the example that ran it.
         long_test_seconds: The CPU seconds that the attack's long tests have taken so far, which share a limit.
         earlier: The problems from earlier examples, which checks can use again.
         powers: For each example that stated its power, a number and a note with a placeholder for the number
             (:meth:`note_power`).
-        solved: The identities of the problems that the pipeline solved.
+        solved: The identities (hashable keys) of the problems that the pipeline solved.
         cannot: The last stored reason why an example could not run or show a fault (:meth:`note_reason`).
         rejected: The number of discarded examples.
         idle: The number of examples among ``examples`` that could not have shown a fault (:meth:`Trial.be_idle`).
@@ -247,14 +247,14 @@ class Trial:
         return problem
 
     def once_only(self, what: str) -> bool:
-        """Return True for only one of the check's examples. Use this for a step that is too expensive for all examples.
+        """Return True in only one of the check's examples, for a step that is too expensive to run in every example.
 
         The first two examples are skipped, because they are the simplest problems. Of the later examples, the first
         that asks for the step is chosen. After a failure, all smaller examples run the step as well, because it may be
         the step that failed.
 
         Args:
-            what: The step in words, under which the index of the chosen example is stored.
+            what: A description of the step, under which the index of the chosen example is stored.
         """
         if self.history.failed_at is not None:
             return True

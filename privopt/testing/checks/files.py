@@ -1,4 +1,4 @@
-"""Checks that writing a release to its folder and reading it back does not change it, and that verify accepts it."""
+"""Checks that a release is unchanged after it is written to its folder and read back, and that verify accepts it."""
 
 from __future__ import annotations
 

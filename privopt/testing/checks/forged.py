@@ -40,7 +40,7 @@ FORGED = "forged"
 WORD = re.compile(r"[^\s,\"]+")
 """Matches a cell in a table, or a word."""
 LONG_NUMBER = "1e3000000"
-"""A number whose exact value takes about a second to compute. With ten times the exponent it takes a minute."""
+"""A number whose exact value takes about a second to compute. With ten times the exponent, it would take a minute."""
 
 
 @frozen(kw_only=True)
@@ -72,7 +72,7 @@ class Forgery:
 
 @check("verify-catches", share=0.3)
 def verify_catches(trial: Trial) -> None:
-    """Check that verify notices if a number in a table is raised by 1000 and the checksums are updated.
+    """Check that verify notices when a number in a table is raised by 1000 and the checksums are updated.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -218,7 +218,7 @@ def _make_long_numbers(run: Run) -> Iterator[Forgery]:
 
 
 def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None]) -> Iterator[Forgery]:
-    """Yield forgeries of a file in which the last word for which ``change`` returns a replacement is replaced.
+    """Yield forgeries of a file in which ``change`` replaces the last word for which it returns a replacement.
 
     In an archive, only each text array's last element is tried, with one forgery per array.
 

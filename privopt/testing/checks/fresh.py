@@ -1,4 +1,4 @@
-"""A check that samples are drawn anew on each call, on an input whose samples vary enough to show a repetition."""
+"""A check that samples are drawn anew on each call, for an input whose samples vary enough to reveal a repetition."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _max_share(samples: Sequence[str]) -> float:
 def _sample_in_child(release: Any, name: str) -> list[str]:
     """Return samples for one input that are drawn in a forked process.
 
-    Such samples show a generator that is seeded before the fork, which would give two children the same samples.
+    Such samples reveal a generator that is seeded before the fork, which would give two children the same samples.
 
     Args:
         release: The release from which samples are drawn.

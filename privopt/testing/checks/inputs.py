@@ -1,4 +1,4 @@
-"""A check of how faulty input is refused: an error must name the faulty key or file, and nothing must be written.
+"""A check on how faulty input is refused: an error must name the faulty key or file, and nothing must be written.
 
 The faults are derived from the problem class's declaration, so that a new key is checked without a new test.
 """

@@ -1,4 +1,4 @@
-"""Checks of the loss: its value and bound, its dependence on epsilon, and equal losses for equivalent problems.
+"""Checks on the loss: its value and bound, its dependence on epsilon, and its equality for equivalent problems.
 
 A reason whose type is ``Elsewhere`` says that a check does not apply to a mechanism.
 """

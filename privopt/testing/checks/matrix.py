@@ -1,4 +1,4 @@
-"""Checks of an obfuscation matrix, with the kit's own exact computation.
+"""Checks on an obfuscation matrix, with the kit's own exact computation.
 
 Row i of the matrix contains integer weights: the probability of each output for record i, times 2**63 (``TOTAL``). Each
 check takes a ``trial``, one example of the check, which draws a problem, solves it and reports findings.
@@ -37,7 +37,7 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
 
 
 def compare_log_ratio(x: int, y: int, allowed: Fraction) -> tuple[float, bool]:
-    """Return log(x / y) of two positive integers, and whether the exact logarithm is at most ``allowed``.
+    """Return log(x / y) for two positive integers, and whether the exact logarithm is at most ``allowed``.
 
     Doubles decide unless the logarithm is within 1e-9 of the limit (relative to the logarithm if that is above 1). In
     that case a computation with 60 digits decides.
@@ -206,7 +206,7 @@ def channel_of_weights(trial: Trial) -> None:
 
 @check("verify-catches-rows", of={"matrix"}, share=0.3)
 def verify_catches_rows(trial: Trial) -> None:
-    """Check that verify refuses a release in which one record, unlike a neighbour, gives an output with certainty.
+    """Check that verify refuses a release in which one record, unlike its neighbour, gives an output with certainty.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -1,4 +1,4 @@
-"""Checks that compare neighbours: a search for the sensitivity, the noise scale, and exact outcome distributions.
+"""Checks that compare neighbours: the sensitivity, the noise scale, and exact outcome distributions.
 
 The difference between the noiseless values for a problem and for its neighbours is compared, exactly, with the noise
 scale. A mechanism can draw noise several times, and a draw can depend on earlier ones. In that case the privacy losses
@@ -44,7 +44,7 @@ MAX_NEIGHBOURS: Final = 60
 """The largest number of neighbours that are tried for one problem. Each costs a run of the mechanism."""
 
 NEIGHBOURS_IF_CONSTANT: Final = 6
-"""The number of neighbours that are tried if they are unlikely to show a fault."""
+"""The number of neighbours that are tried if they are unlikely to reveal a fault."""
 
 NO_SCALE: Final = Fraction(1, 2**20)
 """The factor by which the noise scale is multiplied in a run that should have almost no noise."""
@@ -106,7 +106,7 @@ def _record_calls(subject: Subject, problem: object, answer: Answer = answer_tru
 
 
 def _adds_noise(subject: Subject) -> str | None:
-    """Return why the sensitivity of the method under trial cannot be checked; None if it can."""
+    """Return why the sensitivity cannot be checked for the method under trial; None if it can."""
     if subject.profile.probabilities is not None:
         return Elsewhere("it chooses an outcome, whose distribution is known: see the check exact-epsilon")
     return has_neighbours(subject)
@@ -156,7 +156,7 @@ def sensitivity(trial: Trial) -> None:
 def _check_shifted_budget(
     trial: Trial, problem: GeneratedProblem, usual: Sequence[Query], neighbours: Sequence[GeneratedProblem]
 ) -> None:
-    """Check the budget if one noise call returns values far from the true ones, to which a mechanism may react.
+    """Check the budget when one noise call returns values far from the true ones, to which a mechanism may react.
 
     A mechanism could, for instance, draw again if a value looks implausible, and so spend more budget. Neighbours get
     the same noisy values as the problem, so the losses in the calls add up (adaptive composition).
@@ -164,7 +164,7 @@ def _check_shifted_budget(
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         problem: The problem.
-        usual: The problem's noise calls if true values are returned.
+        usual: The problem's noise calls when true values are returned.
         neighbours: The problem's neighbours.
     """
     subject, chance = trial.subject, trial.chance(problem)
@@ -286,11 +286,11 @@ def _to_fraction(value: Any) -> Fraction:
 
 
 def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificate) -> Fraction:
-    """Return the fraction of the budget that a run used, above 0 and at most 1.
+    """Return the fraction of the budget that a run used, in (0, 1].
 
-    The result is 1 if the certificate states more than half. Otherwise it is the certified fraction, or a greater one
-    that some neighbour shows. The own-scale check needs it because a mechanism that spends less than its budget can
-    still be private at half the noise scale.
+    The result is 1 if the certificate states that more than half was used. Otherwise it is the certified fraction, or a
+    greater one that some neighbour demonstrates. The own-scale check needs it because a mechanism that spends less than
+    its budget can still be private at half the noise scale.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -425,7 +425,7 @@ def excess(
     *,
     symmetric: bool = True,
 ) -> tuple[int, str] | None:
-    """Return the output at which two distributions differ most, and a sentence, or None if the difference is allowed.
+    """Return the output at which two distributions differ most, with a sentence; None if the difference is allowed.
 
     Args:
         first: The outputs' probabilities for one input.
@@ -437,7 +437,7 @@ def excess(
 
     Returns:
         The index of the output with the greatest log ratio (0 if ``delta`` is not 0, since the divergence is over all
-        outputs), and a sentence on the difference; None if the difference is allowed, up to rounding errors.
+        outputs), and a sentence that states the difference; None if the difference is allowed, up to rounding errors.
     """
     if delta:
         # The limit of 700 keeps exp from overflowing. The hockey-stick divergence is the smallest delta with which the

@@ -1,4 +1,4 @@
-"""A check that a mechanism that chooses an outcome draws from the distribution that its profile states."""
+"""A check on mechanisms that choose an outcome: they must draw from the distribution that the profile states."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FACTORS: Final = (1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
 """The multiples of epsilon for which a test's power is computed."""
 
 MAX_OUTCOME_PROBABILITY: Final = 0.9
-"""The probability of an outcome above which draws show too little, for problems whose epsilon is not a key."""
+"""The largest probability of an outcome at which draws still show enough, for problems whose epsilon is not a key."""
 
 
 def _can_draw(subject: Subject) -> str | None:

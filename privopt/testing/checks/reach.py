@@ -1,7 +1,8 @@
-"""A check of the noise that a release of counts states in its ``channel()``.
+"""A check on the noise that a release of counts states in its ``channel()``.
 
-The reach is the size that a count's noise exceeds with at most a given probability. The widths of intervals in
-estimates come from the stated reach, so with a reach that is too small they would miss the truth too often.
+The reach is the quantile of the noise's absolute value: a count's noise exceeds it with at most a given probability.
+Estimates derive the widths of their intervals from the stated reach, so if it were too small, the intervals would miss
+the truth too often.
 """
 
 from __future__ import annotations

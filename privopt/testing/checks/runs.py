@@ -1,4 +1,4 @@
-"""Checks of whole runs: that problems are solved, claims, evidence, side effects, and reproducibility from a seed."""
+"""Checks on whole runs: solved problems, claims, evidence, side effects, and reproducibility from a seed."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def certificate_holds(trial: Trial) -> None:
 
 @check("guarantee-stated", private=True)
 def guarantee_stated(trial: Trial) -> None:
-    """Check that the guarantee in result.json states the registered kind, the requested epsilon and a text.
+    """Check that the guarantee in result.json contains the registered kind, the requested epsilon and a statement.
 
     The epsilon must be exact and have a unit. A run without ``--seed`` must not be marked as seeded.
 
@@ -132,7 +132,7 @@ def guarantee_stated(trial: Trial) -> None:
 
 @check("no-mutation")
 def no_mutation(trial: Trial) -> None:
-    """Check that a solve changes neither the loaded problem nor the problem's files nor the process's global state.
+    """Check that a solve changes neither the loaded problem, nor its files, nor the process's global state.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -158,7 +158,7 @@ def no_mutation(trial: Trial) -> None:
 
 
 def _record_surroundings() -> dict[str, Any]:
-    """Return the process's global state that a solve must not change, by its name in words."""
+    """Return the parts of the process's global state that a solve must not change, by descriptive name."""
     # The state contains an array, for which == would not give a single truth value, so its text is compared instead.
     state = np.random.get_state(legacy=False)  # noqa: NPY002  (the legacy state must not change, so it is read)
     return {
@@ -247,7 +247,7 @@ sys.path[:] = json.loads(sys.argv[1])
 from privopt.testing.checks.runs import solve_again
 solve_again(*json.loads(sys.argv[2]))
 """
-"""The other process's code. Unlike a multiprocessing process, it does not import the parent's script."""
+"""The code that the other process runs. Unlike a multiprocessing process, it does not import the parent's script."""
 
 
 def solve_again(
@@ -385,7 +385,8 @@ def vacuous_guarantee(trial: Trial) -> None:
 def _check_not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     """Fail if a run's certificate holds although no checked condition concerns two different inputs.
 
-    A condition on two inputs at distance 0 does not count, because it only says that equal places have equal reports.
+    A condition on two inputs at distance 0 does not count, because it only says that equal inputs have equally
+    distributed reports.
 
     Args:
         trial: One example of the check.

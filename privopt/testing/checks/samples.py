@@ -1,4 +1,4 @@
-"""The pairs of secrets that a guarantee covers, and tests of outcomes' frequencies against stated probabilities."""
+"""The pairs of secrets that a guarantee covers, and tests of outcome frequencies against stated probabilities."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def states_direction(subject: Subject) -> str | None:
 
 
 def find_odd_frequency(outcomes: Sequence[T], probabilities: Mapping[T, float]) -> str | None:
-    """Return a sentence on an outcome that is too frequent or too rare for its stated probability, or None.
+    """Return a sentence about an outcome that is too frequent or too rare for its stated probability, or None.
 
     Args:
         outcomes: The outcomes of independent draws.

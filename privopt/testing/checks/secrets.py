@@ -1,6 +1,6 @@
-"""Checks that nothing outside ``private/`` reveals a secret's bytes, its order or any function of it.
+"""Checks that nothing outside ``private/`` reveals a secret's bytes, the order of its rows or any function of it.
 
-The last of these is non-interference (Goguen and Meseguer 1982): if the noisy values are the same for two inputs,
+The last property is non-interference (Goguen and Meseguer 1982): if the noisy values are the same for two inputs,
 everything public must be the same. A reason whose type is ``Elsewhere`` says that a check does not apply to a
 mechanism.
 """
@@ -37,10 +37,10 @@ from privopt.testing.under_trial import Subject, error_text
 from privopt.testing.variants import csv_table, exports, secret_files
 
 LEAK_RUNS: Final = 24
-"""The number of runs that must all contain a secret for a leak, because noise may give a true count by chance."""
+"""The number of runs that must all contain a secret to count as a leak, as noise may give a true count by chance."""
 
 MAX_EQUAL_RUNS: Final = 160
-"""The largest number of runs on each of two neighbours in search of equal releases, if there is a suspicion."""
+"""The largest number of runs on each of two neighbours, in search of equal releases, after a suspicious difference."""
 
 RUNS_BEFORE_LOOK: Final = 24
 """The number of runs before the first comparison. There is a further comparison after every third as many runs."""
@@ -93,7 +93,7 @@ def _find_in_public_files(secret: bytes, folder: Path) -> str | None:
 
 
 def _has_secrets(subject: Subject) -> str | None:
-    """Return why problems for the method under trial have no secret that could leak; None if they have some.
+    """Return why problems for the method under trial have no secret that could leak; None if they have one.
 
     A problem has secrets if its release draws noise for privacy, or if the profile lists neighbouring inputs.
     """
@@ -138,7 +138,7 @@ def no_secret_leak(trial: Trial) -> None:
 def public_report(trial: Trial) -> None:
     """Check that a report page can be made from a folder, and that the page is the same without ``private/``.
 
-    A release's publisher withholds the ``private/`` folder.
+    The publisher of a release withholds the ``private/`` folder, so readers make the page without it.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -211,9 +211,9 @@ def unread_columns(trial: Trial) -> None:
 def order_leak(trial: Trial) -> None:
     """Check that public files reveal nothing about the order or format of the secret files.
 
-    The secret is also given with its rows in another order and in other formats. No public part may be constant for
-    each form but differ between forms, whether noise is drawn anew or all noisy values are equal. Runs have no seed,
-    because with a seed the noise may legitimately be assigned to other rows.
+    The secret files are also given with their rows in another order and in other formats. No public part may be
+    constant for each form but differ between forms, whether noise is drawn anew or all noisy values are equal. Runs
+    have no seed, because with a seed the noise may legitimately be assigned to other rows.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -495,7 +495,7 @@ def _differing_parts(
         min_runs: The required number of runs with that release on each input.
 
     Yields:
-        The numbers of runs on both inputs, the name of the part, and its contents for both inputs.
+        The number of runs on each input, the name of the part, and its contents for both inputs.
     """
     for release in sides[0].keys() & sides[1].keys():
         runs = [releases[release] for releases in sides]
@@ -506,7 +506,7 @@ def _differing_parts(
 
 
 def _first_difference(first: bytes, second: bytes) -> str:
-    """Return a clause, for messages, on where two files first differ and on the texts there."""
+    """Return a clause, for messages, that says where two files first differ and quotes the text there."""
     # If one file is the beginning of the other, they differ where the shorter one ends.
     offset = next(
         (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))

@@ -17,7 +17,7 @@ from privopt.arrays import Floats
 from privopt.numbers.binomial import binomial_quantile, clopper_pearson
 
 MIN_POWER: Final = 0.9
-"""The probability with which a test detects a breach of the size that it is said to detect."""
+"""The probability with which a test detects a breach as large as the one that it is said to detect."""
 MAX_CLAIM_FACTOR: Final = 100.0
 """The largest multiple of the claimed epsilon for which a test's power is computed."""
 

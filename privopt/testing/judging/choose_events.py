@@ -61,7 +61,7 @@ class Test:
 
 
 def propose_tests(first: Table, second: Table, odds: float, delta: float, *, symmetric: bool = True) -> list[Test]:
-    """Return tests with events that probably distinguish two inputs, for all views and directions, the best first.
+    """Return tests whose events probably distinguish two inputs, for all views and directions, the best first.
 
     A view is a partition of the outputs into cells, and an event is a set of cells. The first half of the draws
     determines the views and the order of their cells, and the second half how many cells each event has. Using separate
@@ -107,13 +107,13 @@ def _split_in_halves(table: Table) -> tuple[Table, Table]:
 
 
 def _best_event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[NDArray[np.bool_], float]:
-    """Return the event with the greatest expected log odds among those that consist of the first cells in an order.
+    """Return the event with the greatest expected log odds among those that consist of the first cells in ``rank``.
 
     Args:
         rank: The indices of the cells, the most promising first.
         hits: The number of draws in each cell, (cells,), from the input under which the event should be more likely.
         against: The number of draws in each cell, (cells,), from the other input.
-        delta: Delta of the claim.
+        delta: The claimed delta.
 
     Returns:
         A mask of the event's cells, (cells,), and the event's expected log odds according to rough bounds.

@@ -91,8 +91,8 @@ def pairs_of(
             returns an input. With a strategy or a function, the iteration never ends.
         neighbours: A function that returns an input's neighbours under the claim, or a strategy for neighbours. If
             None, any two inputs form a pair.
-        odds: A function that takes two inputs and returns the log odds that the claim allows between them, which must
-            be finite and non-negative.
+        odds: A function that takes two inputs and returns the log odds that the claim allows between them per unit of
+            epsilon, which must be finite and non-negative.
         chance: The source of random choices.
 
     Raises:

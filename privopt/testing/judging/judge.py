@@ -1,7 +1,7 @@
 """A statistical test of a privacy claim, in rounds of search and test.
 
 Each round searches pairs of inputs for promising events, and tests the best ones on fresh draws. The error probability
-is split among the rounds as a geometric series, so all statements hold simultaneously for any number of rounds.
+is split among the rounds as a geometric series, so all statements hold simultaneously however many rounds there are.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TESTS_PER_ROUND: Final = 3
 MIN_DRAWS_PER_CALL: Final = 200
 """The smallest number of draws that is requested from ``many`` at a time, unless fewer are needed."""
 MAX_SHOWN_CHARACTERS: Final = 120
-"""The largest number of characters of an input's text in messages."""
+"""The largest number of characters of an input's representation that messages show."""
 LIKELY: Final = (0.5, 0.25, 0.1, 0.01, 0.001)
 """The event probabilities for which the verdict states the power."""
 
@@ -93,7 +93,7 @@ class _Drawer:
         return outputs
 
     def _draw_batch(self, value: object, count: int) -> list[Any]:
-        """Call ``many`` once for ``count`` outputs, or ``mechanism`` for one output, which requires ``count`` to be 1.
+        """Call ``many`` once for ``count`` outputs, or ``mechanism`` once if ``many`` is not given and ``count`` is 1.
 
         Raises:
             UsageError: ``many`` raises an error, or returns the wrong number of outputs.
@@ -302,7 +302,7 @@ class _Trial:
             the longest tests.
         pairs: The number of pairs tried.
         uncompared: The largest share of a pair's outputs that could not be compared.
-        stopped: Why the trial ended early; empty if it did not.
+        stopped: The reason why the trial ended early; empty if it did not.
     """
 
     notion: str

@@ -27,11 +27,11 @@ CELLS_PER_VIEW: Final = 64
 MAX_ATOMS: Final = 64
 """The largest number of distinct values that each have a cell. If there are more, only frequent values have one."""
 MAX_KINDS: Final = 256
-"""The largest number of outputs, the most frequent ones, that have their own cell in a view by equality."""
+"""The largest number of outputs, the most frequent ones, that have their own cells in a view by equality."""
 ODD_CELLS: Final = 3
 """The number of cells at the end of a view by numbers, one for each kind of output in :data:`ODD_OUTPUTS`."""
 ODD_OUTPUTS: Final = ("another count of numbers", "infinite", "not a number")
-"""The kinds of output without a place on an axis, because they have an odd count of numbers or one is not finite."""
+"""The kinds of output without a place on an axis: their count of numbers is unusual, or a number is not finite."""
 END_BYTES: Final = 64
 """How many bytes of an output are read as numbers, half from its start and half from its end."""
 LARGEST: Final = int(sys.float_info.max)
@@ -41,7 +41,7 @@ MAX_COLUMNS: Final = 24
 MANTISSA_BITS: Final = 53
 """The number of bits in a double's mantissa, including the first one."""
 GRID_BITS: Final = 40
-"""The largest number of bits, from the first to the last that is 1, that a number on a grid is assumed to have.
+"""The largest number of significant binary digits that a number on a grid is assumed to have.
 
 Sums that contain noise in doubles nearly always have more."""
 ZERO_PLACE: Final = 1024
@@ -121,7 +121,7 @@ def _read_numbers(output: Any) -> Floats | None:
 
 
 def _split_output(output: Any, numbers: list[Floats], others: list[Hashable]) -> None:
-    """Split an output into numbers and other parts, recursively for mappings, lists and tuples.
+    """Split an output into numbers and other parts. Mappings, lists and tuples are split recursively.
 
     Args:
         output: The output, of any type.
@@ -341,7 +341,7 @@ def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: 
 
 
 def uncompared_share(first: Table, second: Table) -> float:
-    """Return the share of outputs, in two samples together, that occur only once and have no numbers.
+    """Return the share of outputs, in two samples combined, that occur only once and have no numbers.
 
     Such outputs cannot be compared, because a count of 1 says nothing. Outputs with an unusual count of numbers (oddity
     1) count too, because they have no columns either.
@@ -435,7 +435,7 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
 
 
 def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]:
-    """Fit a logistic regression that distinguishes two inputs by their outputs' numbers and the squares of these.
+    """Fit a logistic regression that distinguishes two inputs by the numbers in their outputs and by their squares.
 
     Args:
         first: The numbers in the first input's outputs, (n, d).
@@ -452,7 +452,7 @@ def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]
     order = np.argsort(-np.abs(first.mean(axis=0) - second.mean(axis=0)), kind="stable")[:CELLS_PER_VIEW]
 
     def features(numbers: Floats) -> Floats:
-        """Return a constant, the standardised numbers and their squares, (n, 1 + 2 columns)."""
+        """Return the features: a constant, the standardised numbers and their squares, (n, 1 + 2 columns)."""
         # Outliers are clipped, because with squares a single one would dominate the fit.
         x = np.clip((numbers[:, order] - medians[order]) / spreads[order], -10.0, 10.0)
         return np.concatenate([np.ones((len(x), 1)), x, x * x], axis=1)

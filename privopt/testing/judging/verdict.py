@@ -36,7 +36,7 @@ class Verdict:
         draws: The number of calls to the mechanism.
         pairs: The number of pairs of inputs tried.
         seconds: The duration of the trial in seconds.
-        stopped: Why the trial ended before all draws were used; empty if it did not.
+        stopped: The reason why the trial ended before all draws were used; empty if it did not.
         seed: The seed for the judge's choices.
     """
 
@@ -65,12 +65,12 @@ class Verdict:
 
     @property
     def claim(self) -> str:
-        """The claim in a few words."""
+        """A short description of the claim."""
         delta = f", delta {self.delta:g}" if self.delta else ""
         return f"{self.notion}, epsilon {self.claimed:g}{delta}"
 
     def __str__(self) -> str:
-        """Return a few lines on what was shown, what would have been detected, and how many draws were made."""
+        """Return a few lines that state what was shown, what would have been detected, and how many draws were made."""
         confidence_text = f"{100 * self.confidence:g} %"
         if self.violated:
             assert self.pair is not None  # a violation always has a pair of inputs
