@@ -1,4 +1,4 @@
-"""The drawings in all reports: bars with names, maps that show places and values, and logarithmic axes.
+"""The drawings in all reports: labelled bars, maps that show places and values, and logarithmic axes.
 
 Only this module and :mod:`privopt.report.theme` import matplotlib. Mechanisms draw with the functions in these two
 modules.
@@ -33,17 +33,17 @@ else:
     Axes = Any
 
 LONGEST_NAME: Final = 60
-"""Largest number of characters of a name in a figure. Longer ones would leave no room for what it shows."""
+"""The largest number of characters in a name that a figure shows in full. Longer names would leave too little room."""
 LABELLED_DECADES: Final = 3.0
 """The largest number of decades on an axis for which more than the powers of ten are labelled."""
 
 
 MAX_LABEL_DIGITS: Final = 6
-"""Largest number of digits of the label of a bar. Numbers that need more to be told apart are the same for a reader."""
+"""The largest number of digits in a bar's label. Numbers that differ only in further digits are equal to a reader."""
 
 
 def short_name(name: str) -> str:
-    """Return a name for a figure, cut if it is longer than :data:`LONGEST_NAME`. Tables have it whole.
+    """Return a name for a figure, cut if it is longer than :data:`LONGEST_NAME`. Tables show names in full.
 
     >>> short_name("north"), short_name("n" * 1000)[-5:], len(short_name("n" * 1000))
     ('north', 'nn...', 60)
@@ -82,7 +82,7 @@ def set_up_map(
 
     Args:
         axes: The axes.
-        labels: The names and units of the x and y axes; empty texts if directions have no meaning.
+        labels: The names and units of the x and y axes; empty strings if directions have no meaning.
         lines: Streets or connections, each as the positions of its two ends.
         latitude: The mean latitude in degrees, if positions are in degrees; None if they are lengths.
         margin: The space around the places, as a fraction of the map, which keeps dots at the edge whole.
@@ -117,7 +117,7 @@ def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, 
 
 
 def fit_height(figure: Figure, axes: Axes) -> None:
-    """Make a figure as tall as its only map needs to fill the width, but within 1/3 and 0.8 of the width."""
+    """Make a figure as tall as its only map needs in order to fill the width, within 1/3 and 0.8 of that width."""
     aspect, (width, height) = axes.get_aspect(), axes.dataLim.size
     assert not isinstance(aspect, str)  # a map's aspect is a number
     # One inch is for the labels and the legend.
@@ -137,16 +137,16 @@ def draw_maps(
     latitude: float | None = None,
     size: tuple[float, float] = (5.6, 4.9),
 ) -> Figure:
-    """Draw maps side by side, on which dots show values, with a common colour scale or one scale for each map.
+    """Draw maps side by side, with dots that show values, on a common colour scale or on one for each map.
 
     Args:
         values_by_title: For each map's title, the values at the places, (N,); NaN for a place without a colour.
         places: The positions, (N, 2), as (x, y) or (longitude, latitude).
-        labels: The names and units of both axes; empty texts if directions have no meaning.
+        labels: The names and units of both axes; empty strings if directions have no meaning.
         label: The name and unit of the values, shown below the colour bar.
         upper: The upper end of the common colour scale, which begins at 0; by default the largest value. "each" gives
             every map its own colour scale, up to its own largest value, for maps that show different quantities.
-        streets: The indices of the two places that each street joins, (E, 2); None without streets.
+        streets: The indices of the two places that each street joins, (E, 2); None if there are no streets.
         latitude: The mean latitude in degrees, if positions are in degrees; None if they are lengths.
         size: The figure's width and height in inches.
     """
@@ -245,7 +245,7 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
 
 
 def _distinct_texts(values: Sequence[float]) -> list[str]:
-    """Return numbers as texts, with more than three digits if rounding would hide how different numbers compare.
+    """Format numbers as text, with more than three digits where rounding would hide how they differ.
 
     >>> _distinct_texts([3604.4, 3612.1, 3598.1]), _distinct_texts([1.0543, 1.17]), _distinct_texts([2.0, 2.0000001])
     (['3,604', '3,612', '3,598'], ['1.05', '1.17'], ['2', '2'])
@@ -261,7 +261,7 @@ def _distinct_texts(values: Sequence[float]) -> list[str]:
 
 
 def dot_size(places: Floats, width: float) -> float:
-    """Return the dot area, in square points, at which the dots on a map hardly overlap.
+    """Return an area for the dots on a map, in square points, at which they hardly overlap.
 
     Args:
         places: The dots' positions, (N, 2), in any unit.

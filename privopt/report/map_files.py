@@ -1,8 +1,8 @@
-"""Export of map layers as GeoJSON for geographic information systems.
+"""Export of map layers as GeoJSON, for geographic information systems.
 
-Geographic coordinates are degrees on WGS 84, as the format assumes. Planar coordinates have no place on Earth, and no
-program must mistake kilometres for degrees. Therefore the ``crs`` of a file with planar coordinates is an engineering
-coordinate system, which GDAL (and so QGIS) can read. If it were ``null``, GDAL would assume degrees.
+Geographic coordinates are degrees on WGS 84, as the format assumes. Planar coordinates have no place on Earth, and
+programs must not mistake kilometres for degrees. Therefore the ``crs`` of a file with planar coordinates is an
+engineering coordinate system, which GDAL (and so QGIS) can read. If it were ``null``, GDAL would assume degrees.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _plane(unit: str) -> str:
 def _feature(feature: Feature) -> dict[str, Any]:
     """Return a point or line as a GeoJSON object.
 
-    Properties that are not finite numbers become null, because JSON cannot express them.
+    Numeric properties that are not finite become null, because JSON cannot express them.
     """
     line = [list(position) for position in feature.path]
     return {

@@ -44,7 +44,7 @@ FIRST_ROWS: Final = 50
 """The number of rows that are shown if a table is longer."""
 
 UNPROTECTED: Final = "Treat it like the secret data itself."
-"""What a page says about a release that is not private, instead of saying whom to trust."""
+"""The sentence that replaces, for a release that is not private, the one that says whom to trust."""
 
 RATIONAL: Final = re.compile(r"-?\d+/0*[1-9]\d*", re.ASCII)
 """Matches a quotient in a certificate's notes, but not one with a denominator of 0."""
@@ -157,7 +157,7 @@ def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Return the parts of a text between which a line can break, each cut to at most 24 characters."""
+    """Split a text into the parts between which a line can break, each cut to at most 24 characters."""
     # A position such as (x 0.3 km, y 0 km) counts as one word. Words of more than 24 characters, as in paths, break
     # anywhere.
     return [word[:24] for word in re.findall(r"\([^()]*\d[^()]*\)|\S+", text)]
@@ -235,7 +235,7 @@ def _is_fit(result: Result) -> bool:
 
 
 def _format_epsilon(epsilon: Fraction) -> str:
-    """Return epsilon as it was stated or, if that is long, with three digits, rounded up.
+    """Format epsilon as it was stated or, if that is long, with three digits, rounded up.
 
     >>> _format_epsilon(Fraction("0.1666")), _format_epsilon(Fraction(1, 3))
     ('0.1666', '0.334')
@@ -320,7 +320,7 @@ def _format_commands(result: Result) -> str:
 
 
 def _describe_origin(result: Result) -> dict[str, Any]:
-    """Return facts on how the release was made, by name: versions, method, solver, problem file, seed and times."""
+    """Return facts about how the release was made, by name: versions, method, solver, problem file, seed and times."""
     # ``solver`` is not verified, so in a tampered folder its members can have any type.
     versions = result.solver.get("versions")
     solver = {key: value for key, value in result.solver.items() if not isinstance(value, (dict, list, type(None)))}

@@ -21,13 +21,13 @@ def claim(result: Result) -> str:
 
 
 def trust(result: Result) -> str:
-    """Return a sentence on who has to be trusted; empty if the release's notion does not say."""
+    """Return a sentence that says who must be trusted; empty if the release's notion does not say."""
     sentence: str = registry().kind("notion", result.guarantee.kind).load().trust(result)
     return sentence
 
 
 def exposed_to(result: Result) -> str:
-    """Return the observer to whom the release reveals what it hides from all others; empty if there is none."""
+    """Return the observer to whom the release reveals what it hides from everyone else; empty if there is none."""
     observer: str = registry().kind("notion", result.guarantee.kind).load().exposed_to(result)
     return observer
 

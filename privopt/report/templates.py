@@ -63,7 +63,7 @@ def _environment() -> Environment:
 
 
 def _read_file(name: str) -> str:
-    """Return the text in the template file ``package/file``."""
+    """Return the contents of the template file ``package/file``."""
     package, _, file = name.partition("/")
     return files(package).joinpath(file).read_text("utf-8")
 

@@ -1,4 +1,4 @@
-"""The style of figures, which has colours for matplotlib and the page, and their output as inline SVG, .svg and .png.
+"""The style of figures, with colours for matplotlib and for the page, and their output as inline SVG, .svg and .png.
 
 Inline SVG refers to colours by the page's CSS variables (:data:`NAMES`), so one figure suits both light and dark pages.
 matplotlib is imported only when a figure is drawn, because it takes long to load.
@@ -118,13 +118,13 @@ def use_theme(draw: Callable[P, T]) -> Callable[P, T]:
 
 
 def axes_of(width: float = 6.4, height: float = 4.4) -> tuple[Figure, Axes]:
-    """Return a figure of ``width`` by ``height`` inches, and its axes."""
+    """Create a figure of ``width`` by ``height`` inches, and return it with its axes."""
     figure, (axes,) = panels_of(width, height, 1)
     return figure, axes
 
 
 def panels_of(width: float, height: float, count: int, *, share_y: bool = False) -> tuple[Figure, Sequence[Axes]]:
-    """Return a figure of ``width`` by ``height`` inches, and its ``count`` axes side by side.
+    """Create a figure of ``width`` by ``height`` inches, and return it with ``count`` axes side by side.
 
     ``share_y`` says whether all axes have the same vertical range.
     """
@@ -142,7 +142,7 @@ def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str
         figure: The figure.
         handles: The drawn objects for which there are entries; by default all labelled ones in the axes, each label
             once.
-        labels: The handles' texts.
+        labels: The text for each handle.
 
     Returns:
         The number of lines in the legend.
@@ -242,7 +242,7 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
     Args:
         figure: The figure.
         title: The figure's name for screen readers.
-        name: The element's CSS class, by which report.css chooses one of several drawings of a figure.
+        name: The element's CSS class, which report.css uses to choose between several drawings of one figure.
     """
     import matplotlib as mpl
     from markupsafe import Markup, escape
@@ -351,7 +351,7 @@ def _any_character() -> Iterator[None]:
 
 
 def _well_formed(markup: str) -> str:
-    """Return SVG with escaped control characters, which ids can contain but which XML does not permit."""
+    """Return SVG in which control characters are escaped, since ids can contain them but XML does not permit them."""
     return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", lambda sign: printable(sign.group()), markup)
 
 

@@ -1,4 +1,4 @@
-"""Those words in reports that a reader may not know, each explained in one sentence."""
+"""The words in reports that a reader may not know, each explained in one sentence."""
 
 from __future__ import annotations
 

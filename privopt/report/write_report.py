@@ -85,7 +85,7 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
 
 
 def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tuple[str, list[str]]:
-    """Return a report's first sentences, and a list with a warning if the plugin's code for them fails.
+    """Return a report's first sentences, and a list that contains a warning if the plugin's code for them fails.
 
     There are no such sentences for a release with a mark, such as "seeded, not private". Its report begins with the
     guarantee, which says that noise from a seed protects nobody.
@@ -101,7 +101,7 @@ def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tupl
 
 
 def _budget_of(opened: OpenedFolder) -> list[Section]:
-    """Return a list with a section on the privacy budget that a release spends if it is itself drawn with noise.
+    """Return a list with a section on the privacy budget that a release spends if the release itself contains noise.
 
     The list is empty if reports are drawn from the release later, or if a ledger cannot count its guarantee.
     """

@@ -63,7 +63,7 @@ ANSWERS: Final[Mapping[str, str]] = {
     "data_product_sector": "owner.sector",
     "publication_date": "owner.published",
 }
-"""The fields in the ``basic`` group that consist of one of the owner's answers, with the statements' keys."""
+"""The fields in the ``basic`` group that consist of one of the owner's answers, each with its statement's key."""
 
 LISTS: Final[Mapping[str, tuple[str, ...]]] = {
     "product": (
@@ -87,7 +87,7 @@ MODELS: Final[Mapping[str, str]] = {"limit.trust.local": "Local", "limit.trust.c
 """The schema's names for trust models, by the key of the statement that implies the model."""
 
 Field: TypeAlias = tuple[str, str, Any, str]
-"""The group, name, value and claim of a field that is not a text with marks."""
+"""The group, name, value and claim of a field whose value is not text with marks."""
 
 
 def check_answers(answers: Mapping[str, str], file: str) -> None:

@@ -1,4 +1,4 @@
-"""The TOML file with facts that only the owner of a release knows, which has a key for each question."""
+"""The TOML file with the facts that only a release's owner knows, which has a key for each question."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_CHARACTERS: Final = 4_000
 
 
 def read_facts(path: Path) -> dict[str, str]:
-    """Read the owner's answers from a TOML file, by key. Each is joined into one line; empty answers are omitted.
+    """Read the owner's answers from a TOML file, by key. Each answer becomes one line; empty answers are omitted.
 
     Raises:
         InputError: The file is not TOML, a key is unknown, or an answer is not text, is too long or has invisible
@@ -62,6 +62,6 @@ def questions_text(answers: Mapping[str, str]) -> str:
 
 
 def _quote_toml(text: str) -> str:
-    """Return a text as a TOML basic string."""
+    """Quote a text as a TOML basic string."""
     # JSON strings are TOML basic strings, except that TOML requires DEL to be escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -337,7 +337,7 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]
 
 
 def _state_reports(attack: Mapping[str, Any]) -> Iterator[KeyedValues]:
-    """Yield statements on attacks that use one or many reports about a place, as ``audit --over-time`` measures them.
+    """Yield statements on attacks that use one or more reports about a place, as measured by ``audit --over-time``.
 
     Each report is drawn anew ("fresh") or, if this was attacked too, the first report is repeated ("sticky").
     """
@@ -386,7 +386,7 @@ def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> I
 
 
 def _format_up(value: float | None, limit: float | None) -> str:
-    """Return a figure with four digits, rounded up but not above a limit that it satisfies; None in words.
+    """Format a figure with four digits, rounded up but not above a limit that it satisfies; None is written in words.
 
     >>> _format_up(1.53348, 2.0), _format_up(0.0999977, 0.1), _format_up(None, 1.0)
     ('1.534', '0.1', 'unknown')
@@ -398,7 +398,7 @@ def _format_up(value: float | None, limit: float | None) -> str:
 
 
 def _format_down(value: float) -> str:
-    """Return a figure with four digits, rounded down.
+    """Format a figure with four digits, rounded down.
 
     >>> _format_down(0.897359)
     '0.8973'
@@ -409,7 +409,7 @@ def _format_down(value: float) -> str:
 
 
 def _format_number(value: object) -> str:
-    """Return a figure as text: an integer in full, a double with four digits, None and infinity in words."""
+    """Format a figure as text: an integer in full, a double with four digits, None and infinity in words."""
     if value is None:
         return "unknown"
     if isinstance(value, float) and math.isinf(value):
@@ -420,7 +420,7 @@ def _format_number(value: object) -> str:
 
 
 def _format_figures(value: object) -> str:
-    """Return nested figures from ``audit`` as a clause: an object as names and numbers, a list as numbers."""
+    """Format nested figures from ``audit`` as a clause: an object as names and numbers, a list as numbers."""
     if isinstance(value, Mapping):
         return ", ".join(f"{str(name).replace('_', ' ')} {_format_figures(inner)}" for name, inner in value.items())
     if isinstance(value, (list, tuple)):

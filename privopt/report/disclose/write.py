@@ -17,7 +17,7 @@ from privopt.run.audit import audit
 from privopt.run.verify import open_verified
 
 ATTACKED_REPORTS: Final = 50
-"""The largest number of reports about one place in the attacks that a disclosure states. The others use 1 and 10."""
+"""The largest number of reports about one place in the attacks that a disclosure states. Other attacks use 1 and 10."""
 
 
 def write_disclosure(
