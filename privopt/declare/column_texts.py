@@ -24,7 +24,7 @@ STICKY: Final = "sticky"
 
 
 REPORT: Final = "report"
-"""The name of the column with the reports, which is also the prefix of the names of their coordinate columns."""
+"""The name of the column that contains the reports, which is also the prefix for their coordinate columns."""
 
 
 KEPT: Final = "kept"
@@ -60,7 +60,7 @@ def naming(file: str) -> Iterator[None]:
 
 
 def texts_of(column: nw.Series[Any]) -> Series:
-    """Return a column as text in normal form, without surrounding blanks. Missing and blank cells become null.
+    """Convert a column to text in normal form, without surrounding blanks. Missing and blank cells become null.
 
     Whole numbers have no decimal point.
 
@@ -94,7 +94,7 @@ def texts_of(column: nw.Series[Any]) -> Series:
 
 
 def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
-    """Return the index of each id in a column of B texts, shape (B,), with -1 for texts that are not ids.
+    """Return the index of each id in a text column, (B,), with -1 for texts that are not ids.
 
     ``numbers`` maps each id to its index.
 

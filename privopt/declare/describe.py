@@ -18,12 +18,12 @@ from privopt.registry import registry
 
 @frozen(kw_only=True)
 class KeyRow:
-    """One line of ``privopt describe``, as texts.
+    """One line of ``privopt describe``, as strings.
 
     Attributes:
         key: The key with its tables, such as ``privacy.epsilon``.
         type: The type of its value, such as ``number``.
-        unit: The unit of its value; empty for none.
+        unit: The unit of its value; empty if it has none.
         default: Its default, "required" if it has none, or "left out" if it may be absent.
         help: A one-line explanation.
     """

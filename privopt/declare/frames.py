@@ -31,7 +31,7 @@ MAX_HEADER: Final = 1 << 20
 """The largest number of bytes, from the start of a file, that are searched for the end of the header."""
 
 NO_HEADER: Final = "a first row that looks like data, not like a header"
-"""The text that replaces, in messages, column names that may be secret data."""
+"""The text that replaces column names in messages if the names may be secret data."""
 
 MAX_DAYS: Final = 70_000_000
 """The largest number of days (about 190,000 years) before or after 1970 for which dates can be written."""
@@ -71,7 +71,7 @@ _QUOTED: Final = re.compile(rb'"[^"]*"')
 """Matches a name in quotes."""
 
 _DATA: Final = re.compile(r'\d[.,]\d{2}|\d{6}|^\s*[\[{<#]|"')
-"""Matches what is rare in column names but common in data rows: decimals, long numbers, brackets and quotes."""
+"""Matches patterns that are rare in column names but common in data: decimals, long numbers, brackets and quotes."""
 
 
 def describe_binary_format(head: bytes) -> str | None:
@@ -312,7 +312,7 @@ def as_csv(file: File) -> bytes | None:
 
 
 def csv_bytes(frame: DataFrame) -> bytes:
-    """Return a table as CSV text, in a form that all readers interpret alike and that survives reading and writing.
+    """Return a table as CSV text, in a form that all readers interpret alike and that a round trip preserves.
 
     Text is in normal form; each number has the fewest digits from which its double can be recovered
     (:func:`plain_texts`). Columns that cannot be written as text are omitted.

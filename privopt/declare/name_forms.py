@@ -81,7 +81,7 @@ def fold_subject_name(name: str) -> str:
 
 
 def fault_of(name: str) -> str | None:
-    """Return why a name is not allowed as a subject's name; None if it is allowed.
+    """Return the reason why a name is not allowed as a subject's name; None if it is allowed.
 
     ``name`` must be in the form that :func:`fold_subject_name` returns.
     """

@@ -16,7 +16,7 @@ CAPTION: Final = "text-align:left;caption-side:top;color:inherit;white-space:now
 
 
 def format_text(value: object, digits: int = 9) -> str:
-    """Return a value as readable plain text.
+    """Format a value as readable plain text.
 
     Args:
         value: Any value; None becomes "none", True "yes", and the items of a list are separated by commas.
@@ -41,9 +41,9 @@ def format_text(value: object, digits: int = 9) -> str:
 
 
 def format_digits(value: float, digits: int = 3) -> str:
-    """Return a number with ``digits`` significant digits and separated thousands.
+    """Format a number with ``digits`` significant digits and separated thousands.
 
-    Only numbers below a millionth, and from 10^15 on, have an exponent.
+    Only numbers below a millionth, or of at least 10^15, are written with an exponent.
 
     >>> format_digits(68282.4), format_digits(0.274893), format_digits(3.0), format_digits(0.00002)
     ('68,300', '0.275', '3', '0.00002')
@@ -59,7 +59,7 @@ def format_digits(value: float, digits: int = 3) -> str:
 
 
 def format_percent(share: float) -> str:
-    """Return a share as a percentage with three digits, or "under 0.001 %" if it is smaller but not 0.
+    """Format a share as a percentage with three digits, or as "under 0.001 %" if it is smaller but not 0.
 
     >>> format_percent(0.98654), format_percent(0.0), format_percent(1e-9)
     ('98.7\\xa0%', '0\\xa0%', 'under 0.001\\xa0%')

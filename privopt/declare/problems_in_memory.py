@@ -99,7 +99,7 @@ class Problem:
         return folder / NAME
 
     def __repr__(self) -> str:
-        """Return one line with the problem's kinds, its epsilon and the files that it names."""
+        """Return one line that states the problem's kinds, its epsilon and the files that it names."""
         tables = tomllib.loads(self.toml)
         parts = [
             f"{name} {table['kind']}" for name, table in tables.items() if isinstance(table, dict) and "kind" in table
@@ -156,7 +156,7 @@ def _is_file(folder: Path, name: str) -> bool:
 
 
 def _iter_texts(value: object) -> Iterator[str]:
-    """Yield every text inside a TOML value, which may be a text, a number, or nested tables and lists of these."""
+    """Yield every string inside a TOML value, which may be a string, a number, or nested tables and lists."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -31,7 +31,7 @@ from privopt.errors import Fault, InputError
 from privopt.files.regular import Unreadable, read_bytes
 
 Check = Callable[[Any], str | None]
-"""A function that returns None if a value is valid, and otherwise a text that says what was expected."""
+"""A function that returns None if a value is valid, and otherwise a phrase that says what was expected."""
 
 T = TypeVar("T")
 KEY: Final = "privopt.key"
@@ -226,7 +226,7 @@ def key(
 
 
 def positive(value: float | Fraction) -> str | None:
-    """Check that a number is above 0. Like all checks, return None if so, and otherwise what was expected."""
+    """Check that a number is above 0. Like all checks, return None if it is, and otherwise what was expected."""
     return None if value > 0 else "a number above 0"
 
 

@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 POINT: Final = ", with a point before its decimals"
-"""Words that are added to the expectation in a fault about a number with a decimal comma."""
+"""The phrase that is added to the expectation in a fault about a number with a decimal comma."""
 
 _COMMA: Final = re.compile(r"[+-]?\d*,\d+")
 """Matches a number with a decimal comma."""
@@ -86,9 +86,8 @@ class Column:
         one_of: The allowed texts or numbers, if they can be listed.
         whole: Whether numbers must be whole. If so, they are returned as int64, like kind ``"count"``.
         unit: The unit, shown in faults.
-        rests: Whether two further columns of shape (rows,) are returned, for numbers only. ``NAME written`` has the
-            decimals as texts, and ``NAME rest`` has each decimal minus the nearest double, with the difference rounded
-            to a double.
+        rests: For numbers: whether two further columns of shape (rows,) are returned. ``NAME written`` contains the
+            decimals as text, and ``NAME rest`` contains each decimal minus the nearest double, rounded to a double.
         label: The name in the header, if it differs from ``name``.
         blank: The value of an empty cell; None if an empty cell is a fault.
     """
@@ -123,7 +122,7 @@ Table = dict[str, NDArray[Any]]
 
 
 def _describe_absence(file: File, label: str) -> str:
-    """Return, for a fault, why a required column was not read: it is missing, or its type cannot be read.
+    """Return the reason, for a fault, why a required column was not read: it is missing, or its type cannot be read.
 
     ``label`` is the column's name in the header.
     """
@@ -280,12 +279,12 @@ def _cell_fault(name: str, column: Column, row: int, text: str, expectation: str
 
 
 def _decimal_texts(series: Series) -> NDArray[np.str_]:
-    """Return numbers as the texts in which they were written, without surrounding blanks, shape (rows,)."""
+    """Return numbers as they were written, as text without surrounding blanks, (rows,)."""
     return np.asarray(plain_texts(series).str.strip_chars().to_list(), dtype=np.str_)
 
 
 def _decimal_rests(written: NDArray[np.str_], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return each written decimal minus its double, shape (rows,), computed with 60 digits and rounded to a double."""
+    """Return each written decimal minus its double, (rows,), computed with 60 digits and rounded to a double."""
     digits = Context(prec=60)
     pairs = zip(written.tolist(), values.tolist(), strict=True)
     return np.array([float(digits.subtract(Decimal(text), Decimal(value))) for text, value in pairs])
@@ -332,7 +331,7 @@ def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id", *, is_sec
 def check_ids(
     file: File, ids: NDArray[Any], known_ids: NDArray[Any], column: str, expectation: str
 ) -> NDArray[np.int64]:
-    """Return the position of each id among the known ids, shape (rows,).
+    """Return the index of each id among the known ids, (rows,).
 
     Args:
         file: The file that contains the ids, for faults.
@@ -443,7 +442,7 @@ def read_array(
 
 
 def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
-    """Return the position in ``ids`` of each id of a table, shape (rows,). The table must have each of ``ids`` once.
+    """Return the index in ``ids`` of each id in a table, (rows,). The table must contain each of ``ids`` exactly once.
 
     Args:
         file: The file, for faults.
@@ -488,14 +487,14 @@ def _osmnx_roads(edges: File) -> File:
 
 
 MAX_ROAD_KM: Final = 1e150
-"""Largest length of a road, with which sums and squares of lengths stay finite."""
+"""The largest length of a road, at which sums and squares of lengths are still finite."""
 
 
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
     """Return the columns from, to and km from a CSV file of roads. Lengths are rounded down to doubles.
 
-    Edges as written by OSMnx (u, v, length in metres) are accepted too. A further column, "km nearest", has the doubles
-    nearest to the lengths.
+    Edges as written by OSMnx (u, v, length in metres) are accepted too. A further column, "km nearest", contains the
+    doubles nearest to the lengths.
 
     Args:
         edges: The file of roads.

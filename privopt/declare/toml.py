@@ -32,7 +32,7 @@ from privopt.registry import registry
 T = TypeVar("T")
 
 UNKNOWN_KEY: Final = "an unknown key"
-"""The words with which a fault about an unknown key begins."""
+"""The phrase with which a fault about an unknown key begins."""
 
 
 @frozen

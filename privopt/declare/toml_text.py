@@ -49,7 +49,7 @@ class StatedFraction(Fraction):
 
 
 def exact_text(value: Fraction) -> str:
-    """Return a rational as exact text: as it was written, or as a finite decimal, or as a quotient if neither exists.
+    """Format a rational exactly: as it was written, else as a finite decimal, or as a quotient if there is neither.
 
     >>> exact_text(Fraction(1, 8)), exact_text(Fraction(1, 3))
     ('0.125', '1/3')
@@ -74,7 +74,7 @@ Exact doubles need at most 1,077 digits, and Python prints integers of up to 4,3
 
 
 def _read_decimal(text: str) -> Decimal:
-    """Return a decimal exactly, and refuse texts of more than :data:`MOST_DIGITS` characters."""
+    """Parse a decimal exactly, and refuse texts of more than :data:`MOST_DIGITS` characters."""
     if len(text) > MOST_DIGITS:
         raise ValueError(f"a number of {len(text):,} digits")
     return Decimal(text)
@@ -126,7 +126,7 @@ _ASSIGNMENT: Final = re.compile(r"^\s*([^=#\s\[][^=#]*?)\s*=")
 
 
 def find_line(text: str, key: str) -> int | None:
-    """Return the line number at which a TOML text assigns a key or opens a table; None if it is uncertain.
+    """Return the number of the line on which a TOML text assigns a key or opens a table; None if it is uncertain.
 
     ``tomllib`` keeps no positions, so this function searches the lines of the text. A key inside a multi-line string
     could be mistaken for the key, so a line is returned only if it is the only match. A key in an inline table is
