@@ -1,4 +1,4 @@
-"""Functions that read and write arrays in untrusted files. Headers are checked before any memory is allocated.
+"""Functions that read and write arrays. Files are untrusted: headers are checked before any memory is allocated.
 
 The memory that loading a file takes is estimated from its size and first bytes, and compared with the memory that the
 reader may use (:func:`loading`, :func:`expect`).
@@ -41,9 +41,9 @@ __all__ = [
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """The compression methods that NumPy uses for members of an archive."""
 _HEADER_BYTES: Final = 4096
-"""The most bytes that a member of an archive is assumed to take in addition to its values."""
+"""The largest number of bytes that a member of an archive is assumed to take in addition to its values."""
 _MAX_TEXT_BYTES: Final = 1024
-"""The largest size, in bytes, of a text in an archive."""
+"""The largest size, in bytes, of a string in an archive."""
 _LOCAL, _LENGTHS, _CENTRAL, _END_64 = 30, 26, 46, 76
 """Sizes and offsets in a zip archive, in bytes: the size of a member's local header, the offset in that header of the
 lengths of the name and extra field, the size of an entry in the directory, and the size of the zip64 records before the
@@ -109,7 +109,7 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
     """Return the array of an .npy file, as a read-only view of its bytes.
 
     Raises:
-        ValueError: The bytes are not an .npy file, or their number differs from what the header says.
+        ValueError: The bytes are not an .npy file, or their number differs from the one that the header implies.
     """
     stream = io.BytesIO(contents)
     shape, columns_first, dtype = _read_header(stream)
@@ -267,13 +267,13 @@ def read_arrays(
 
     Args:
         path: The file, which must be a regular file and not a link.
-        required: The type and shape of each array by name. ``np.str_`` stands for texts of any length.
+        required: The type and shape of each array by name. ``np.str_`` stands for strings of any length.
         optional: The types and shapes of arrays that may be absent.
         largest: The maximum total size of the arrays in bytes, if an axis may have any length. By default the file's
             size.
 
     Returns:
-        Read-only arrays by name. The caller must check their values (finite, at least 0).
+        Read-only arrays by name. The caller must check their values, for example that they are finite and non-negative.
 
     Raises:
         InputError: The file is missing, not an .npz archive, or larger than its arrays can be; or some arrays are
@@ -307,7 +307,7 @@ def _shape_text(shape: Shape) -> str:
 
 
 def _has_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Return whether an array has a type. Texts of any length count as one type, but must be valid Unicode."""
+    """Return whether an array has a type. Strings of any length count as one type, but must be valid Unicode."""
     if dtype.kind != "U" or array.dtype.kind != "U":
         return array.dtype == dtype
     # NumPy stores texts as code points without checking them. The conversion to str checks them.
@@ -347,11 +347,11 @@ MIN_CHECKED_BYTES: Final = 16e6
 """Allocations below this number of bytes are not announced. The mechanism's own announcement, made when the problem is
 known, covers them."""
 BYTES_PER_CSV_BYTE: Final = 14.0
-"""Memory that a CSV file takes, in bytes per byte of the file, for its text, cells and numbers (measured: 11 to 15)."""
+"""The memory for a CSV file's text, cells and numbers, in bytes per byte of the file (measured: 11 to 15)."""
 BYTES_PER_PARQUET_CELL: Final = 150.0
-"""Memory that a Parquet file takes, in bytes per cell, because it is converted to CSV to be read."""
+"""The memory for a Parquet file, in bytes per cell, which is large because the file is converted to CSV to be read."""
 DOUBLES_PER_VALUE: Final = 5.0
-"""Memory that an array takes, in doubles per value, for checking and copying (measured: 4.1 to 5.1)."""
+"""The memory for checking and copying an array, in doubles per value (measured: 4.1 to 5.1)."""
 
 _NEED: ContextVar[Callable[[float, str], None] | None] = ContextVar("_NEED", default=None)
 """The function that is called before a large allocation; None outside :func:`loading`."""
@@ -362,8 +362,8 @@ def loading(need: Callable[[float, str], None]) -> Iterator[None]:
     """Call ``need`` before anything large is loaded in the block.
 
     Args:
-        need: A function that takes a number of bytes and a plural noun for what needs them. It raises an error if the
-            bytes do not fit into memory.
+        need: A function that takes a number of bytes and a plural noun for the objects that need them. It raises an
+            error if the bytes do not fit into memory.
     """
     token = _NEED.set(need)
     try:

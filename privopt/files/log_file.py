@@ -22,7 +22,7 @@ from privopt.files.new_folder import OURS, claim_folder
 from privopt.files.regular import Unreadable, flush, open_regular
 
 LOCK_TIMEOUT_SECONDS: Final = 60.0
-"""Seconds that a process waits for another process that is writing."""
+"""The number of seconds that a process waits for another one to finish writing."""
 
 PAGE_BYTES: Final = 4096
 """The size of a database page in bytes. The first page contains the marks that identify the kind of file."""
@@ -90,7 +90,7 @@ class LogFile:
         make: Whether the file may be missing. If False, a missing file is refused.
         _is_there: Whether the connection is to the file rather than to tables in memory.
         _connection: The SQLite connection.
-        _identity: Device and inode of the open file, used to detect that the file has been replaced.
+        _identity: The device and inode of the open file, used to detect that the file has been replaced.
 
     Raises:
         InputError: The file is missing or of another kind.
@@ -117,7 +117,7 @@ class LogFile:
         self._make_tables(self._connection)
 
     def _open_file(self) -> sqlite3.Connection:
-        """Open the file at the path, and remember which file it is."""
+        """Open the file at the path, and store its identity."""
         while True:
             status = _status_of(self.path)
             if status is not None:
@@ -293,7 +293,7 @@ def _status_of(path: Path) -> os.stat_result | None:
 
 
 NAME_LOOKS: Final = 3
-"""The number of times that a file's names are counted before it is refused: names can vanish between two counts."""
+"""The number of times that a file's names are counted before it is refused, as names can vanish between two counts."""
 
 
 def _check_names(path: Path, status: os.stat_result) -> None:

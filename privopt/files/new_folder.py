@@ -68,7 +68,7 @@ def check_target(folder: Path, *, force: bool, option: str = "--out", known_by: 
 
 
 def _describe_force(option: str) -> str:
-    """Return how a user allows a target to be replaced: on the command line, or in Python if it was named there."""
+    """Say how a user can allow a target to be replaced: on the command line, or in Python if it was named there."""
     return "--force" if option.startswith("--") else "force=True"
 
 
@@ -135,7 +135,7 @@ def check_files(
 
 
 OURS: Final = ".privopt"
-"""A part of the names of privopt's hidden folders, so that other programs' folders are never removed."""
+"""The part that the names of privopt's hidden folders share, so that other programs' folders are never removed."""
 
 
 @contextmanager

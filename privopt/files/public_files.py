@@ -106,7 +106,7 @@ def _is_zip(contents: bytes) -> bool:
 
 
 def _archive_facts(contents: bytes) -> bytes:
-    """Return an archive's metadata as bytes: the order, dates, modes, comments and packing of its members."""
+    """Return an archive's metadata as bytes: its members' order, dates, modes, comments and packing."""
     with zipfile.ZipFile(io.BytesIO(contents)) as archive:
         rows = [[getattr(member, name) for name in NAMED + PACKED] for member in archive.infolist()]
         return repr((archive.comment, rows)).encode()
