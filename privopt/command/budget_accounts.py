@@ -1,4 +1,4 @@
-"""Parse the limits of ``privopt budget``, and print accounts as text and JSON. All amounts are exact."""
+"""Parse the limits given to ``privopt budget``, and print accounts as text and JSON. All amounts are exact."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from privopt.ledger.total_epsilon import total_epsilon
 from privopt.numbers.distances import amount_text
 
 ADD_UP_WITH_DELTA: Final = frozenset({"", "pure-dp", "local-dp", "zcdp", "approx-dp"})
-"""The notions whose amounts convert to (epsilon, delta). "" stands for charges made by hand, without a notion."""
+"""The notions whose amounts can be converted to (epsilon, delta). "" is for charges made by hand, without a notion."""
 
 MAX_AMOUNT_DIGITS: Final = 40
 """The largest number of digits that an amount can have before its decimal point, and after it (``cost.amount_of``)."""
@@ -125,7 +125,7 @@ def show_accounts(
 
 
 def _by_distance(charge: Charge) -> str:
-    """Return the notion and unit of a charge whose amount cannot be converted to (epsilon, delta); else an empty text.
+    """Return the notion and unit of a charge whose amount cannot be converted to (epsilon, delta); else "".
 
     Such amounts are per unit of distance. For charges made by hand, which name no notion, only the unit shows this.
     """
@@ -145,14 +145,14 @@ def _say_unit(
     *,
     is_only_unit: bool,
 ) -> None:
-    """Print the accounts in one unit as text: a line about the limit, then a line for each account.
+    """Print the accounts in one unit as text: one line about the limit, then one for each account.
 
     Args:
         book: The ledger.
         unit: The unit of the accounts.
         accounts: The accounts.
         hours: The length of the window that the accounts cover, as text; None for the limit's own window.
-        totals: The epsilon at ``delta`` over all of a subject's accounts, by subject.
+        totals: For each subject, the epsilon at ``delta`` over all accounts.
         delta: The delta at which amounts are converted to an epsilon; None not to convert.
         is_only_unit: Whether the ledger has no other unit, so that the unit need not be named.
     """
@@ -194,7 +194,7 @@ def _in_json(
         book: The ledger.
         unit: The unit of the accounts, one of :data:`privopt.interfaces.cost.UNITS`.
         accounts: The accounts.
-        totals: The epsilon at ``delta`` over all of a subject's accounts, by subject.
+        totals: For each subject, the epsilon at ``delta`` over all accounts.
         delta: The delta at which amounts are converted to an epsilon; None not to convert.
         is_only_unit: Whether the ledger has no other unit.
     """

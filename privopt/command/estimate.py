@@ -152,7 +152,7 @@ def estimate(
 
 
 def _print_notes(folder: Path, reports: Path, result: Estimate | Flows, required: str, line: str | None) -> None:
-    """Print the notes of an estimate, and a line on what was written, to standard error.
+    """Print an estimate's notes, and a line that says what was written, to standard error.
 
     Call it after the table has been written.
 
@@ -160,8 +160,8 @@ def _print_notes(folder: Path, reports: Path, result: Estimate | Flows, required
         folder: The release's folder.
         reports: The table of reports.
         result: The estimate.
-        required: The values without which a row was skipped, in words: "a report" or "both reports".
-        line: The line on what was written; None to print none.
+        required: The values that skipped rows lack, in words: "a report" or "both reports".
+        line: The line that says what was written; None to print no such line.
     """
     warn_of_no_privacy(folder)
     for note in result.notes:

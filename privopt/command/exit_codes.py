@@ -168,7 +168,7 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
 
 
 def _read_notes(error: BaseException) -> list[str]:
-    """Return the notes attached to an error, such as one on what a ledger had been charged by then."""
+    """Return the notes attached to an error, such as one that says what had been charged to a ledger by then."""
     return getattr(error, "__notes__", [])
 
 

@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 SECONDS_BEFORE_PROGRESS: Final = 2.0
-"""Seconds of work before any progress is shown."""
+"""The number of seconds of work before any progress is shown."""
 
 MOST_NAMED_FILES: Final = 6
 """The largest number of published files that a summary names."""
@@ -65,7 +65,7 @@ ATOMIC_PIPE_BYTES: Final = 4_096
 """The largest number of bytes that Linux writes to a pipe without dividing them (PIPE_BUF)."""
 
 SECONDS_BETWEEN_LINES: Final = 5.0
-"""Seconds between lines of progress if standard error is not a terminal."""
+"""The number of seconds between lines of progress if standard error is not a terminal."""
 
 MIN_TEXT_COLUMNS: Final = 24
 """The smallest width, in characters, to which the last column of a table is wrapped."""
@@ -218,16 +218,16 @@ def _format_clock(seconds: float) -> str:
 
 
 Report = tuple[str, int, float | None, float | None]
-"""Phase, iteration, lower and upper bound, as in :data:`privopt.interfaces.Progress`."""
+"""The phase, iteration, lower bound and upper bound, as in :data:`privopt.interfaces.Progress`."""
 
 
 def _describe_step(report: Report, seconds: float, limit: float | None) -> str:
-    """Return the first part of the displayed text: the time, what is being done, and how much of the limit is left.
+    """Return the first part of the displayed text: the time, the current step, and how much of the limit is left.
 
     Args:
         report: The latest report of the search.
-        seconds: Seconds since the start.
-        limit: The time limit in seconds; None without one.
+        seconds: The number of seconds since the start.
+        limit: The time limit in seconds; None if there is none.
     """
     phase, iteration, _, _ = report
     parts = [f"{seconds:6.1f} s", printable(phase)]
@@ -241,7 +241,7 @@ def _describe_step(report: Report, seconds: float, limit: float | None) -> str:
 
 
 def _describe_best(report: Report) -> str:
-    """Return the second part of the displayed text, on the best release so far; empty if nothing is known about it."""
+    """Return the second part of the displayed text, which describes the best release so far; empty if none is known."""
     _, _, lower, upper = report
     parts = []
     if upper is not None:
@@ -261,8 +261,8 @@ class _Display:
     """Draws the last report from a separate thread, so that a solver without progress still shows elapsed time.
 
     Attributes:
-        start: Time at which the display was created, in seconds of the monotonic clock.
-        limit: The time limit in seconds; None without one.
+        start: The time at which the display was created, in seconds on the monotonic clock.
+        limit: The time limit in seconds; None if there is none.
         last: The latest report.
         has_report: Whether any report has arrived. Until then, a log gets no line.
         ended: Set when the work is over, which ends the thread.
@@ -334,7 +334,7 @@ class _Display:
             self.ended.wait()
 
     def _step(self, report: Report, seconds: float) -> str:
-        """Return the text on what is being done now or, after an interrupt, that the work is ending."""
+        """Return a text that names the current step or, after an interrupt, says that the work is ending."""
         if asked_to_end():
             return f"{seconds:6.1f} s  interrupted: ending with what was found"
         return _describe_step(report, seconds, self.limit)
@@ -374,7 +374,7 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
 
 
 def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tuple[str, str]:
-    """Return the summary's row (label and text) on which of the problem's files are published with the release.
+    """Return the summary's row (label and text) that says which of the problem's files are published with the release.
 
     Args:
         solved: The outcome of the solve.

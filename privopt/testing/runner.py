@@ -82,7 +82,7 @@ class CheckResult:
 
 
 class _TimeOverError(BaseException):
-    """Raised when a check's time is used up. It is not a subclass of Exception, so that Hypothesis does not catch it."""
+    """Raised when a check's time is over. It is not a subclass of Exception, so that Hypothesis does not catch it."""
 
 
 def _run_example(check: Check, subject: Subject, how: Effort, history: History, data: Any) -> None:
