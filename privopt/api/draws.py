@@ -1,4 +1,4 @@
-"""Functions that draw reports for one secret (``privopt sample``), in blocks of bounded size.
+"""Functions that draw reports about one secret (``privopt sample``), in blocks of bounded size.
 
 A charged draw must not look at its secret before the charge is on disk, so that the fact of a charge reveals nothing.
 Unknown ids are therefore refused only when reports are drawn for them.
@@ -15,7 +15,7 @@ from privopt.errors import UnknownNameError, UsageError
 from privopt.interfaces import Release
 
 Draw = Callable[[int], list[str]]
-"""A function that draws a given number of reports for one secret. It does not read the secret before it is called."""
+"""A function that draws a given number of reports about one secret, which it does not read before it is called."""
 BLOCK_DRAWS: Final = 100_000
 """The largest number of draws that are in memory at a time."""
 

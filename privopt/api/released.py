@@ -55,7 +55,7 @@ FOLDER: Final = "release"
 
 
 class PrivoptWarning(UserWarning):
-    """A warning to users about a limitation of a valid release or of a protected table."""
+    """A warning to users about a limitation of a valid release, or of a protected table."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -63,7 +63,7 @@ class OpenRelease:
     """A certified release, which can be sampled, applied to tables, audited, reported on and saved.
 
     Attributes:
-        opened: The content of the verified folder.
+        opened: The contents of the verified folder.
         meaning: Sentences on what the guarantee means for this problem.
     """
 
@@ -154,7 +154,7 @@ class OpenRelease:
             seed: A seed for experiments. Reports that are drawn from it are not private and are marked accordingly.
             ledger: The ledger that is charged for each row with a subject, whatever its position. Charges are on disk
                 before any report is drawn; rows that would exceed the limit get no report.
-            subject: The column with each row's subject, for a ledger or for a release that reports traces.
+            subject: The column that names each row's subject, for a ledger or for a release that reports traces.
             time: The column of times. For releases that report traces: the order of a subject's rows (None if the rows
                 are in order). For a ledger with a calendar limit: the time that selects the period to charge; rows
                 without a usable time get no report.
@@ -177,13 +177,13 @@ class OpenRelease:
             drop: Further columns to omit. They may include the columns of subjects and times, which are read first.
             hash: Columns whose cells are replaced by keyed hashes (HMAC-SHA256). Equal ids have equal hashes, and the
                 ids can be recognised only with the key.
-            hash_key: The file with the key for ``hash``, created if it does not exist. None for a key derived from the
-                key of ``ledger``, which must then be a :class:`Ledger` with ``key``.
+            hash_key: The file that contains the key for ``hash``, created if it does not exist. None for a key derived
+                from the key of ``ledger``, which must then be a :class:`Ledger` with ``key``.
             unknown: Whether to "drop" or "mask" words in sentences that the release does not know.
 
         Raises:
-            UsageError: This kind of release has no report for a row, its records have no such positions, there is no
-                table, no row could be reported, or only one of ``ledger`` and ``subject`` is given.
+            UsageError: This kind of release cannot draw a report for each row, its records have no such positions,
+                there is no table, no row could be reported, or only one of ``ledger`` and ``subject`` is given.
             InputError: Columns or a ledger cannot be used.
         """
         # Subclasses for releases that draw a report for each row override this method.
@@ -198,7 +198,7 @@ class OpenRelease:
             ledger: The ledger to which each row is charged, or its path; None to charge nobody.
 
         Raises:
-            UsageError: This kind of release has no report for a row. Other kinds override this method.
+            UsageError: This kind of release cannot draw a report for each row. Other kinds override this method.
         """
         raise self._no_rows("sql.register")
 
@@ -302,13 +302,14 @@ class OpenRelease:
         Args:
             reports: A table of any kind or an array of output ids; for noisy counts, an array of numbers.
             column: The table's column of reports. Empty reports are skipped and counted.
-            subject: The column, in every table, with the subject of each report. Only each subject's first report over
-                all releases counts, because several reports about one subject are not independent. By default every
-                report is assumed to come from a different person.
+            subject: The column, in every table, that names the subject of each report. Only each subject's first report
+                over all releases counts, because several reports about one subject are not independent. By default
+                every report is assumed to come from a different person.
             by: The group of each record. If given, the shares of groups are estimated.
             also: Further releases over the same records, each with its own reports.
             confidence: The confidence of the intervals.
-            gap: The gap to the maximum of the objective, per report, at which the search ends; see :class:`Estimate`.
+            gap: The gap between the log-likelihood and its maximum, per report, at which the fit ends; see
+                :class:`Estimate`.
             intervals: ``"finite-sample"`` intervals hold simultaneously and for any number of reports; ``"asymptotic"``
                 intervals hold separately and for many reports; ``"smooth"`` intervals hold simultaneously and for many
                 reports if shares are smooth over the map, a condition that a :class:`PrivoptWarning` states.
@@ -357,13 +358,13 @@ class OpenRelease:
 
         Args:
             reports: A table of any kind, with a row for each trip.
-            start: The column with the reports of starts.
-            end: The column with the reports of ends. Rows that lack a report are skipped and counted.
+            start: The column that contains the reports about starts.
+            end: The column that contains the reports about ends. Rows that lack a report are skipped and counted.
             by: The group of each record.
-            subject: The column with the subject of each trip. Only each subject's first trip counts. By default every
-                trip is assumed to be a different person's.
+            subject: The column that names the subject of each trip. Only each subject's first trip counts. By default
+                every trip is assumed to be made by a different person.
             confidence: The joint confidence at which the intervals aim. How often they hold is measured, not proved.
-            gap: The gap to the maximum of the likelihood, per trip, at which the search ends early.
+            gap: The gap between the log-likelihood and its maximum, per trip, at which the fit ends early.
             resolution: The resolution of smooth flows, in the unit of distance; 0 for none. The default for more than
                 300 records is as fine as the starts and ends support.
 
@@ -385,7 +386,7 @@ class OpenRelease:
         return [f"this release: {self.result.mark}"] if self.result.mark else []
 
     def audit(self, *, over_time: int | None = None) -> Mapping[str, Any]:
-        """Return measures of what an attacker learns from the release; see ``privopt audit --json``.
+        """Measure what an attacker learns from the release, and return the figures of ``privopt audit --json``.
 
         Args:
             over_time: The largest number of reports about one place in attacks over time; None for no such attacks.
@@ -529,7 +530,7 @@ def solve(
         allow_unsafe: Whether methods without a privacy guarantee are permitted.
         copy_to: The folder to create for clean copies of the released files, if the mechanism can write them.
         charged: The charge to a ledger, which is made before noise is drawn.
-        progress: A function that is called during long work with phase, round, lower and upper bound.
+        progress: A function that is called during long work with the phase, the round, and the lower and upper bound.
 
     Raises:
         PrivoptError: Any error with which ``privopt solve`` would end.
