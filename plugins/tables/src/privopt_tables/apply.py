@@ -47,7 +47,7 @@ _OPTION_NAMES: Final = {
     "positions": "--position",
     "forms": "--time-format and --null-names",
 }
-"""Names that messages use for those attributes of :class:`ApplyOptions` whose option has a different name."""
+"""The names that messages use for those attributes of :class:`ApplyOptions` whose option has a different name."""
 
 
 def apply(
@@ -71,10 +71,10 @@ def apply(
         options: How the release is applied. None for the default options.
         force: Whether ``out`` may be replaced.
         progress: Called with a text on the progress so far, such as the number of rows protected.
-        announce: Called with a sentence on the cost of a row to its subject, before anything is charged.
+        announce: Called with a sentence that states what a row costs its subject, before anything is charged.
 
     Returns:
-        The number of rows and the number of reports, with notes and warnings for the table's owner.
+        A summary that contains the number of rows, the number of reports, and notes and warnings for the table's owner.
 
     Raises:
         DoesNotHoldError: The release or the ledger fails verification.
@@ -131,7 +131,7 @@ def apply(
 
 
 def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
-    """Refuse to repeat a finished batch with another table, another release or other options.
+    """Refuse to repeat a finished batch with a different table, release or options.
 
     The table is not written again, so new options would have no effect: a column that should be dropped, for example,
     would stay.
@@ -222,7 +222,7 @@ def apply_in_memory(
 
     Args:
         opened: The release.
-        table: A table of any library that :mod:`narwhals` supports, or an array of ids or positions.
+        table: A table from any library that :mod:`narwhals` supports, or an array of ids or positions.
         columns: The columns that hold the secret, keyed by what they contain: ``id``, ``lat``, ``lon``, ``x``, ``y`` or
             ``geometry``.
         options: How the release is applied.
@@ -333,7 +333,7 @@ def _restore_geometry(table: object, frame: T, column: str, protector: PositionP
     Args:
         table: The GeoDataFrame that was protected.
         frame: The protected table, with the coordinates of the reports in columns.
-        column: Name of the geometry column.
+        column: The name of the geometry column.
         protector: The table's protector, which knows the coordinate columns and their unit.
     """
     # Outputs without coordinates give no geometries.

@@ -50,7 +50,7 @@ __all__ = ["ApplySummary", "apply_parts", "combine_secret", "cost_of_row"]
 P = TypeVar("P", bound=RowProtector)
 
 STEP_ROWS: Final = 1_000
-"""Number of rows drawn at once from a release with its own sampler. Such samplers may be slow, so progress is shown
+"""The number of rows drawn at once from a release with its own sampler. Such samplers may be slow, so progress is shown
 after each step."""
 
 
@@ -59,15 +59,15 @@ class ApplySummary:
     """The outcome of ``apply``.
 
     Attributes:
-        rows: Number of rows in the table.
-        refused: Number of rows without a report, by reason.
+        rows: The number of rows in the table.
+        refused: The number of rows without a report, by reason.
         notes: Notes for whoever publishes the table.
         warnings: Warnings that the owner must consider before publishing the table.
         protector: The protector that drew the reports. None for a batch that an earlier run finished.
-        sequence: A sentence on the guarantee for all reports of a subject, if stored reports are repeated; otherwise
-            None.
+        sequence: A sentence that states the guarantee for all of a subject's reports, if stored reports are repeated;
+            otherwise None.
         counts: Word counts by kind, if sentences were protected.
-        dropped: Columns that were dropped because their values reveal the secret.
+        dropped: The columns that were dropped because their values reveal the secret.
     """
 
     rows: int
@@ -81,7 +81,7 @@ class ApplySummary:
 
     @property
     def reported(self) -> int:
-        """Number of rows with a report."""
+        """The number of rows with a report."""
         return self.rows - sum(self.refused.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -130,10 +130,10 @@ def apply_parts(
         target: A context manager that yields a function to write the protected parts. Its block ends with an error if
             no row received a report.
         purpose: The purpose of the charges in words.
-        dashes: Prefix of option names in messages, such as ``--``.
+        dashes: The prefix of option names in messages, such as ``--``.
         batch: The batch, with which an interrupted run can be continued. None if there is no batch.
         progress: Called with the state of the work, such as the number of rows protected so far.
-        announce: Called with a sentence on the cost of a row to its subject, before anything is charged.
+        announce: Called with a sentence that states what a row costs its subject, before anything is charged.
 
     Raises:
         DoesNotHoldError: The ledger or the batch fails verification, or the table changed while it was being read.
@@ -222,7 +222,7 @@ def _protect_parts(
     digest: Digest | None,
     progress: Progress | None,
 ) -> int:
-    """Draw and write the reports of each part of a table, and return the number of rows.
+    """Draw and write the reports for each part of a table, and return the number of rows.
 
     Args:
         parts: The parts of the table, in order.
@@ -424,14 +424,14 @@ def _iter_parts(source: GeoSource, protector: RowProtector, *, at_once: bool) ->
 def _make_protector(
     opened: OpenedFolder, secret: Secret, options: ApplyOptions, charger: RowCharger | None, coins: Coins | None
 ) -> RowProtector:
-    """Make the protector that suits a release: by position or word for a matrix, by position or id for others.
+    """Make the protector for a release: a matrix is protected by position or word, any other release by position or id.
 
     Args:
         opened: The release and its problem.
         secret: The columns that hold the secret.
         options: How the release is applied.
         charger: Charges each row to its subject. None if there is no ledger.
-        coins: Source of the batch's random bytes. None if there is no batch.
+        coins: The source of the batch's random bytes. None if there is no batch.
 
     Raises:
         UsageError: The release cannot draw reports, or has no matrix although the options need one.
@@ -459,7 +459,7 @@ def combine_secret(
         columns: The columns of a single position, keyed by what they contain. None for each that is not given.
         positions: The columns of several positions, keyed by the name of the position.
         text: The column of sentences.
-        dashes: Prefix of option names in messages, such as ``--``.
+        dashes: The prefix of option names in messages, such as ``--``.
 
     Raises:
         UsageError: None of the three is given, or more than one.

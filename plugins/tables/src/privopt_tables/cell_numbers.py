@@ -17,10 +17,10 @@ from privopt_tables.position_codes import MAX_READINGS
 __all__ = ["CellNumbers", "cell_texts", "flatten_cell", "numbers_of_column", "numbers_of_texts"]
 
 MAX_CHARACTERS: Final = 20_000
-"""Maximum number of characters read from a cell."""
+"""The largest number of characters read from a cell."""
 
 _SEPARATOR: Final = " ; "
-"""Separator between the parts of a list or structure, which keeps numbers in adjacent parts apart."""
+"""The separator between the parts of a list or structure, which keeps numbers in adjacent parts apart."""
 # Regular expressions: a plain number, a number with a decimal comma, the minutes or seconds of an angle, both of them,
 # and an angle in degrees with a sign after the degrees or with spaces only.
 _NUMBER: Final = r"[0-9]{1,40}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
@@ -49,7 +49,7 @@ _ESCAPES: Final = {"%2C": ",", "%2c": ",", "%20": " ", "%2E": ".", "%2e": ".", "
     "%3a": ":",
 }
 _MAX_DECIMALS: Final = 9
-"""Maximum number of decimals considered for a double. The search does not distinguish finer errors."""
+"""The largest number of decimals considered for a double. The search does not distinguish finer errors."""
 
 
 @frozen(eq=False)
@@ -59,9 +59,10 @@ class CellNumbers:
     Attributes:
         values: (R,) The absolute values.
         errors: (R,) The place value of each number's last digit, such as 0.01 for 2.25.
-        cells: (R,) Index of the cell in which each number occurs, ascending.
-        ranks: (R,) Rank of each number within its cell, from 0, or -1 for an alternative reading of the same digits.
-        counts: (R,) How many numbers of the same kind the cell contains.
+        cells: (R,) The index of the cell in which each number occurs, ascending.
+        ranks: (R,) The rank of each number within its cell, from 0, or -1 for an alternative reading of the same
+            digits.
+        counts: (R,) The number of numbers of the same kind in the cell.
     """
 
     values: Floats
@@ -102,7 +103,7 @@ def flatten_cell(value: object) -> str:
 
 
 def cell_texts(column: nw.Series[Any]) -> pl.Series:
-    """Convert a column's cells to texts of at most :data:`MAX_CHARACTERS` characters. Missing values become empty."""
+    """Convert a column's cells to strings of at most :data:`MAX_CHARACTERS` characters. Missing values become empty."""
     native = column.to_native()
     if not isinstance(native, pl.Series):
         # Columns from pandas or pyarrow are converted value by value.
@@ -166,7 +167,7 @@ def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
 
     Args:
         texts: The cells.
-        max_cells: Maximum number of other cells to read.
+        max_cells: The largest number of other cells to read.
     """
     # Polars also reads words such as inf and nan as numbers. They are excluded here.
     values = texts.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()

@@ -54,13 +54,13 @@ class RowCharger:
     Attributes:
         charge: The ledger to charge, the column of subjects, and whether reports are stored and repeated (``sticky``).
         cost: The cost of one row.
-        time: Column with the time of each row. The time determines the period if the ledger has a calendar limit.
+        time: The column with the time of each row. The time determines the period if the ledger has a calendar limit.
         earlier_charges: For a batch, the amounts that earlier runs charged to each account, in order, and that have not
             been matched with a row yet. None if there is no batch.
         forms: The formats of subjects and times.
-        charged_count: Number of rows charged so far.
-        first_without_subject: Index of the first row without a subject. None until such a row is read.
-        first_without_time: Index of the first row without a usable time. None until such a row is read.
+        charged_count: The number of rows charged so far.
+        first_without_subject: The index of the first row without a subject. None until such a row is read.
+        first_without_time: The index of the first row without a usable time. None until such a row is read.
         _ledger: The open ledger, inside the ``with`` block of `open_ledger`.
         _stack: Closes the ledger and the file of stored reports at the end of that block.
         _stored_reports: The file of stored reports. None until the first row is charged, or if reports are not stored.
@@ -119,7 +119,7 @@ class RowCharger:
         return self._ledger.column_key()
 
     def begin(self, batch: Batch) -> None:
-        """Charge for a batch from now on, and read the charges of its earlier runs from the ledger.
+        """Charge rows for a batch from now on, and read the charges from its earlier runs in the ledger.
 
         Raises:
             UsageError: The ledger contains charges from a batch with this name whose key is missing.
@@ -155,7 +155,7 @@ class RowCharger:
 
         Args:
             frame: Rows of the table.
-            first: Index of the frame's first row in the whole table.
+            first: The index of the frame's first row in the whole table.
 
         Raises:
             InputError: The column of times contains numbers.
@@ -199,7 +199,7 @@ class RowCharger:
             draw: Draws the reports for rows, given their indices in ``frame``.
             find_places: Finds the places of rows, given their indices, if reports are stored. A place must be a fixed
                 function of the row's position.
-            position_count: Number of positions in each row. It must be 1 if reports are stored.
+            position_count: The number of positions in each row. It must be 1 if reports are stored.
 
         Returns:
             (B, position_count) output indices of the reports, -1 for no report; and (B,) the reason why a row has no
@@ -350,7 +350,7 @@ class RowCharger:
 
         Args:
             stored_reports: The file of stored reports.
-            rows: (B,) Indices of the rows.
+            rows: (B,) The indices of the rows.
             subjects: The subject of each of these rows.
             period: The period to which first visits are charged. None if there is no calendar.
             draw: Draws the reports for rows, given their indices.
@@ -391,7 +391,7 @@ class RowCharger:
         return outputs[:, None], np.where(is_refused, _BUDGET_SPENT, reason)
 
     def price(self, counted: str, cost: Cost | None = None) -> str:
-        """Return a sentence on the cost of one ``counted`` to its subject, and on how many the limit allows.
+        """Return a sentence that states what one ``counted`` costs its subject, and how many the limit allows.
 
         Args:
             counted: The noun for what is charged for, such as "row".
@@ -401,7 +401,7 @@ class RowCharger:
 
     @property
     def sequence(self) -> str:
-        """A sentence on the guarantee for all of a subject's reports, and on its limits."""
+        """A sentence that states the guarantee for all of a subject's reports, and its limits."""
         if self.charge.within is not None:
             return f"{SEQUENCE}; {WITHIN}{window_text(self._limit)}"
         if self.charge.sticky:
@@ -410,7 +410,7 @@ class RowCharger:
 
     @property
     def sequence_of_words(self) -> str:
-        """A sentence on the guarantee for all of a subject's words, if rows are charged by known words."""
+        """A sentence that states the guarantee for all of a subject's words, if rows are charged by known words."""
         return (
             f"the guarantee for all words of a subject: that of one word, at {unit_price(self.cost)} times their "
             "number; each row with a subject is charged for its known words, so charges and refusals show how many "

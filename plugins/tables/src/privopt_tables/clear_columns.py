@@ -1,4 +1,4 @@
-"""Handle columns that stay next to the reports: drop or hash them on request, and warn of unhashed ids of people."""
+"""Handle columns that stay next to the reports: drop or hash them on request, and warn about unhashed ids of people."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["ColumnHashes", "check_column_options", "describe_clear_ids", "descri
 
 @frozen(kw_only=True)
 class ColumnHashes:
-    """Replaces the cells of columns with keyed hashes.
+    """Replaces the cells in given columns with keyed hashes.
 
     The hashes are keyed because an unkeyed hash hides nothing: anyone with a list of ids could hash them all and
     compare.
 
     Attributes:
-        columns: Names of the columns to hash.
+        columns: The names of the columns to hash.
         key: The 32-byte key.
     """
 
@@ -82,7 +82,7 @@ def check_column_options(
         options: How the release is applied.
         names: The table's columns.
         secret_columns: The columns that hold the secret, which reports replace.
-        dashes: Prefix of option names in messages, such as ``--``.
+        dashes: The prefix of option names in messages, such as ``--``.
 
     Raises:
         UsageError: A named column is missing, or the options contradict one another.
@@ -120,7 +120,7 @@ def describe_hashes(columns: Sequence[str], dashes: str = "") -> tuple[str, ...]
 
     Args:
         columns: The hashed columns that stay.
-        dashes: Prefix of option names in messages, such as ``--``.
+        dashes: The prefix of option names in messages, such as ``--``.
     """
     if not columns:
         return ()
@@ -146,7 +146,7 @@ def describe_clear_ids(names: Sequence[str], options: ApplyOptions, dashes: str 
     Args:
         names: The columns that stay.
         options: How the release is applied. The subject column identifies people, whatever its name.
-        dashes: Prefix of option names in messages, such as ``--``.
+        dashes: The prefix of option names in messages, such as ``--``.
     """
     is_subject = {name for name in names if name == options.subject_column}
     clear_names = [name for name in names if name in {*select_person_names(names), *is_subject} - {*options.hashed}]

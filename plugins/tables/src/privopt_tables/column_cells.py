@@ -15,16 +15,16 @@ from privopt_tables.cell_numbers import CellNumbers, cell_texts, numbers_of_colu
 __all__ = ["MAX_CELLS", "ColumnPart", "spread_rows"]
 
 MAX_CELLS: Final = 30_000
-"""Maximum number of cells in a part, other than single numbers, that are searched for numbers. It also limits the
+"""The largest number of cells in a part, other than single numbers, that are searched for numbers. It also limits the
 number of rows that are compared with the secret in each form."""
 
 
 def spread_rows(count: int, limit: int) -> Ints:
-    """Return all row indices or, if there are more than ``limit``, so many evenly spaced ones with the first and last.
+    """Return all row indices or, if there are more than ``limit``, as many evenly spaced ones, including both ends.
 
     Args:
         count: The number of rows.
-        limit: Maximum number of indices to return.
+        limit: The largest number of indices to return.
     """
     return np.linspace(0, count - 1, limit).astype(np.int64) if count > limit else np.arange(count)
 
@@ -34,7 +34,7 @@ class ColumnPart:
     """A column's cells in one part of the table, with the numbers that occur in them.
 
     Attributes:
-        rows: (C,) Indices of the rows whose cells were read, ascending.
+        rows: (C,) The indices of the rows whose cells were read, ascending.
         numbers: The numbers in the cells. Their ``cells`` are row indices.
         is_filled: (B,) Whether each row has a value. False for rows that were not read.
         column: The column.

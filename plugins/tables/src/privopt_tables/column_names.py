@@ -140,7 +140,7 @@ def is_of_report(name: str, names: Sequence[str]) -> bool:
 
 
 _NESTED: Final = (nw.List, nw.Array)
-"""Types of columns whose cells are lists."""
+"""The types of columns whose cells are lists."""
 
 
 @define
@@ -150,7 +150,7 @@ class LeakyColumns:
     Attributes:
         positions: Fields of structures that are named like coordinates, as ``column.field``.
         places: Fields of structures that are named like places, as ``column.field``.
-        _copies: Columns that have equalled a column of the secret in every row so far, each with up to two of its
+        _copies: The columns that have equalled a column of the secret in every row so far, each with up to two of its
             distinct values. None before the first part.
     """
 
@@ -199,7 +199,7 @@ def _field_paths(column: nw.Series[Any], name: str) -> Iterator[str]:
 
     Args:
         column: The column.
-        name: Name of the column.
+        name: The name of the column.
     """
     if column.dtype == nw.Object:
         first = next((value for value in column if isinstance(value, Mapping)), {})

@@ -12,16 +12,16 @@ from privopt.arrays import Floats, Ints
 __all__ = ["MIN_ERROR", "ControlValues"]
 
 NEIGHBOURS: Final = 10
-"""Number of other rows' coordinates on each side of a number from which the density of coordinates is estimated."""
+"""The number of other rows' coordinates on each side of a number from which the density of coordinates is estimated."""
 
 MIN_NEIGHBOURS: Final = 5
-"""Least number of other rows' coordinates from which a density is estimated."""
+"""The smallest number of other rows' coordinates from which a density is estimated."""
 
 MIN_ERROR: Final = 1e-5
 """Difference, in degrees or km, up to which a number always matches. Degrees in single precision are no finer."""
 
 CAUTION: Final = 1.5
-"""Factor by which the probabilities of chance matches are raised, because densities are only estimated."""
+"""The factor by which the probabilities of chance matches are raised, because densities are only estimated."""
 
 
 @frozen(eq=False)
@@ -42,7 +42,7 @@ class ControlValues:
 
         Args:
             targets: The coordinates, in the unit of the form that is searched for, such as degrees or metres.
-            width: How much the numbers change over one degree, or over one km in the plane. Coordinates that differ by
+            width: The change in the numbers over one degree, or over one km in the plane. Coordinates that differ by
                 at most `MIN_ERROR` times this amount count as equal.
         """
         values = np.sort(targets)
@@ -60,7 +60,7 @@ class ControlValues:
             values: (R,) The numbers, each within half the width of its row's coordinate.
             errors: (R,) The errors of the numbers.
             targets: (R,) The coordinate of each number's own row.
-            width: How much the numbers change over one degree, or over one km in the plane.
+            width: The change in the numbers over one degree, or over one km in the plane.
             single: Whether this coordinate is compared alone. If so, other rows with an equal coordinate count as
                 matches, unless all rows have the same one.
 
@@ -101,7 +101,7 @@ class ControlValues:
 
 
 def count_within(ordered: Floats, values: Floats, radii: Floats) -> Ints:
-    """Return how many of the sorted numbers are within a radius of each value.
+    """Count the sorted numbers within a radius of each value.
 
     Args:
         ordered: Numbers in ascending order.

@@ -34,25 +34,25 @@ from privopt_tables.secret_texts import RowTexts
 __all__ = ["MIN_DROPPED_SHARE", "ColumnSearch", "PositionColumn", "RowSecrets", "find_position_columns"]
 
 SAMPLE_ROWS: Final = 100
-"""Maximum number of rows in a part that are searched for codes such as geohashes, whatever their cells look like."""
+"""The largest number of rows in a part that are searched for codes such as geohashes, whatever the cells look like."""
 
 MAX_CODE_ROWS: Final = 500
-"""Maximum number of further rows in a part that are searched for codes because their cells look like codes."""
+"""The largest number of further rows in a part that are searched for codes because their cells look like codes."""
 
 CONTROL_ROWS: Final = 5_000
-"""Maximum number of rows in a part whose secrets are used to estimate the probability of a chance match."""
+"""The largest number of rows in a part whose secrets are used to estimate the probability of a chance match."""
 
 MIN_DROPPED_SHARE: Final = 0.5
-"""Least share of rows that must state the secret for a column named like another position to be dropped."""
+"""The smallest share of rows that must state the secret for a column named like another position to be dropped."""
 
 MIN_PATTERN_SHARE: Final = 0.8
-"""Least share of cells that must hold an address-system code or a grid cell for a column to be dropped."""
+"""The smallest share of cells that must hold an address-system code or a grid cell for a column to be dropped."""
 
 MAX_ERROR: Final = 0.25
-"""Largest error, in degrees, with which a number still states a coordinate."""
+"""The largest error, in degrees, with which a number still states a coordinate."""
 
 FINE_ERROR: Final = 0.005
-"""Largest error, in degrees, with which a number counts as fine. The error of a number is the place value of its last
+"""The largest error, in degrees, at which a number counts as fine. A number's error is the place value of its last
 digit, so fine degrees have three or more decimals."""
 
 _THREE_WORDS: Final = r"^/{0,3}[^\W\d_]{4,}\.[^\W\d_]{4,}\.[^\W\d_]{4,}$"
@@ -66,10 +66,10 @@ class PositionColumn:
     """A column that was found to state the secret in its rows.
 
     Attributes:
-        name: Name of the column.
+        name: The name of the column.
         form: The form in which it states the secret, in words.
-        rows: Number of the searched rows that state the secret.
-        sampled: Number of rows that were searched.
+        rows: The number of the searched rows that state the secret.
+        sampled: The number of rows that were searched.
     """
 
     name: str
@@ -107,7 +107,7 @@ def find_position_columns(
     Args:
         frame: A table, or some rows of it.
         secrets: The secrets in these rows, with one entry for each position that a row has.
-        names: Names of the columns to examine.
+        names: The names of the columns to examine.
     """
     # The whole table is a single part of the search.
     search = ColumnSearch(names)
@@ -120,7 +120,7 @@ class ColumnSearch:
     """Searches a table's columns for the secrets in their rows, part by part, and decides from all parts together.
 
     Attributes:
-        names: Names of the columns to examine.
+        names: The names of the columns to examine.
         _evidence: Evidence by column and form. The text for a form consists of the secret's index within the row, a
             word for the kind of form with its index, and the form's name.
     """
@@ -311,7 +311,7 @@ class _SecretPart:
 
         Args:
             column: The column.
-            rows: Indices of the rows that have both a cell and a position.
+            rows: The indices of the rows that have both a cell and a position.
         """
         sample = rows[spread_rows(len(rows), SAMPLE_ROWS)]
         if column.texts is not None:
@@ -370,7 +370,7 @@ class _SecretPart:
             cells: (R,) The index of each number's cell in ``targets``.
             targets: (C, 2) The position of each cell's row, in the given form.
             form: The form in which the numbers may state a position, such as degrees or a code.
-            axis: Index of the coordinate, 0 or 1.
+            axis: The index of the coordinate, 0 or 1.
         """
         column = targets[:, axis]
         # The factor 1 + 1e-9 covers the rounding of the difference below.

@@ -1,4 +1,4 @@
-"""Read further table formats: GeoJSON, GPX, Google Timeline, tab-separated fields, and positions in a text column.
+"""Readers for further table formats: GeoJSON, GPX, Google Timeline, tab-separated fields, and columns of positions.
 
 Each file becomes a table with columns of text, like a table read from CSV. No message quotes a cell, because cells may
 be secret.
@@ -29,12 +29,12 @@ FOREIGN_ENDINGS: Final = (".geojson", ".json", ".gpx", ".txt", ".tsv")
 """File name endings for these formats."""
 
 MIN_POSITION_SHARE: Final = 0.9
-"""Least share of a column's cells that must state a position for ``init`` to treat the column as positions."""
+"""The smallest share of a column's cells that must state a position for ``init`` to treat the column as positions."""
 
 _TIMELINE_COLUMNS: Final = ("kind", "time", "lat", "lon")
 _TIMELINE_TIMES: Final = ("time", "timestamp", "startTime", "startTimestamp")
 _TIMELINE_POSITIONS: Final = ("point", "latLng", "LatLng", "placeLocation", "start", "end")
-"""Columns of the resulting table, and keys of times and positions as text in the exports of Android and of iOS."""
+"""The columns of the resulting table, and keys of times and positions as text in the exports of Android and of iOS."""
 
 _GPX_POINTS: Final = ("wpt", "rtept", "trkpt")
 
@@ -72,7 +72,7 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
 
     Args:
         file: The file.
-        name: Name of the file, for error messages.
+        name: The name of the file, for error messages.
 
     Raises:
         InputError: The file has neither format, or has features that are not points.
@@ -123,7 +123,7 @@ def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterat
 
 
 def _read_feature(feature: Any) -> dict[str, str | None] | None:
-    """Return the cells of a GeoJSON feature keyed by column, or None if its geometry is not a point.
+    """Return a GeoJSON feature's cells, keyed by column, or None if its geometry is not a point.
 
     A feature without a geometry has empty coordinates.
     """
@@ -153,7 +153,7 @@ def _read_gpx(file: File, name: str) -> pl.DataFrame:
 
     Args:
         file: The file.
-        name: Name of the file, for error messages.
+        name: The name of the file, for error messages.
 
     Raises:
         InputError: The file is not GPX, or contains no points.
@@ -190,7 +190,7 @@ def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
 
     Args:
         file: The file.
-        name: Name of the file, for error messages.
+        name: The name of the file, for error messages.
 
     Raises:
         InputError: The rows do not all have the same number of fields.
@@ -238,7 +238,7 @@ def split_positions(frame: pl.DataFrame, column: str, file: str) -> pl.DataFrame
     Args:
         frame: The table.
         column: The column of positions, as text.
-        file: Name of the table, for error messages.
+        file: The name of the table, for error messages.
 
     Raises:
         InputError: Some cells state no position. The error names the rows of at most five such cells.

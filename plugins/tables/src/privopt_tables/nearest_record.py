@@ -1,4 +1,4 @@
-"""Find the matrix row for each table row: that of the record with its id, or of the record nearest to its position.
+"""Find the matrix row for each table row: the one for the record with its id, or nearest to its position.
 
 If the guarantee of the release covers every point in a region, the matrix row for a position is drawn from those of the
 surrounding vertices (:mod:`privopt_metric_dp.region.snap_to_region`). Nearest records are found with a k-d tree. On the
@@ -48,7 +48,7 @@ REASONS: Final = (
     "no known word",
     "decimal comma in a position (a point is expected)",
 )
-"""Reasons why a row has no report. Arrays of reasons contain indices into this tuple, and -1 for a row with a report.
+"""The reasons why a row has no report. Arrays of reasons contain indices into this tuple, or -1 for rows with a report.
 
 "No row of its own" means that the release has no row for the nearest record, or for a vertex around the position. The
 reasons that concern budgets, subjects and times occur only with a ledger (:mod:`.charge_rows`), and those that concern
@@ -59,7 +59,7 @@ _UNKNOWN, _EMPTY, _IMPOSSIBLE, _TOO_FAR, _NO_ROW = range(5)
 _COMMA: Final = len(REASONS) - 1
 
 MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
-"""Reasons that indicate an error in a cell. The table's owner is told the first row to which each applies."""
+"""The reasons that indicate an error in a cell. The table's owner is told the first row to which each applies."""
 
 
 @define(kw_only=True)
@@ -69,10 +69,10 @@ class Strays:
     Such positions are probably errors.
 
     Attributes:
-        reach: Diagonal of the records' bounding box in km, at least 1. It is as public as the records.
-        position_count: Number of positions counted so far.
-        stray_count: Number of these positions that are farther than ``reach`` from every record.
-        max_distance: Largest distance so far between a position and its nearest record, in km.
+        reach: The diagonal of the records' bounding box in km, at least 1. It is as public as the records.
+        position_count: The number of positions counted so far.
+        stray_count: The number of these positions that are farther than ``reach`` from every record.
+        max_distance: The largest distance so far between a position and its nearest record, in km.
     """
 
     reach: float
@@ -108,13 +108,13 @@ class Snap:
     """Finds the record to which each row of a table refers.
 
     Attributes:
-        ids: (N,) Ids of the records that have a row in the release.
+        ids: (N,) The ids of the records that have a row in the release.
         places: All records with their coordinates, including those without a row in the release. None if records have
             no coordinates.
         region: Replaces positions with vertices, which have the same indices as the places, if the guarantee covers
             every point in a region. Otherwise None.
-        source: Source of the random bytes with which vertices are drawn.
-        max_distance: Distance in km from every record beyond which a position gets no record. None for no limit.
+        source: The source of the random bytes with which vertices are drawn.
+        max_distance: The distance in km from every record beyond which a position gets no record. None for no limit.
     """
 
     ids: NDArray[np.str_]
@@ -128,7 +128,7 @@ class Snap:
             raise UsageError(f"max-snap must be a finite number of km above 0, got {self.max_distance}")
 
     def check(self, secret: Secret) -> None:
-        """Refuse a secret of a kind that the records do not have.
+        """Refuse a secret whose kind does not match the records.
 
         Raises:
             UsageError: The secret is of another kind than the records, or a maximum distance is given for ids.
@@ -202,7 +202,7 @@ class Snap:
         return np.maximum(rows, 0), reason
 
     def snap_positions(self, frame: nw.DataFrame[Any], secret: Secret) -> SimplexMixture:
-        """Return the rows' positions as mixtures of the surrounding vertices. Requires :attr:`region`.
+        """Return each row's position as a mixture of the surrounding vertices. Requires :attr:`region`.
 
         Args:
             frame: Rows that have a position.
@@ -223,7 +223,7 @@ class Snap:
         reported before, because three renewals at known places would locate that position.
 
         Args:
-            radius_km: Maximum distance in km between a position and a near centre.
+            radius_km: The largest distance in km between a position and a near centre.
             degrees: Whether positions are latitudes and longitudes.
 
         Returns:
@@ -278,7 +278,7 @@ class Snap:
 
     @property
     def reach(self) -> float:
-        """Diagonal of the records' bounding box in km, at least 1. Infinite if records have no coordinates."""
+        """The diagonal of the records' bounding box in km, at least 1. Infinite if records have no coordinates."""
         if self.places is None or self.places.coordinates is None:
             return math.inf
         points = _to_tree_points(self.places.coordinates, self.places.kind)
@@ -318,7 +318,7 @@ class Snap:
             positions: (B, 2) Usable positions.
             secret: The columns of the secret.
             fixed: Whether to take the vertex with the largest coordinate instead of drawing one.
-            source: Source of random bytes.
+            source: The source of random bytes.
 
         Returns:
             (B,) matrix rows, or with ``fixed`` the vertices, -1 if a surrounding vertex has no row; and (B,) the

@@ -31,7 +31,7 @@ __all__ = [
 
 
 BETWEEN_RECORDS: Final = "the guarantee is between records: a position is reported as if it were its nearest record"
-"""A note on what the guarantee of a release over records means for other positions."""
+"""A note that says what the guarantee of a release over records means for other positions."""
 
 
 def _normal_columns(names: Sequence[str]) -> tuple[str, ...]:
@@ -47,24 +47,25 @@ class ApplyOptions:
     """Options for applying a release to a table.
 
     Attributes:
-        max_snap: Distance in km from the nearest record, or from the region, beyond which a position gets no report.
-        seed: Seed for experiments. Seeded reports are not private, and are marked as seeded.
+        max_snap: The distance in km from the nearest record, or from the region, beyond which a position gets no
+            report.
+        seed: The seed for experiments. Seeded reports are not private, and are marked as seeded.
         charge: Ledger options. If they are given, the whole table is read first, and each report is charged durably to
             its subject before it is drawn.
-        subject: Column that identifies the subject of each row, for releases that report traces. The column in
+        subject: The column that identifies the subject of each row, for releases that report traces. The column in
             ``charge`` takes precedence.
-        time: Column with the time of each row. For traces, each subject's rows are sorted by time, which requires
+        time: The column with the time of each row. For traces, each subject's rows are sorted by time, which requires
             holding the table in memory. None means that the rows are already in order.
-        prefix: Prefix of the names of the added columns, joined with an underscore. None for no prefix.
+        prefix: The prefix of the names of the added columns, joined with an underscore. None for no prefix.
         positions: The columns of each position, keyed by prefix, if a row has several positions. Either all positions
             in a row are reported or none.
-        batch: Name of the batch. A run with a name can be repeated if it is interrupted.
-        text: Column of sentences whose words are reported one by one, instead of one secret record per row.
+        batch: The name of the batch. A run with a name can be repeated if it is interrupted.
+        text: The column of sentences whose words are reported one by one, instead of one secret record per row.
         forms: The formats of subjects and times.
-        keep: Columns to keep even though they reveal the secret. Their contents are not protected.
-        drop: Columns to omit, such as personal ids.
+        keep: The columns to keep even though they reveal the secret. Their contents are not protected.
+        drop: The columns to omit, such as personal ids.
         hashed: Columns whose cells are replaced with keyed hashes.
-        hash_key: File with the key for these hashes. None for the ledger's key.
+        hash_key: The file with the key for these hashes. None for the ledger's key.
         unknown: What to do with words that match no record: "drop" or "mask".
     """
 

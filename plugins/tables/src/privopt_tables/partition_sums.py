@@ -1,4 +1,4 @@
-"""Keyed sums over subjects' rows, by which the second pass over a partitioned table recognises the charged rows.
+"""Keyed sums over subjects' rows, which the second pass over a partitioned table uses to recognise the charged rows.
 
 Source: docs/adr/0028-partitions.md.
 """
@@ -28,9 +28,9 @@ class RowSums:
     makes it possible to identify a replaced row.
 
     Attributes:
-        rows: Number of rows.
-        total: Sum of the rows' elements.
-        squares: Sum of the squares of these elements.
+        rows: The number of rows.
+        total: The sum of the rows' elements.
+        squares: The sum of the squares of these elements.
     """
 
     rows: int = 0
@@ -71,7 +71,7 @@ class ChargedRows:
     They take 24 bytes per subject, whereas a table of the subjects' names might not fit into each worker's memory.
 
     Attributes:
-        marks: (S,) Keyed hashes of the subjects' names, in ascending order.
+        marks: (S,) The keyed hashes of the subjects' names, in ascending order.
         totals, squares: (S,) The sums of each subject, as in :class:`RowSums`.
     """
 
@@ -96,7 +96,7 @@ class ChargedRows:
         return cls(marks[order], *columns)
 
     def sums_of(self, key: bytes, subject: str) -> RowSums:
-        """Return the charged sums of a subject, which are zero for a subject that was not charged.
+        """Return a subject's charged sums, which are zero for a subject that was not charged.
 
         ``key`` is the batch's key, under which the subjects' names were hashed.
         """

@@ -50,7 +50,7 @@ class PartitionedBatch:
         ledger: The ledger that is charged.
         cost: The cost of one row.
         options: The digest of the release, columns and options. The rows are added to a copy of it later.
-        keep: Columns to keep although they state the secret.
+        keep: The columns to keep although they state the secret.
         is_charged: Whether the subjects were charged, so that the second pass may run.
     """
 
@@ -73,8 +73,8 @@ class PartitionedBatch:
             opened: The release.
             name: The batch's name.
             charge: The ledger, and the column of subjects.
-            row: Column of row ids, which must be distinct among the rows of a subject.
-            secret: Columns of the secret.
+            row: The column of row ids, which must be distinct among the rows of a subject.
+            secret: The columns of the secret.
             options: The options that name the positions, their maximum distance from a record, and the columns to keep.
 
         Raises:
@@ -202,8 +202,8 @@ class PartitionedBatch:
         """Charge subjects for as many of their rows as their limits allow, except rows that an earlier run charged.
 
         Args:
-            counts: Number of rows that belong to each subject.
-            paid: Number of rows for which an earlier run of the batch charged each account.
+            counts: The number of rows that belong to each subject.
+            paid: The number of rows for which an earlier run of the batch charged each account.
 
         Returns:
             Number of rows that are granted to each subject.

@@ -1,4 +1,4 @@
-"""Draw reports for the partitions of a table in Spark or Dask, with one report and one charge for each row.
+"""Draw reports for a table's partitions in Spark or Dask, with one report and one charge for each row.
 
 Engines may repeat a task, run two copies of it at once, or lose it. So a task decides nothing and stores nothing: every
 report follows from the batch's key and from the row's subject, id and secret. Only the driver writes the ledger,
@@ -40,16 +40,16 @@ __all__ = ["TALLY", "Partitions"]
 T = TypeVar("T")
 
 TALLY: Final = "subject string, rows long, total long, squares long, digest string, search string"
-"""Columns that the first pass returns, with their types in Spark's notation."""
+"""The columns that the first pass returns, with their types in Spark's notation."""
 
 SEARCHED_ROWS: Final = 200_000
-"""Number of rows that are collected before their other columns are searched for the secret together."""
+"""The number of rows that are collected before their other columns are searched for the secret together."""
 
 MAX_NAMED_IDS: Final = 5
-"""Number of row ids that an error lists if it cannot tell which of a subject's rows changed."""
+"""The number of row ids that an error lists if it cannot tell which of a subject's rows changed."""
 
 _TABLE, _ORDER = "table", "privopt order"
-"""Name of the table in error messages, and of a temporary column with the order of rows."""
+"""The name of the table in error messages, and of a temporary column with the order of rows."""
 _UNSTABLE_IDS = "ids that an engine makes, such as uuid() or monotonically_increasing_id(), must be stored first"
 
 
@@ -65,8 +65,9 @@ class Partitions:
             key.
         access: Reads the batch's key.
         release: The SHA-256 digest of the release's file of checksums.
-        granted: Number of allowed reports by subject. It contains only subjects with fewer allowed reports than rows.
-        charged: Sums of the rows that were charged. None before the charge.
+        granted: The number of allowed reports by subject. It contains only subjects with fewer allowed reports than
+            rows.
+        charged: The sums of the rows that were charged. None before the charge.
     """
 
     protector: PositionProtector
@@ -98,7 +99,7 @@ class Partitions:
         return self._map(partition, lambda batches: self._tally(batches, key))
 
     def reports(self, partition: T) -> T:
-        """Draw the reports of a partition. Repeated calls draw the same reports.
+        """Draw the reports for a partition. Repeated calls draw the same reports.
 
         The partition must contain all rows of its subjects. It is held in memory, because nothing is drawn before all
         its rows have been compared with the charged ones.
@@ -136,7 +137,7 @@ class Partitions:
         Args:
             partition: An iterator of Arrow batches, or a pandas frame. A frame is treated as a single batch. Its rows
                 keep their order and index if the result has as many rows.
-            transform: Function from Arrow batches to Arrow tables.
+            transform: The function from Arrow batches to Arrow tables.
         """
         import pyarrow as pa
 
@@ -320,9 +321,9 @@ class Partitions:
 
         Args:
             frame: The part.
-            rows: Mask of the rows that get a report.
+            rows: The mask of the rows that get a report.
             schema: The Arrow schema of the table.
-            without: Mask of the rows that are returned without a report. Rows in neither mask are left out.
+            without: The mask of the rows that are returned without a report. Rows in neither mask are left out.
         """
         import pyarrow as pa
 

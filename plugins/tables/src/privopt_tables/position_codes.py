@@ -18,7 +18,7 @@ from privopt.arrays import Floats
 __all__ = ["CODE_READERS", "MAX_READINGS", "STRICT_CODES", "Reading", "read_mgrs", "to_mercator", "to_utm"]
 
 MAX_READINGS: Final = 200
-"""Maximum number of readings that are used from one cell: half from its start, half from its end."""
+"""The largest number of readings that are used from one cell: half from its start, half from its end."""
 
 # The lookahead requires either an even number of digits in one piece, or two pieces: first the digits of the easting,
 # then those of the northing.
@@ -221,7 +221,7 @@ STRICT_CODES: Final = "|".join(
         r"(?i:\b[0-9]{1,2} ?[C-X] ?[A-Z]{2} ?[0-9]{2,5} ?[0-9]{2,5}\b)",
     )
 )
-"""Pattern for cells that look like codes rather than words or numbers, in the syntax of Rust (for polars)."""
+"""The pattern for cells that look like codes rather than words or numbers, in the syntax of Rust (for polars)."""
 
 
 CODE_READERS: Final[Mapping[str, Callable[[str], Iterator[Reading]]]] = {

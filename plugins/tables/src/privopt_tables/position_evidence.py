@@ -1,4 +1,4 @@
-"""Weigh how often a column's cells state the secrets in their rows, as evidence in the sense of "testing by betting".
+"""Evidence, by "testing by betting", that a column's cells state the secrets in their rows.
 
 A column is dropped on accumulated evidence, not for a single match. A row is a bet if its cell could state the row's
 secret, for example if a number is within half a degree of a coordinate. Let c be the probability that such a cell
@@ -21,17 +21,17 @@ from privopt.arrays import Bools, Floats
 __all__ = ["BETS", "MAX_MATCHES", "Evidence", "conclusive_evidence", "weigh_rows"]
 
 MAX_MATCHES: Final = 1_000
-"""Maximum number of matches in a part that are weighed. If there are more, rows are left out evenly."""
+"""The largest number of matches in a part that are weighed. If there are more, rows are left out evenly."""
 
 MIN_EVIDENCE: Final = 1e4
-"""Least odds against chance at which a column is considered to state the secret."""
+"""The smallest odds against chance at which a column is considered to state the secret."""
 
 BETS: Final = np.array([1e-6, 1e-5, 1e-4, 1e-3, 0.005, 0.02, 0.1, 0.3, 0.9])
 """The shares f of the stake that are bet on each row. Each share defines a test, and the mean of their stakes
 decides."""
 
 MIN_CHANCE: Final = 1e-9
-"""Least probability that is assumed for a chance match, which limits the evidence from a single row."""
+"""The smallest probability that is assumed for a chance match, which limits the evidence from a single row."""
 
 
 @define
@@ -39,10 +39,10 @@ class Evidence:
     """The evidence that a column states the secret in a certain form.
 
     Attributes:
-        logs: Logarithm of the stake for each of :data:`BETS`, in an array of the same shape. A stake is a product over
-            rows that starts at 1.
-        matches: Number of rows that state the secret.
-        searched: Number of rows that were searched.
+        logs: The logarithm of the stake for each of :data:`BETS`, in an array of the same shape. A stake is a product
+            over rows that starts at 1.
+        matches: The number of rows that state the secret.
+        searched: The number of rows that were searched.
     """
 
     logs: Floats = field(factory=lambda: np.zeros(len(BETS)))

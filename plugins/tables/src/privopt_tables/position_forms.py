@@ -28,11 +28,12 @@ class NumberForm:
     """A form in which two numbers state a position, such as degrees, radians or metres. Signs are ignored.
 
     Attributes:
-        name: Name of the form in warnings.
+        name: The name of the form in warnings.
         transform: Converts positions (N, 2) to the numbers (N, 2) that state them in this form.
-        width: How much the numbers change over one degree, or over one km in the plane.
+        width: The change in the numbers over one degree, or over one km in the plane.
         part: Which numbers in a cell are read: all of them, or only the first or the last two of a path.
-        max_numbers: Upper bound on both numbers. None if the bounds follow from the coordinates (see :meth:`bounds`).
+        max_numbers: The upper bound on both numbers. None if the bounds follow from the coordinates (see
+            :meth:`bounds`).
     """
 
     name: str
@@ -108,7 +109,7 @@ def _pack_minutes(digits: int) -> Callable[[Floats], Floats]:
 
 # A degree of latitude is about 110 km long, hence the width of 1.1e5 for the forms in metres below.
 _SEMICIRCLES: Final = 2.0**31 / 180.0
-"""Number of semicircles in a degree. Garmin devices use this unit."""
+"""The number of semicircles in a degree. Garmin devices use this unit."""
 
 GEOGRAPHIC_FORMS: Final = (
     NumberForm(name="coordinates", transform=_scale_sizes(1.0), width=1.0),
@@ -132,7 +133,7 @@ GEOGRAPHIC_FORMS: Final = (
     NumberForm(name="seconds of arc", transform=_scale_sizes(3600.0), width=3600.0),
     NumberForm(name="semicircles", transform=_scale_sizes(_SEMICIRCLES), width=_SEMICIRCLES),
 )
-"""Forms for positions that are latitudes and longitudes in degrees."""
+"""The forms for positions that are latitudes and longitudes in degrees."""
 
 PLANAR_FORMS: Final = (
     NumberForm(name="coordinates", transform=_scale_sizes(1.0), width=1.0),
@@ -146,7 +147,7 @@ PLANAR_FORMS: Final = (
     NumberForm(name="the start of a path", transform=_scale_sizes(1.0), width=1.0, part="start"),
     NumberForm(name="the end of a path", transform=_scale_sizes(1.0), width=1.0, part="end"),
 )
-"""Forms for positions that are x and y in kilometres."""
+"""The forms for positions that are x and y in kilometres."""
 
 
 def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
@@ -174,7 +175,7 @@ GEOGRAPHIC_CODES: Final = (
         for shift in (0, -1, 1)
     ),
 )
-"""Codes for positions that are latitudes and longitudes in degrees."""
+"""The codes for positions that are latitudes and longitudes in degrees."""
 
 PLANAR_CODES: Final = tuple(
     CodeForm(
@@ -182,4 +183,4 @@ PLANAR_CODES: Final = tuple(
     )
     for name, factor in (("coordinates", 1.0), ("coordinates in metres", 1e3))
 )
-"""Codes for positions that are x and y in kilometres."""
+"""The codes for positions that are x and y in kilometres."""

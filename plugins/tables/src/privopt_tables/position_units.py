@@ -16,7 +16,7 @@ from privopt_tables.position_codes import to_mercator, to_utm
 __all__ = ["UnitSearch"]
 
 MIN_SHARE: Final = 0.5
-"""Least share of a table's positions that must fit a unit for a note to name that unit."""
+"""The smallest share of a table's positions that must fit a unit for a note to name that unit."""
 
 # Powers of ten by which some programs multiply degrees, with remarks on the better-known ones.
 _POWERS: Final = {7: " (E7, as Google writes them)", 6: " (microdegrees)", 5: "", 4: "", 3: ""}
@@ -48,7 +48,7 @@ _KILOMETRES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
 """Functions that convert x and y in km to other units, by the unit's name."""
 
 _MAX_DEGREES: Final = np.array([[85.0, 180.0], [-85.0, -180.0]])
-"""Corners of the part of the Earth where a position may be, in degrees. Web Mercator maps end at 85 degrees."""
+"""The corners of the part of the Earth where a position may be, in degrees. Web Mercator maps end at 85 degrees."""
 
 
 @define(kw_only=True)
@@ -58,12 +58,12 @@ class UnitSearch:
     A position is among the records if it is in their bounding box, widened on each side by the size of the box.
 
     Attributes:
-        columns: Names of the two columns of a position.
-        records: (N, 2) Positions of the records, in degrees or km.
+        columns: The names of the two columns of a position.
+        records: (N, 2) The positions of the records, in degrees or km.
         is_geographic: Whether the records are in degrees.
-        position_count: Number of rows with two numbers that were counted so far.
-        fitting_counts: Number of these rows that are among the records, by unit. The unit of the records is "".
-        possible_counts: Number of these rows that are positions on the earth, by unit.
+        position_count: The number of rows with two numbers that were counted so far.
+        fitting_counts: The number of these rows that are among the records, by unit. The unit of the records is "".
+        possible_counts: The number of these rows that are positions on the earth, by unit.
     """
 
     columns: tuple[str, ...]

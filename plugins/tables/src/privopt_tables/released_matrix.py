@@ -1,4 +1,4 @@
-"""Python handles of releases that protect rows of tables in memory, DuckDB, Polars, Spark and Dask.
+"""Python handles for releases that protect the rows of tables in memory, DuckDB, Polars, Spark and Dask.
 
 :class:`ReleasedRows` is the handle of any release that can draw for a row, and :class:`ReleasedMatrix` that of a
 matrix. They share the code in :mod:`.apply` with the command ``apply``, and use :mod:`.row_reports` and
@@ -85,7 +85,7 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
     report_of_output = rows.report_of_output.to_arrow().cast(report_type)
 
     def report(*columns: pa.Array) -> pa.Array:
-        """Draw the reports of a batch, given the columns of the function's arguments, as Arrow structures."""
+        """Draw the reports for a batch, as Arrow structures, given the function's arguments as columns."""
         columns_by_argument = zip(rows.arguments, columns, strict=True)
         batch = pl.DataFrame({argument: pl.from_arrow(column) for argument, column in columns_by_argument})
         if rows.draws_only:
@@ -113,7 +113,7 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
 
     Args:
         rows: Draws the reports.
-        columns: Names of the columns of the position or id, and of the subject if there is a ledger.
+        columns: The names of the columns of the position or id, and of the subject if there is a ledger.
 
     Raises:
         UsageError: The number of columns does not match the release's records and the ledger.
@@ -123,7 +123,7 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
         raise UsageError(f"expr must have a column each for {expectation}, got {', '.join(columns) or 'none'}")
 
     def report(row_structs: pl.Series) -> pl.Series:
-        """Draw the reports of rows, whose columns Polars passes as one column of structures."""
+        """Draw the reports for rows, whose columns Polars passes as one column of structures."""
         try:
             return rows(row_structs.struct.unnest().select(*rows.arguments))
         except InputError as error:
@@ -141,7 +141,7 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class ReleasedRows(OpenRelease):
-    """The handle of a certified release that can draw a report for each row of a table."""
+    """The handle for a certified release that can draw a report for each row of a table."""
 
     def apply(  # noqa: D102 (help() shows the docstring of OpenRelease.apply, with all options)
         self,
@@ -233,10 +233,10 @@ class ReleasedRows(OpenRelease):
 
 @frozen(kw_only=True, eq=False, slots=False)
 class ReleasedMatrix(ReleasedRows):
-    """The handle of a certified obfuscation matrix."""
+    """The handle for a certified obfuscation matrix."""
 
     def map(self, record: str | None = None) -> Figure:
-        """Draw a map of the records' expected losses, or of the reports of one record.
+        """Draw a map that shows the records' expected losses, or the reports about one record.
 
         Args:
             record: The id of a record, whose reports are drawn. None for the expected losses of all records.
@@ -275,11 +275,11 @@ class ReleasedMatrix(ReleasedRows):
         literals, Polars requests a single report for all rows.
 
         Args:
-            columns: Names of the columns of latitude and longitude, of x and y in km, or of the id, whichever the
+            columns: The names of the columns of latitude and longitude, of x and y in km, or of the id, whichever the
                 records have.
-            ledger: Ledger to which each row with a subject is charged, durably, before its report is drawn and whatever
-                its position. Rows that would exceed a limit get no report.
-            subject: Column that names the subject of each row.
+            ledger: The ledger to which each row with a subject is charged, durably, before its report is drawn and
+                whatever its position. Rows that would exceed a limit get no report.
+            subject: The column that names the subject of each row.
 
         Raises:
             UsageError: The columns do not match the records, the release reports traces, only one of ``ledger`` and
@@ -318,17 +318,17 @@ class ReleasedMatrix(ReleasedRows):
         nothing is charged twice.
 
         Args:
-            name: Name of the batch. A name can be used only once.
-            ledger: Ledger to which each row with a subject is charged, before any report is drawn and whatever the
+            name: The name of the batch. A name can be used only once.
+            ledger: The ledger to which each row with a subject is charged, before any report is drawn and whatever the
                 row's position.
-            subject: Column that names the subject of each row. All rows of a subject must be in one partition.
-            row: Column of row ids, which must be distinct among the rows of a subject.
-            id, lat, lon, x, y: Columns of the secret: an id, latitude and longitude, or x and y in km.
-            positions: Columns of each position by name, if a row has several positions.
-            max_snap: Distance in km from the nearest record beyond which a position gets no report.
-            keep: Columns to keep although their values state the row's position or record. The first pass searches all
-                columns for such values, ``charge`` warns of each column with them, and the second pass drops those not
-                listed here.
+            subject: The column that names the subject of each row. All rows of a subject must be in one partition.
+            row: The column of row ids, which must be distinct among the rows of a subject.
+            id, lat, lon, x, y: The columns of the secret: an id, latitude and longitude, or x and y in km.
+            positions: The columns of each position by name, if a row has several positions.
+            max_snap: The distance in km from the nearest record beyond which a position gets no report.
+            keep: The columns to keep although their values state the row's position or record. The first pass searches
+                all columns for such values, ``charge`` warns of each column with them, and the second pass drops those
+                not listed here.
 
         Raises:
             UsageError: The release reports traces, the batch has ended or runs in another process, or the ledger has a
@@ -343,11 +343,11 @@ class ReleasedMatrix(ReleasedRows):
 
     @staticmethod
     def map_arrow(batches: T, plan: Partitions) -> T:
-        """Draw the reports of a partition, for ``mapInArrow`` of Spark and ``map_partitions`` of Dask.
+        """Draw the reports for a partition, for use with Spark's ``mapInArrow`` and Dask's ``map_partitions``.
 
         Args:
             batches: An iterator of Arrow batches, or a pandas frame. The result is of the same kind.
-            plan: The result of ``charge`` of a :meth:`batch`. The plan can be pickled, and can draw until the batch's
+            plan: The result of ``charge`` for a :meth:`batch`. The plan can be pickled, and can draw until the batch's
                 block ends.
 
         Raises:
@@ -408,7 +408,7 @@ def _to_pair(position: object, name: str) -> tuple[float, float]:
 
     Args:
         position: Any value given by the user.
-        name: Name of the argument, for the error message.
+        name: The name of the argument, for the error message.
 
     Raises:
         UsageError: The value is not two numbers.

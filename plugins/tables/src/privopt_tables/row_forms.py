@@ -1,4 +1,4 @@
-"""Read subjects and times of rows in the formats that people commonly use.
+"""Read the subjects and times of rows in commonly used formats.
 
 A subject's name has a single normal form, so that all rows of the subject are charged to one account. A time that
 cannot be read is never guessed.
@@ -21,10 +21,10 @@ from privopt.errors import UsageError, cut
 __all__ = ["NULL_WORDS", "RowForms", "is_null_word"]
 
 NULL_WORDS: Final = frozenset({"null", "na", "n/a", "#n/a", "none", "nan", "nil", "<na>", "nat", "\\n", "(null)"})
-"""Words, in lower case, that programs write for a missing value."""
+"""The words, in lower case, that programs write for a missing value."""
 
 UNIX_UNITS: Final = {"unix": 0, "unix-ms": 3, "unix-us": 6, "unix-ns": 9}
-"""Formats of times that are numbers since 1970, each with the decimals of a second in its unit: 3 for milliseconds."""
+"""The formats for times as numbers since 1970, each with the number of decimals in its unit: 3 for milliseconds."""
 
 # MM is not in this table, because it means the month or, after the hour, minutes.
 _TOKENS: Final = {"YYYY": "%Y", "YY": "%y", "DD": "%d", "HH": "%H", "SS": "%S"}
@@ -45,7 +45,7 @@ def _time_pattern(time_format: str) -> str:
     has_hour = False
 
     def replace_token(match: re.Match[str]) -> str:
-        """Return the strptime directive of a token such as YYYY or MM."""
+        """Return the strptime directive for a token such as YYYY or MM."""
         nonlocal has_hour
         # MM means the month until an hour has occurred.
         token = match[0]
@@ -101,7 +101,7 @@ class RowForms:
         return pl.select(pl.when(~is_null_word(names)).then(names)).to_series().alias(names.name)
 
     def times(self, column: nw.Series[Any]) -> nw.Series[Any]:
-        """Convert a column of times to ISO 8601 texts, unless no format is set or the column already has dates.
+        """Convert a column of times to ISO 8601 strings, unless no format is set or the column already contains dates.
 
         A text in another format becomes ``?``, which no reader of times accepts.
         """

@@ -37,7 +37,7 @@ from privopt_tables.secret_columns import Secret
 __all__ = ["RowReports"]
 
 SUBJECT: Final = "subject"
-"""Name of the argument for the subject of a row."""
+"""The name of the argument for the subject of a row."""
 
 
 @define(kw_only=True, eq=False)
@@ -80,8 +80,8 @@ class RowReports:
         Args:
             opened: The release.
             purpose: The purpose of the charges in words, which the ledger records.
-            ledger: Ledger to which each row is charged, whatever its position. If it is already open, it is opened a
-                second time.
+            ledger: The ledger to which each row is charged, whatever its position. If it is already open, it is opened
+                a second time.
 
         Raises:
             UsageError: The release has no matrix, reports traces or cannot be charged, or the ledger has a calendar
@@ -116,14 +116,14 @@ class RowReports:
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """Types of the input columns by name: a position or an id, and a subject if there is a ledger."""
+        """The types of the input columns by name: a position or an id, and a subject if there is a ledger."""
         secret_type = pl.String if self.protector.secret.kind == "id" else pl.Float64
         subject_type = {} if self.protector.charger is None else {SUBJECT: pl.String}
         return {**dict.fromkeys(self.protector.secret.columns, secret_type), **subject_type}
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """Types of the fields of a report by name: the output's id, and its coordinates if it has any."""
+        """The types of the fields of a report by name: the output's id, and its coordinates if it has any."""
         axes = [column.removeprefix(f"{REPORT}_") for column in self.protector.coordinate_columns(REPORT)]
         return {"id": pl.String, **dict.fromkeys(axes, pl.Float64)}
 
@@ -133,7 +133,7 @@ class RowReports:
         return self.protector.charger is None
 
     def draw_outputs(self, rows: pl.DataFrame) -> Ints:
-        """Draw the number of the report of each row (B,) in :attr:`report_of_output`, without charging anything.
+        """Draw each row's report, without charging anything, and return its index (B,) in :attr:`report_of_output`.
 
         Engines pass some thousand rows at a time, so only what depends on the rows is computed for each call.
 
@@ -145,7 +145,7 @@ class RowReports:
 
     @cached_property
     def report_of_output(self) -> pl.Series:
-        """(K + 1,) the report of each output, with the fields of :attr:`fields`, and at the end null for no report."""
+        """The report for each output, (K + 1,), with the fields in :attr:`fields`. The last entry is null."""
         space = self.protector.outputs
         coordinates = () if space is None or space.coordinates is None else space.coordinates.T
         columns = (self.protector.release.outputs.tolist(), *coordinates)

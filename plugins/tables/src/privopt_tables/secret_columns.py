@@ -33,7 +33,7 @@ __all__ = ["DECIMAL_COMMA", "GeoSource", "Secret", "is_box", "positions_of"]
 Kind = Literal["id", "geographic", "planar"]
 
 DECIMAL_COMMA: Final = 2.0
-"""Value in an array of faults that marks a position in which a number has a decimal comma."""
+"""The value in an array of faults that marks a position in which a number has a decimal comma."""
 
 # GeoParquet 1.1 stores the box around a geometry in a structure with these fields.
 _BOX_FIELDS: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
@@ -49,8 +49,8 @@ class Secret:
             geometries.
         also: Other columns that reveal the secret, such as the bounding box of each geometry. They are omitted too.
         geometries: Other geometry columns, which stay so that a second ``apply`` can protect them.
-        unwanted: Columns that the table's owner wants to omit. They may hold subjects or times, which are read before
-            the columns are omitted.
+        unwanted: The columns that the table's owner wants to omit. They may hold subjects or times, which are read
+            before the columns are omitted.
     """
 
     kind: Kind
@@ -73,10 +73,10 @@ class Secret:
         """Return the secret in an id column, ``lat`` and ``lon``, ``x`` and ``y``, or a geometry column.
 
         Args:
-            id: Column of record ids.
-            lat, lon: Columns of latitudes and longitudes in degrees.
-            x, y: Columns of planar coordinates in km.
-            geometry: Column of points, as text or as geometries.
+            id: The column of record ids.
+            lat, lon: The columns of latitudes and longitudes in degrees.
+            x, y: The columns of planar coordinates in km.
+            geometry: The column of points, as text or as geometries.
 
         Raises:
             UsageError: None of these choices or more than one is named, only one coordinate of a pair is named, or both
@@ -110,7 +110,7 @@ class Secret:
         """Return the secret in two columns of coordinates, or in one column of ids.
 
         Args:
-            columns: Names of the columns: latitude and longitude, x and y, or one column of ids.
+            columns: The names of the columns: latitude and longitude, x and y, or one column of ids.
             planar: Whether two columns are x and y rather than latitude and longitude.
 
         Raises:
@@ -130,7 +130,7 @@ class Secret:
 
     @property
     def omitted(self) -> tuple[str, ...]:
-        """Columns that are omitted without a report in their place."""
+        """The columns that are omitted without a report in their place."""
         return (*self.also, *self.unwanted)
 
     def with_geometries(self, geometries: Mapping[str, Sequence[str]], *, active: str | None = None) -> Secret:
@@ -179,7 +179,7 @@ class Secret:
 
         Args:
             names: The table's column names.
-            table: Name of the table, for error messages.
+            table: The name of the table, for error messages.
 
         Raises:
             InputError: Columns are missing or ambiguous. There is a fault for each column.
@@ -300,11 +300,11 @@ class GeoSource(TableSource):
     """A table with information on its geometry columns, which may hold or reveal the secret.
 
     Attributes:
-        place: Name of the table in messages that concern the whole table, such as the path of a file.
+        place: The name of the table in messages that concern the whole table, such as the path of a file.
         geo: GeoParquet metadata. None if there are none.
         geometries: The geometry columns named in the metadata, each with the columns that hold its bounding boxes.
-        active: Name of the active geometry of a GeoDataFrame. None for other tables.
-        index: Names of the levels of a pandas index, which are not columns.
+        active: The name of the active geometry of a GeoDataFrame. None for other tables.
+        index: The names of the levels of a pandas index, which are not columns.
     """
 
     place: str = TABLE

@@ -19,13 +19,13 @@ from privopt_tables.position_evidence import MAX_MATCHES, Evidence, weigh_rows
 __all__ = ["MAX_TEXT_ROWS", "RowTexts"]
 
 MAX_TEXT_ROWS: Final = 10_000
-"""Maximum number of rows in a part in which ids, names and sentences are searched for."""
+"""The largest number of rows in a part in which ids, names and sentences are searched for."""
 
 MAX_CONTROL_TEXTS: Final = 1_000
-"""How many of the most frequent texts are searched for in all cells, to estimate the probability of chance matches."""
+"""The number of most frequent texts that are searched for in all cells, to estimate how probable chance matches are."""
 
 TEXT_CAUTION: Final = 1.2
-"""Factor by which the probabilities of chance matches between texts are raised, because they are only estimated."""
+"""The factor by which the probabilities of chance matches between texts are raised, because they are only estimated."""
 
 
 @frozen(eq=False)
@@ -33,9 +33,9 @@ class RowTexts:
     """The ids, names or sentences in a set of rows. Other columns are searched for them.
 
     Attributes:
-        rows: (T,) Indices of the rows.
+        rows: (T,) The indices of the rows.
         texts: (T,) The texts in these rows, case-folded.
-        counts: Number of rows that have each text.
+        counts: The number of rows that have each text.
         common: The most frequent texts.
     """
 

@@ -75,7 +75,7 @@ class TableWriter:
 
     @contextmanager
     def _report_errors(self) -> Iterator[None]:
-        """Convert polars errors, such as for a full disk, to :class:`StoppedError`. Other errors pass through."""
+        """Convert polars errors, such as those for a full disk, to :class:`StoppedError`. Other errors pass through."""
         try:
             yield
         except pl.exceptions.PolarsError as error:

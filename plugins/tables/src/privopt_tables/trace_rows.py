@@ -41,7 +41,7 @@ _NO_PERIOD: Final = -2
 """Trace number for a row that has no usable time and therefore belongs to no calendar period."""
 
 MAX_HELD_STEPS: Final = 1 << 22
-"""Maximum number of distances, from rows' positions to outputs, that are held in memory at once."""
+"""The largest number of distances, from rows' positions to outputs, that are held in memory at once."""
 
 
 def rank_times(column: nw.Series[Any]) -> Ints:
@@ -87,8 +87,8 @@ def _row_error(column: nw.Series[Any], row: int, actual: str, expectation: str) 
 
     Args:
         column: The column.
-        row: Index of the row. In the message, rows are counted from the header, which is row 1.
-        actual: What is wrong with the cell, without its value, which may be secret.
+        row: The index of the row. In the message, rows are counted from the header, which is row 1.
+        actual: A description of the fault in the cell, without its value, which may be secret.
         expectation: What the cell must be.
     """
     return InputError([Fault(TABLE, f"row {row + 2:,}, column {column.name}", actual, expectation)])
@@ -122,7 +122,7 @@ def check_subject(walker: Walker | None, subject: str | None, time: str | None, 
         subject: The subject column.
         time: The column of times.
         charged: Whether a ledger charges the subjects.
-        dashes: Prefix of option names in messages, such as ``--``.
+        dashes: The prefix of option names in messages, such as ``--``.
 
     Raises:
         UsageError: A required column is missing, or a given column cannot be used.
@@ -151,8 +151,8 @@ class Tracer:
     Attributes:
         walker: The walker of the release, which decides by a private test whether a report is repeated.
         subject: The subject column.
-        time: Column that orders the rows of a subject. None if they are already in order.
-        source: Source of random bytes.
+        time: The column that orders the rows of a subject. None if they are already in order.
+        source: The source of random bytes.
         unit: Unit of distance.
         slack_mm: Millimetres to add to the distance between two different positions, because tests measure distances in
             steps of a millimetre. 0 if traces go from record to record.
@@ -197,8 +197,8 @@ class Tracer:
             release: The release.
             data: The data of the release's problem.
             subject: The subject column.
-            time: Column that orders the rows of a subject. None if they are already in order.
-            source: Source of random bytes.
+            time: The column that orders the rows of a subject. None if they are already in order.
+            source: The source of random bytes.
             charger: Also charges each segment to a ledger. None to count in memory only.
             forms: The formats of subjects and times.
 
@@ -287,7 +287,7 @@ class Tracer:
         """Return the distances (M, K), in steps, from rows' positions to the outputs, 0 for rows without a position.
 
         Args:
-            part: (M,) Indices of the rows.
+            part: (M,) The indices of the rows.
             has_position: (M,) Whether each row has a position.
             measure_steps: Measures the rows that have a position.
         """
@@ -321,7 +321,7 @@ class Tracer:
         """Charge one segment to each trace, in memory and durably in the ledger. Both limits must allow the segment.
 
         Args:
-            trace_numbers: Numbers of the traces.
+            trace_numbers: The numbers of the traces.
             epsilon: The cost of the segment.
 
         Returns:
@@ -341,7 +341,7 @@ class Tracer:
 
     @property
     def price(self) -> str | None:
-        """A sentence on the cost of a subject's first report and of each later segment. None if nothing is charged."""
+        """A sentence that states what a first report and each later segment cost, or None if nothing is charged."""
         if self.charger is None:
             return None
         terms, cost = self.walker.terms, self.charger.cost
@@ -350,7 +350,7 @@ class Tracer:
 
     @property
     def sequence(self) -> str:
-        """A sentence on the guarantee for all of a subject's reports, and on what is charged for them."""
+        """A sentence that states the guarantee for all of a subject's reports, and what is charged for them."""
         terms = self.walker.terms
         first, segment, stay, total = (
             "" if epsilon is None else f"{exact_text(epsilon)} per {self.unit}"

@@ -40,25 +40,25 @@ if TYPE_CHECKING:
 __all__ = ["draws_traces", "traces"]
 
 TRACE_LENGTH: Final = 4
-"""Number of rows in a trace. It is 3 instead if there would be too many sequences of reports."""
+"""The number of rows in a trace. It is 3 instead if there would be too many sequences of reports."""
 
 TRACE_DRAWS: Final = 20_000
-"""Number of subjects with the same trace for whom reports are drawn."""
+"""The number of subjects with the same trace for whom reports are drawn."""
 TRACE_PAIRS: Final = 8
-"""Number of pairs of traces that are compared."""
+"""The number of pairs of traces that are compared."""
 
 MAX_SEQUENCES: Final = 600
-"""Largest number of report sequences whose probabilities are computed for one trace."""
+"""The largest number of report sequences whose probabilities are computed for one trace."""
 
 MIN_CHANCE: Final = 1e-8
-"""A deviation less probable than this cannot be put down to chance, and counts as a fault."""
+"""The probability below which a deviation cannot be put down to chance, and counts as a fault."""
 
 MIN_EXPECTED_DRAWS: Final = 50.0
-"""Least expected number of draws for a sequence to be counted by itself. For rarer sequences, the chi-square
+"""The smallest expected number of draws for a sequence to be counted by itself. For rarer sequences, the chi-square
 distribution is a poor approximation."""
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""Relative error that counts as rounding of doubles rather than as a fault."""
+"""The relative error that counts as rounding of doubles rather than as a fault."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -68,7 +68,7 @@ class _TraceSetting:
     Attributes:
         law: The probability distribution of reports along traces through these places.
         distances: (P, P) distances between places, infinite for pairs without a guarantee.
-        names: Names of the places, for messages.
+        names: The names of the places, for messages.
         columns: The columns, keyed by name, of a table with one row for each place.
     """
 
@@ -176,7 +176,7 @@ def _compare_traces(
         problem: The generated problem.
         walker: The walker of the release, which draws reports along traces.
         setting: The places of traces.
-        length: Number of rows in a trace.
+        length: The number of rows in a trace.
         random: The generator with which the traces are chosen.
     """
     place_count = len(setting.names)
@@ -240,7 +240,7 @@ def _compare_draws(
         release: The release.
         data: The data of the release's problem.
         setting: The places of traces.
-        length: Number of rows in the trace.
+        length: The number of rows in the trace.
         random: The generator with which the trace is chosen.
     """
     trace = [random.randrange(len(setting.names)) for _ in range(length)]
@@ -281,7 +281,7 @@ def _count_draws(
         release: The release.
         data: The data of the release's problem.
         setting: The places of traces.
-        trace: Indices of the places along the trace.
+        trace: The indices of the places along the trace.
         seed: The seed for the draws.
 
     Returns:

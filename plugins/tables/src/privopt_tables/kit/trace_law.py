@@ -23,10 +23,10 @@ from privopt_metric_dp.traces.prediction import Prediction, Terms
 __all__ = ["MIN_PROBABILITY", "Law", "Reports", "max_log_ratio", "segment_probability"]
 
 Reports = tuple[tuple[bool, int], ...]
-"""The observable part of a trace: for each row, whether the last report was repeated, and the output's index."""
+"""The observable part of a trace: for each row, whether it repeats the last report, and the index of its output."""
 
 MIN_PROBABILITY: Final = 1e-280
-"""Probability below which the relative error of a sum of doubles may be large."""
+"""The probability below which the relative error of a sum of doubles may be large."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -34,9 +34,9 @@ class Law:
     """The probabilities of reports along traces through a set of places.
 
     Attributes:
-        fresh: (P, K) Probability of each output in a fresh report from each place, that is, one that is not a
+        fresh: (P, K) The probability of each output in a fresh report from each place, that is, one that is not a
             repetition.
-        steps: (P, K) Distance from each place to each output, in the steps in which the tests count.
+        steps: (P, K) The distance from each place to each output, in the steps in which the tests count.
         prediction: The distance (level) up to which a report is repeated, and the rates of the noise.
     """
 
@@ -56,7 +56,7 @@ class Law:
         repetition of the last report.
 
         Args:
-            trace: Indices of the places along the trace.
+            trace: The indices of the places along the trace.
         """
         outputs, probabilities = self.fresh.shape[1], {}
         for first_output in range(outputs):
@@ -75,7 +75,7 @@ class Law:
         A segment consists of a report, the rows that repeat it, and the row that renews it.
 
         Args:
-            trace: Indices of the places along the trace.
+            trace: The indices of the places along the trace.
             reports: The sequence, as in :data:`Reports`.
         """
         last_output, probability = reports[0][1], float(self.fresh[trace[0], reports[0][1]])
@@ -94,11 +94,11 @@ class Law:
     def _segment_probability(
         self, last_output: int, repeated_places: tuple[int, ...], renewal_place: int | None
     ) -> float:
-        """Return the probability of the test results within one segment.
+        """Return the probability of the test results in one segment.
 
         Args:
             last_output: The report that the tests repeat or renew.
-            repeated_places: Places of the rows that repeat the report.
+            repeated_places: The places of the rows that repeat the report.
             renewal_place: Place of the row that renews the report. None if the segment has not ended.
         """
         # Given the noise on the threshold, the tests are independent, so their order has no effect.
@@ -134,10 +134,10 @@ def segment_probability(
     two to the power of the number of repetitions.
 
     Args:
-        threshold: Rate of the noise on the threshold, per step.
-        test: Rate of the noise in a test, per step.
-        repeated_steps: Steps beyond the level at each test that repeats the report.
-        renewal_steps: Steps beyond the level at the test that renews the report. None if the segment has not ended.
+        threshold: The rate of the noise on the threshold, per step.
+        test: The rate of the noise in a test, per step.
+        repeated_steps: The steps beyond the level at each test that repeats the report.
+        renewal_steps: The steps beyond the level at the test that renews the report. None if the segment has not ended.
     """
     # If the noise on the threshold is below this, some test is certain to renew the report, so the sums begin here.
     start = max([0, *repeated_steps])
@@ -175,7 +175,7 @@ def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction
     Args:
         terms: The epsilons of the parts: the report, the threshold and a test.
         reports: The sequence.
-        distances: (T,) Distance between the two traces at each row, in the unit of the epsilons.
+        distances: (T,) The distance between the two traces at each row, in the unit of the epsilons.
     """
     segment_epsilon = terms.report + terms.threshold + 2 * terms.test
     log_ratio, segment_start = terms.report * Fraction(float(distances[0])), 1

@@ -80,7 +80,7 @@ class AnywhereProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """Names of the columns with reports and their positions, and of the column that marks a seeded table."""
+        """The names of the columns with reports and their positions, and of the column that marks a seeded table."""
         names = [name for report in self.report_columns for name in (report, *self._coordinate_columns(report))]
         return (*names, *((SEEDED,) if self.is_seeded else ()))
 
@@ -93,7 +93,7 @@ class AnywhereProtector(RowProtector):
 
         Args:
             frame: Rows of the table.
-            first: Index of the frame's first row in the whole table.
+            first: The index of the frame's first row in the whole table.
         """
         # Rows are charged before any secret is read, so that the charges reveal nothing about it.
         is_granted, reason = np.ones(len(frame), dtype=np.bool_), np.full(len(frame), -1, dtype=np.int64)

@@ -67,7 +67,7 @@ class IdProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """Names of the report columns, one for each position."""
+        """The names of the report columns, one for each position."""
         return self.report_columns
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
@@ -77,7 +77,7 @@ class IdProtector(RowProtector):
 
         Args:
             frame: Rows of the table.
-            first: Index of the frame's first row in the whole table.
+            first: The index of the frame's first row in the whole table.
         """
         # Rows are charged before any secret is read, so that the charges reveal nothing about it.
         is_granted, reason = np.ones(len(frame), dtype=bool), np.full(len(frame), -1, dtype=np.int64)

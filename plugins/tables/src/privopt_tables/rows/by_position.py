@@ -44,7 +44,7 @@ from privopt_tables.trace_rows import Tracer
 __all__ = ["PositionProtector"]
 
 UNIT_ROWS: Final = 5_000
-"""Maximum number of rows in a part whose positions are compared with the records in other units."""
+"""The largest number of rows in a part whose positions are compared with the records in other units."""
 
 _READING_PRECISION: Final = "to the millimetre (degrees: to 1e-7, so two may be taken for up to 17.2 mm farther apart)"
 _EVERYWHERE_NOTES: Final = {
@@ -75,10 +75,12 @@ class PositionProtector(RowProtector):
             stored for the position's own place is repeated.
         row_key_columns: The columns of subjects and row ids that identify a row in a batch. None if rows are identified
             by their index in the table.
-        ways: Path lengths from any point to the outputs, for traces. None if positions are replaced by their records.
+        ways: The path lengths from any point to the outputs, for traces. None if positions are replaced by their
+            records.
         strays: Counts positions that are far from every record.
         unit_searches: Searches for other units in which the positions of the table may be.
-        look_alike_counts: Number of rows so far whose id looks like a record's id without being equal to it, by column.
+        look_alike_counts: The number of rows so far whose id looks like a record's id without being equal to it, by
+            column.
     """
 
     release: MatrixRelease
@@ -114,7 +116,7 @@ class PositionProtector(RowProtector):
             secret: The columns that hold the secret.
             options: How the release is applied.
             charger: Charges each report to its subject. It must be open before the first row is protected.
-            coins: Source of the batch's random bytes. None if there is no batch.
+            coins: The source of the batch's random bytes. None if there is no batch.
 
         Raises:
             UsageError: The prefix is blank, the records do not have the given kind of position, the distance or seed is
@@ -155,7 +157,7 @@ class PositionProtector(RowProtector):
 
     @property
     def first_position(self) -> Secret:
-        """Columns of the row's first position. With stored reports or traces, it is the only one."""
+        """The columns of the row's first position. With stored reports or traces, it is the only one."""
         return self.positions[0][1]
 
     def _prefix_names(self, *names: str) -> tuple[str, ...]:
@@ -173,17 +175,17 @@ class PositionProtector(RowProtector):
 
     @property
     def _trace_columns(self) -> tuple[str, ...]:
-        """Names of the columns that mark repeated reports and the first report of a trace. Empty without traces."""
+        """The names of the columns that mark repeated reports and the first report of a trace. Empty without traces."""
         return () if self.tracer is None else self._prefix_names(KEPT, FIRST)
 
     @property
     def _mark_columns(self) -> tuple[str, ...]:
-        """Names of the columns that mark a whole table as seeded, or as having stored reports."""
+        """The names of the columns that mark a whole table as seeded, or as having stored reports."""
         return self._prefix_names(*((SEEDED,) if self.is_seeded else ()), *((STICKY,) if self.is_sticky else ()))
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """Names of the columns that are added to the table."""
+        """The names of the columns that are added to the table."""
         reports = [name for report in self.report_columns for name in (report, *self.coordinate_columns(report))]
         return (*reports, *self._trace_columns, *self._mark_columns)
 
@@ -192,7 +194,7 @@ class PositionProtector(RowProtector):
 
         Args:
             names: The columns of the table.
-            table: Name of the table, for error messages.
+            table: The name of the table, for error messages.
         """
         super().check(names, table)
         if self.tracer is not None:
@@ -208,7 +210,7 @@ class PositionProtector(RowProtector):
 
         Args:
             frame: Rows of the table.
-            first: Index of the frame's first row in the whole table.
+            first: The index of the frame's first row in the whole table.
         """
         marks: list[Bools] = []
         if self.tracer is not None:
@@ -251,7 +253,7 @@ class PositionProtector(RowProtector):
         return self._draw_reports(frame, 0)[0][:, 0]
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the positions of all rows, and the ids and names of the records of an evenly spaced sample of rows.
+        """Return the positions in all rows, and the ids and names of the records for an evenly spaced sample of rows.
 
         The record for a position is the nearest one. Other columns are searched for these secrets.
         """
@@ -354,7 +356,7 @@ class PositionProtector(RowProtector):
 
         Args:
             frame: The part of the table.
-            first: Index of the part's first row in the whole table.
+            first: The index of the part's first row in the whole table.
             rows: Indices, within the part, of the rows to draw for. None for all rows.
 
         Returns:
@@ -417,7 +419,7 @@ class PositionProtector(RowProtector):
 
         Args:
             frame: The part of the table.
-            rows: Indices of the rows within the part.
+            rows: The indices of the rows within the part.
         """
         assert self.ways is not None  # protect() uses this method only then
         return self.ways.of_points(self.snap.snap_positions(frame[rows], self.first_position))
@@ -438,12 +440,12 @@ class PositionProtector(RowProtector):
 
     @property
     def price(self) -> str | None:
-        """A sentence on the cost of a row to its subject or, for traces, of a report and a segment."""
+        """A sentence that states what a row costs its subject or, for traces, what a report and a segment cost."""
         return super().price if self.tracer is None else self.tracer.price
 
     @property
     def sequence(self) -> str | None:
-        """A sentence on the guarantee for all of a subject's reports, or None if reports are not charged."""
+        """A sentence that states the guarantee for all of a subject's reports, or None if reports are not charged."""
         # Traces count the epsilon that is spent in memory even if there is no ledger.
         counter = self.tracer or self.charger
         return None if counter is None else counter.sequence
@@ -453,7 +455,7 @@ class PositionProtector(RowProtector):
         return (*self.strays.notes, *self._spelling_notes, *super().warnings(names))
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return the base class's notes, and one on what the guarantee means for positions that are not records."""
+        """Return the base class's notes, and one about what the guarantee means for positions that are not records."""
         base_notes = super().notes(guarantee)
         if self.positions[0][1].kind == "id" or guarantee.kind == NOTHING:
             return base_notes

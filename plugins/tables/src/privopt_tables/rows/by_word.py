@@ -108,9 +108,9 @@ class WordProtector(RowProtector):
 
     Attributes:
         release: The matrix, whose records are words.
-        record_numbers: Indices of the records, keyed by word.
+        record_numbers: The indices of the records, keyed by word.
         is_masking: Whether unknown words are masked rather than dropped.
-        word_counts: How many words have been reported, dropped and masked so far.
+        word_counts: The numbers of words that have been reported, dropped and masked so far.
     """
 
     release: MatrixRelease
@@ -134,7 +134,7 @@ class WordProtector(RowProtector):
             secret: The column of sentences.
             options: How the release is applied.
             charger: Charges each row for its known words. It must be open before the first row is protected.
-            coins: Source of the batch's random bytes. None if there is no batch.
+            coins: The source of the batch's random bytes. None if there is no batch.
 
         Raises:
             UsageError: An option cannot be used with sentences.
@@ -172,17 +172,17 @@ class WordProtector(RowProtector):
 
     @property
     def price(self) -> str | None:
-        """A sentence on the cost of a known word to the row's subject, or None if nothing is charged."""
+        """A sentence that states what a known word costs the row's subject, or None if nothing is charged."""
         return None if self.charger is None else self.charger.price("known word")
 
     @property
     def sequence(self) -> str | None:
-        """A sentence on the guarantee for all of a subject's words, or None if nothing is charged."""
+        """A sentence that states the guarantee for all of a subject's words, or None if nothing is charged."""
         return None if self.charger is None else self.charger.sequence_of_words
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many words were reported and dropped and, if unknown words are masked, how many were masked."""
+        """The numbers of words that were reported, dropped and, if unknown words are masked, masked."""
         return {name: count for name, count in self.word_counts.items() if name != "masked" or self.is_masking}
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
@@ -192,7 +192,7 @@ class WordProtector(RowProtector):
 
         Args:
             frame: Rows of the table.
-            first: Index of the frame's first row in the whole table.
+            first: The index of the frame's first row in the whole table.
         """
         # The sentences are read before the charge, because the charge depends on how many known words they contain. The
         # guarantee holds between sentences with the same number of them, so the charge may reveal that number.
@@ -227,8 +227,8 @@ class WordProtector(RowProtector):
 
         Args:
             words: The record index of each word in each row, -1 for an unknown word.
-            rows: Indices of the rows to draw for.
-            first: Index of the frame's first row in the whole table.
+            rows: The indices of the rows to draw for.
+            first: The index of the frame's first row in the whole table.
 
         Returns:
             The reports of all known words, in order, row by row.
@@ -250,7 +250,7 @@ class WordProtector(RowProtector):
         return reports
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return the base class's notes, and one on what a sentence reveals and how its words' guarantees add up."""
+        """Return the base class's notes, and one about what a sentence reveals and how its words' guarantees add up."""
         if self.is_masking:
             shared = "pattern of known and unknown words"
             public = "the words' number, their order and the masks stay visible"

@@ -39,7 +39,7 @@ from privopt_tables.secret_texts import MAX_TEXT_ROWS
 __all__ = ["SEEDED", "RowProtector"]
 
 SEEDED: Final = "seeded"
-"""Name of the column that marks a table with seeded reports."""
+"""The name of the column that marks a table with seeded reports."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -49,12 +49,12 @@ class RowProtector(ABC):
     Attributes:
         secret: The columns that hold or reveal the secret, which are dropped.
         positions: The positions in each row, as pairs: the prefix of the report columns (or None), and the columns.
-        source: Source of random bytes.
+        source: The source of random bytes.
         is_seeded: Whether the source is seeded. Seeded reports are not private.
-        coins: Source of a batch's random bytes, with a separate stream for each draw. None to use ``source``.
+        coins: The source of a batch's random bytes, with a separate stream for each draw. None to use ``source``.
         charger: Charges each row to its subject before the secret is read. None if nothing is charged.
-        refusals: Number of rows without a report so far, by reason.
-        first_malformed: Index of the first row whose cell is not a position, by reason.
+        refusals: The number of rows without a report so far, by reason.
+        first_malformed: The index of the first row whose cell is not a position, by reason.
         leaks: Columns whose values state the secret. Those in ``secret.also`` are dropped, and the others stay.
         leaky_columns: Finds columns that stay although their values or fields reveal the secret.
         column_hashes: Replace cells with keyed hashes. This is a list to which an entry can be added later, because the
@@ -76,11 +76,11 @@ class RowProtector(ABC):
     @property
     @abstractmethod
     def added_columns(self) -> tuple[str, ...]:
-        """Names of the columns that are added to the table."""
+        """The names of the columns that are added to the table."""
 
     @property
     def report_columns(self) -> tuple[str, ...]:
-        """Names of the report columns, one for each position."""
+        """The names of the report columns, one for each position."""
         return tuple(prefix_name(prefix, REPORT) for prefix, _ in self.positions)
 
     @abstractmethod
@@ -89,7 +89,7 @@ class RowProtector(ABC):
 
         Args:
             frame: Rows of the table.
-            first: Index of the frame's first row in the whole table.
+            first: The index of the frame's first row in the whole table.
         """
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
@@ -113,12 +113,12 @@ class RowProtector(ABC):
 
     @property
     def price(self) -> str | None:
-        """A sentence on the cost of a row and on how many rows the limit allows, or None if nothing is charged."""
+        """A sentence that states what a row costs and how many rows the limit allows, or None if nothing is charged."""
         return None if self.charger is None else self.charger.price("place" if self.is_sticky else "row")
 
     @property
     def sequence(self) -> str | None:
-        """A sentence on the guarantee for all of a subject's reports, or None if nothing is charged."""
+        """A sentence that states the guarantee for all of a subject's reports, or None if nothing is charged."""
         return None if self.charger is None else self.charger.sequence
 
     @property
@@ -136,7 +136,7 @@ class RowProtector(ABC):
 
         Args:
             names: The columns of the table.
-            table: Name of the table, for error messages.
+            table: The name of the table, for error messages.
 
         Raises:
             InputError: Columns are missing or already exist. There is a fault for each column.
@@ -163,7 +163,7 @@ class RowProtector(ABC):
         Args:
             digest: The digest, which is changed in place.
             frame: Rows of the table.
-            first: Index of the frame's first row in the whole table.
+            first: The index of the frame's first row in the whole table.
         """
         assert self.charger is not None  # a batch has a ledger
         # An empty name can mark a row without a subject, because no subject's name is empty.
@@ -180,7 +180,7 @@ class RowProtector(ABC):
 
         Args:
             reason: (B,) indices into :data:`REASONS`, -1 for rows with a report.
-            first: Index of the first of these rows in the whole table.
+            first: The index of the first of these rows in the whole table.
         """
         # The first row is noted only for reasons that concern malformed cells, because the owner can correct these.
         for index in MALFORMED:
@@ -225,10 +225,10 @@ class RowProtector(ABC):
         )
 
     def no_report_error(self, table: str) -> UsageError:
-        """Return the error for a table without any report, which also states how many rows were charged.
+        """Return the error for a table in which no row got a report, which also states how many rows were charged.
 
         Args:
-            table: Name of the table.
+            table: The name of the table.
         """
         reasons = format_counts(self.refusals) or "it has no rows"
         skipped_rows = () if self.charger is None else self.charger.skipped_rows
@@ -284,10 +284,10 @@ class RowProtector(ABC):
 
 
 def _describe_several_positions(count: int, guarantee: Guarantee) -> tuple[str, ...]:
-    """Return a note on how the guarantees for a row's positions add up, or nothing for a single position.
+    """Return a note that says how the guarantees for a row's positions add up, or nothing for a single position.
 
     Args:
-        count: Number of positions.
+        count: The number of positions.
         guarantee: The guarantee for one report.
     """
     if count < 2:

@@ -268,7 +268,7 @@ def explore(
 
 
 def _describe_stop(curves: Curves) -> str:
-    """Return a clause on how many points on the curves were stopped by a limit or an interrupt."""
+    """Return a clause that states how many points on the curves were stopped by a limit or an interrupt."""
     return f"stopped early, {curves.stopped_count} of {number_of(len(curves.points), 'point')} missing or unfinished"
 
 

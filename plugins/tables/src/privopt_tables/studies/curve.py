@@ -54,8 +54,8 @@ class Curves:
         refused: Notes on mechanisms that cannot solve the problem, with the reasons.
         unit: Unit for losses and bounds.
         distance_unit: Unit for the distances between records and reports. Epsilon is stated per this unit.
-        setting: What an attacker knows before any report, according to the first mechanism's problem.
-        per_km: What one km of loss costs in a unit that readers know, if the problem states it. Otherwise None.
+        setting: The attacker's knowledge before any report, according to the first mechanism's problem.
+        per_km: The cost of one km of loss in a unit that readers know, if the problem states it. Otherwise None.
     """
 
     points: tuple[Point, ...]
@@ -68,7 +68,7 @@ class Curves:
 
     @property
     def stopped_count(self) -> int:
-        """Number of points that were stopped, or never begun, because of a limit or an interrupt."""
+        """The number of points that were stopped, or never begun, because of a limit or an interrupt."""
         return sum(point.status == "stopped" for point in self.points)
 
     def table(self) -> CurveTable:
@@ -86,7 +86,7 @@ def curve(
 
     Args:
         problem: A problem in memory, or a problem file. Its own epsilon is not used.
-        mechanisms: Names of mechanisms.
+        mechanisms: The names of mechanisms.
         epsilon: A range such as ``"0.5:5:30"``, or a tuple of the lowest value, the highest value and the number of
             values.
         options: Options for :class:`privopt.run.task.Options`, of which gap, solver, jobs, progress and time_limit are
@@ -115,13 +115,13 @@ def draw_curves(
 
     Args:
         source: The problem file.
-        mechanisms: Names of mechanisms over places.
+        mechanisms: The names of mechanisms over places.
         epsilons: The epsilons, in ascending order.
         options: Options, of which gap (None for each method's own), solver, jobs, progress and time_limit are used.
             Points that are not solved within the time limit, or before an interrupt, are "stopped".
         announce: Called with each note in :attr:`Curves.refused`, before anything is solved. Mechanisms that check the
             problem only while solving it are refused later.
-        stored: File with the points from earlier runs, which are not solved again. New points are written to it at
+        stored: The file with the points from earlier runs, which are not solved again. New points are written to it at
             once.
 
     Raises:
@@ -180,7 +180,7 @@ def draw_curves(
 
 
 def _hash_inputs(source: File, lines: Sequence[Line], options: Options) -> str:
-    """Return a digest of what determines the points: the problem, the files that it names, the gap and the solver.
+    """Return a digest of the inputs that determine the points: the problem with its files, the gap and the solver.
 
     Points from an earlier run are reused only if their digest is the same.
 

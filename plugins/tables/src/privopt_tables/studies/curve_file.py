@@ -24,10 +24,10 @@ from privopt_tables.studies.curve_points import Point, Status
 __all__ = ["CurveTable", "Key", "PointsFile"]
 
 Key = tuple[str, Fraction]
-"""What identifies a point: its mechanism and epsilon."""
+"""The identity of a point: its mechanism and epsilon."""
 
 _TEXTS: Final = {"mechanism", "epsilon", "status"}
-"""Columns that contain text. All other columns contain numbers."""
+"""The columns that contain text. All other columns contain numbers."""
 
 SCHEMA: Final = {attribute.name: pl.String if attribute.name in _TEXTS else pl.Float64 for attribute in fields(Point)}
 """The table's columns and their types."""
@@ -115,7 +115,7 @@ class PointsFile:
 
         Args:
             digest: Digest of the inputs that determine the points: the problem, gap and solver.
-            names: Names of the mechanisms.
+            names: The names of the mechanisms.
             epsilons: Epsilons on the curve.
 
         Raises:

@@ -31,7 +31,7 @@ from privopt_tables.studies.epsilon_range import parse_epsilons
 __all__ = ["curve_page", "write_curves"]
 
 SLIDER_STEPS: Final = 200
-"""Number of steps on each slider over real numbers."""
+"""The number of steps on each slider over real numbers."""
 
 SLIDER_FACTORS: Final = (1.1, 20.0)
 """Ends of the slider for factors. Below the first, a report reveals almost nothing. At the second, even odds can become
@@ -45,7 +45,7 @@ SLIDERS: Final = {
 """Labels of the sliders over real numbers, keyed by their ids in the page's script."""
 
 EPSILONS_EXPLORED: Final = 9
-"""Number of epsilons that ``explore`` solves by default, from a quarter of the problem's own to four times it."""
+"""The number of epsilons that ``explore`` solves by default, from a quarter of the problem's own to four times it."""
 
 
 def _range_around_problem(source: File, mechanisms: Sequence[str]) -> tuple[str, str, int]:
@@ -53,7 +53,7 @@ def _range_around_problem(source: File, mechanisms: Sequence[str]) -> tuple[str,
 
     Args:
         source: The problem file.
-        mechanisms: Names of mechanisms. The problem is read by the first one.
+        mechanisms: The names of mechanisms. The problem is read by the first one.
     """
     declared: Any = read_problem(registry().get(next(iter(mechanisms), "optimal-lp")).load(), source)
     problem_epsilon = getattr(getattr(declared, "privacy", None), "epsilon", None)
@@ -79,7 +79,7 @@ def write_curves(
 
     Args:
         problem: The problem file.
-        mechanisms: Names of mechanisms.
+        mechanisms: The names of mechanisms.
         epsilon: The range as LO:HI:N. None for values around the problem's own epsilon.
         out: The CSV file for the table, which is continued if the same command has begun it. None to write only the
             page.
@@ -127,7 +127,7 @@ def curve_page(curves: Curves, problem: str) -> str:
 
     Args:
         curves: The curves to show. Every mechanism has a point at each epsilon, in the same ascending order.
-        problem: Name of the problem file.
+        problem: The name of the problem file.
     """
     column_names = (
         *("mechanism", f"loss ({curves.unit})", f"proved bound ({curves.unit})", "gap", "Bayes error"),

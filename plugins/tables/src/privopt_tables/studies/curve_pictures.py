@@ -22,7 +22,7 @@ LINE_STYLES: Final = ("-", ":", "-.")
 """Line styles. Each is used with all colours before the next one. Dashes are reserved for bounds."""
 
 MAX_LABEL_CHARACTERS: Final = 48
-"""Largest number of characters in a name in a picture."""
+"""The largest number of characters in a name in a picture."""
 
 
 LATEX_ESCAPES: Final = str.maketrans(
@@ -117,7 +117,7 @@ def _positive_points(points: Sequence[Point], name: str) -> tuple[list[float], l
 
     Args:
         points: The points.
-        name: Name of the column with the value.
+        name: The name of the column with the value.
     """
     pairs = [(float(point.epsilon), value) for point in points if (value := getattr(point, name))]
     return [epsilon for epsilon, _ in pairs], [figure for _, figure in pairs]

@@ -47,7 +47,7 @@ OF_RELEASE: Final = ("bayes_error", "error_p50", "error_p95", "epsilon_achieved"
 """Attributes of a point that depend only on its release, not on its epsilon."""
 
 BLOCK: Final = 1 << 24
-"""Maximum number of entries in a block of expected losses, which limits the memory that is used."""
+"""The largest number of entries in a block of expected losses, which limits the memory that is used."""
 
 Status = Literal["optimal", "feasible", "infeasible", "stopped", "refused"]
 """How solving a point ended (see :class:`Point`)."""
@@ -58,7 +58,7 @@ class Point:
     """The results for one mechanism at one epsilon. They are None if no release was found.
 
     Attributes:
-        mechanism: Name of the mechanism.
+        mechanism: The name of the mechanism.
         epsilon: The exact epsilon.
         loss: The loss of a certified release.
         lower_bound: A proved lower bound on the loss of every release with this guarantee.
@@ -101,7 +101,7 @@ def make_point(
     """Return the point for a certified release. Its bound is added later.
 
     Args:
-        name: Name of the mechanism.
+        name: The name of the mechanism.
         epsilon: The point's epsilon.
         release: A certified release, for all or some of the problem's records.
         problem: The problem, with its prior and distances.
@@ -206,7 +206,7 @@ class Line:
     """A mechanism whose points form one line in the figure.
 
     Attributes:
-        name: Name of the mechanism.
+        name: The name of the mechanism.
         mechanism: The loaded mechanism.
         method: The method that solves the mechanism's problem.
         gap: The requested relative gap.
@@ -419,7 +419,7 @@ class Refusals:
         """Record why a mechanism refuses some epsilons, with a sentence for the first one.
 
         Args:
-            name: Name of the mechanism.
+            name: The name of the mechanism.
             errors: The error at each of these epsilons.
         """
         # One sentence for each mechanism is enough.
@@ -497,7 +497,7 @@ def _read_line(name: str, source: File, gap: float | None) -> Line:
     """Load a mechanism and read the problem for it.
 
     Args:
-        name: Name of the mechanism.
+        name: The name of the mechanism.
         source: The problem file.
         gap: The requested gap. None for the method's default gap.
 

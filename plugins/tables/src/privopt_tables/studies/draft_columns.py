@@ -47,23 +47,23 @@ PEOPLE: Final = re.compile(
     r"([ _-]?(id|uuid|guid|no|nr|num|number|name|key|hash|code))?",
     re.IGNORECASE,
 )
-"""Names of columns that identify people, trips or devices, and therefore not places."""
+"""The names of columns that identify people, trips or devices, and therefore not places."""
 
 CONTACTS: Final = re.compile(
     r"((home|e|cell|mobile)[ _-]?)?(mail|phone|telephone|tel|mobile|address)([ _-]?(no|nr|num|number|hash|address))?",
     re.IGNORECASE,
 )
-"""Names of columns with contact details. They identify people, unless the ids are those of places such as shops."""
+"""The names of columns with contact details. They identify people, unless the ids are those of places such as shops."""
 
 OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zone")
-"""Names of id columns that only places have."""
+"""The names of id columns that only places have."""
 IDS: Final = ("id", *OF_PLACES, "code")
 NAMES: Final = ("name", "county", "ctyname")
-"""Names of columns that contain ids (IDS), and of columns that contain names usable as ids (NAMES), the likeliest
+"""The names of columns that contain ids (IDS), and of columns that contain names usable as ids (NAMES), the likeliest
 first."""
 
 MAX_PLACES: Final = 5_000
-"""A table of latitudes and longitudes with more rows than this is taken for positions of people."""
+"""The number of rows above which a table of latitudes and longitudes is taken for positions of people."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -88,9 +88,9 @@ class ColumnChoice:
     """The columns that the table's owner names with options. A column that is None is recognised by its name.
 
     Attributes:
-        lat, lon: Columns that contain latitudes and longitudes.
-        id: Column that contains ids.
-        point: Column that contains positions as text.
+        lat, lon: The columns that contain latitudes and longitudes.
+        id: The column that contains ids.
+        point: The column that contains positions as text.
     """
 
     lat: str | None = None
@@ -103,7 +103,7 @@ class ColumnChoice:
 
         Args:
             names: The columns of the table.
-            file: Name of the table, for error messages.
+            file: The name of the table, for error messages.
 
         Raises:
             UsageError: The columns exclude one another, or only one of the two coordinates is given.
@@ -310,7 +310,7 @@ def _find_id_columns(
     Args:
         frame: The table.
         names_by_lower_case: The columns of the table by their lower-case names.
-        used_columns: Columns that are already used for something else.
+        used_columns: The columns that are already used for something else.
 
     Returns:
         The columns of ids, if any, and other single columns that could serve as ids.
@@ -341,7 +341,7 @@ def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str],
     Args:
         frame: The table.
         names_by_lower_case: The columns of the table by their lower-case names.
-        used_columns: Columns that are already used for something else.
+        used_columns: The columns that are already used for something else.
     """
     for name in dict.fromkeys(
         names_by_lower_case[name_of_ids]
@@ -363,9 +363,9 @@ def _repeated_fault(file: str, column: str, row: int) -> Fault:
     """Return the fault for a row whose id occurs in an earlier row.
 
     Args:
-        file: Name of the table.
+        file: The name of the table.
         column: The column of ids.
-        row: Index of the row.
+        row: The index of the row.
     """
     expectation = "ids that differ (in a table of visits, call the column person_id: a grid is laid then)"
     # Faults count rows from 1, and the header is row 1.
@@ -373,7 +373,7 @@ def _repeated_fault(file: str, column: str, row: int) -> Fault:
 
 
 def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
-    """Return a clause on why no column is used for the ids of places, and on which column could be."""
+    """Return a clause that says why no column is used for the ids of places, and which column could be."""
     for name in frame.columns:
         if name not in used_columns and _may_be_ids(frame[name]) and frame[name].n_unique() == frame.height:
             return f"column {name} has no name of ids: rename it to id if its rows are public places"

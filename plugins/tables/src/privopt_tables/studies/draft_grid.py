@@ -25,13 +25,13 @@ GRID_CELLS: Final = 400
 """Approximate number of cells in the grid."""
 
 MIN_POSITIONS: Final = 200
-"""If a table has fewer positions than this, a note says that their extent reveals more about each of them."""
+"""The number of positions below which a note says that their extent reveals more about each of them."""
 
 MARGIN_SHARE: Final = 0.01
 """Share of the positions at each end of each axis that the grid need not cover."""
 
 WIDE_GRID_KM: Final = 1_000.0
-"""If the extent exceeds this many km, a note warns that the grid is wide."""
+"""The extent, in km, above which a note warns that the grid is wide."""
 
 LATTICE_DEGREES: Final = 0.05
 """Step, in degrees, of the lattice to which the extent of the grid is rounded outwards."""
@@ -49,7 +49,7 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
     Args:
         frame: The table.
         columns: The names of the latitude and longitude columns, under the keys ``lat`` and ``lon``.
-        file: Name of the table, for error messages.
+        file: The name of the table, for error messages.
 
     Returns:
         The keys in ``[records.grid]``, and a sentence on what the grid covers and reveals.
@@ -105,7 +105,7 @@ def describe_skipped_cells(frame: pl.DataFrame, columns: Sequence[str], file: st
     Args:
         frame: The table.
         columns: The latitude and longitude columns.
-        file: Name of the table.
+        file: The name of the table.
     """
     lines = []
     for name in columns:
@@ -124,8 +124,8 @@ def _check_degrees(values: Floats, min_degrees: int, max_degrees: int, column: o
     Args:
         values: The numbers in a column.
         min_degrees, max_degrees: The range of degrees.
-        column: Name of the column.
-        file: Name of the table.
+        column: The name of the column.
+        file: The name of the table.
 
     Raises:
         InputError: More than 1 % of the numbers are outside the range.

@@ -37,28 +37,28 @@ from privopt_tables.studies.street_map import Addresses, StreetMap
 __all__ = ["Draft", "draft", "init", "init_from_map", "load_drafted_problem", "suggest_tables"]
 
 REACH_FACTOR: Final = 3.0
-"""Default radius within which a person is hidden, as a multiple of the median distance between neighbours."""
+"""The default radius within which a person is hidden, as a multiple of the median distance between neighbours."""
 
 HIDING_ADDRESSES: Final = 500
-"""Number of addresses among which a map's default distance hides a person, which stand for about a thousand people."""
+"""The number of addresses among which a map's default distance hides a person: about a thousand people."""
 
 HIDDEN_SHARE: Final = 0.9
-"""Share of the places that must have so many addresses within a map's default distance."""
+"""The share of the places that must have that many addresses within a map's default distance."""
 
 MAX_RADIUS_RECORDS: Final = 500
-"""Maximum number of places whose distance to enough addresses is computed. If there are more, a sample is taken."""
+"""The largest number of places whose distance to enough addresses is computed. If there are more, a sample is taken."""
 
 MIN_EPSILON: Final = 1e-300
-"""Least epsilon that a draft can have, because of the range of doubles. The largest one is its reciprocal."""
+"""The smallest epsilon that a draft can have, because of the range of doubles. The largest one is its reciprocal."""
 
 MAX_SEARCHED_RECORDS: Final = 2_000
-"""Maximum number of records whose nearest neighbour is searched for. If there are more, a sample is taken."""
+"""The largest number of records whose nearest neighbour is searched for. If there are more, a sample is taken."""
 
 ONE_WAY_LOSS: Final = "the loss is the error in travel along one-way streets, distances of privacy run both ways"
 BOTH_WAYS_LOSS: Final = "distances run both ways; for travel along one-way streets as the loss, take --one-way"
 
 QUICK_PLACES: Final = 200
-"""With more places than this, the optimum may take minutes. 462 places took over two, on two busy CPU cores."""
+"""The number of places above which the optimum may take minutes. 462 places took over two, on two busy CPU cores."""
 
 
 @frozen(kw_only=True)
@@ -91,14 +91,15 @@ def init(
     written next to the problem file, as NAME-points.csv.
 
     Args:
-        mechanism: Name of the mechanism for which the problem is drafted.
+        mechanism: The name of the mechanism for which the problem is drafted.
         points: The table.
         out: The problem file.
         roads: A table of roads between the ids in ``points``, with the columns from, to and km. None if there are no
             roads.
-        within: Distance in km within which a person is hidden. None for three times the distance between neighbours.
-        factor: Factor by which one report may change the odds between two places at that distance.
-        choice: Columns of ``points`` that the user named. The others are recognised by their names.
+        within: The distance in km within which a person is hidden. None for three times the distance between
+            neighbours.
+        factor: The factor by which one report may change the odds between two places at that distance.
+        choice: The columns of ``points`` that the user named. The others are recognised by their names.
         force: Whether to replace existing files.
 
     Raises:
@@ -148,8 +149,8 @@ def _rename_faults(table: str, name: str) -> Iterator[None]:
     """Make faults that are raised in the ``with`` block name the user's table instead of the converted one.
 
     Args:
-        table: Name of the converted table.
-        name: Name of the table that the user gave.
+        table: The name of the converted table.
+        name: The name of the table that the user gave.
     """
     try:
         yield
@@ -171,12 +172,12 @@ def init_from_map(
     """Write a problem file for the places of a street map, with the tables NAME-points.csv and NAME-roads.csv.
 
     Args:
-        mechanism: Name of the mechanism for which the problem is drafted.
+        mechanism: The name of the mechanism for which the problem is drafted.
         streets: The street map.
         out: The problem file.
-        within: Distance in km within which a person is hidden. None for a distance within which there are enough
+        within: The distance in km within which a person is hidden. None for a distance within which there are enough
             addresses.
-        factor: Factor by which one report may change the odds between two places at that distance.
+        factor: The factor by which one report may change the odds between two places at that distance.
         force: Whether to replace existing files.
 
     Raises:
@@ -229,16 +230,16 @@ def draft(
     """Return a drafted problem file, after checking that ``solve`` will accept it.
 
     Args:
-        mechanism: Name of the mechanism for which the problem is drafted.
+        mechanism: The name of the mechanism for which the problem is drafted.
         points: A CSV, Parquet or GeoParquet file that contains either a list of places with ids, or positions over
             which a grid is laid.
         folder: The folder in which the problem file will be.
         roads: A CSV or Parquet table of roads between the ids in ``points``, with the columns from, to and km.
         one_way: Whether the loss is the error in travel distance along the directed ``roads``.
-        within: Distance in km within which a person is hidden, or the addresses of which this distance must include
+        within: The distance in km within which a person is hidden, or the addresses of which this distance must include
             enough. None for three times the distance between neighbours.
-        factor: Factor by which one report may change the odds between two places at that distance.
-        choice: Columns of ``points`` that the user named. The others are recognised by their names.
+        factor: The factor by which one report may change the odds between two places at that distance.
+        choice: The columns of ``points`` that the user named. The others are recognised by their names.
 
     Raises:
         InputError: No places are recognised in the table, or ``solve`` would refuse the problem.
@@ -322,7 +323,7 @@ def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], f
         cls: The mechanism's problem class.
         tables: The tables of the problem file.
         folder: The folder of the problem file.
-        table: Name of the table from which the problem was drafted, for error messages.
+        table: The name of the table from which the problem was drafted, for error messages.
 
     Raises:
         InputError: ``solve`` would refuse the problem.

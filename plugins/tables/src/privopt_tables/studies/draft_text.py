@@ -25,7 +25,7 @@ def format_problem(
     """Write the text of a problem file, with comments before each table.
 
     Args:
-        mechanism: Name of the mechanism that the problem is for.
+        mechanism: The name of the mechanism that the problem is for.
         points: The table from which the problem was drafted.
         tables: The tables of the problem, by name.
         notes: Notes on what was recognised, which become comments on ``[records]``.

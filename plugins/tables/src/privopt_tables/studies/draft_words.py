@@ -27,14 +27,14 @@ from privopt_tables.studies.word_vectors import is_vector_text, read_word_vector
 __all__ = ["RANKS", "init_words", "neighbour_distances"]
 
 RANKS: Final = (10, 20, 50)
-"""How many other words hide a word. The proposed epsilon is for the first of these numbers, and notes state the
+"""The numbers of other words that hide a word. The proposed epsilon is for the first of them, and notes state the
 epsilons for the others."""
 
 HIDDEN_SHARE: Final = 0.95
 """Share of the words that epsilon must hide. The rest are outliers, whose distances say nothing about most words."""
 
 MAX_SEARCHED_WORDS: Final = 2_000
-"""Maximum number of words whose neighbours are searched for. If there are more, evenly spaced ones are taken."""
+"""The largest number of words whose neighbours are searched for. If there are more, evenly spaced ones are taken."""
 
 
 def neighbour_distances(data: MetricData) -> dict[int, Floats]:
@@ -72,7 +72,7 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
     """Write a problem file for words and their vectors. Vectors in text are converted to .npy and .txt files.
 
     Args:
-        mechanism: Name of the mechanism that the problem is for.
+        mechanism: The name of the mechanism that the problem is for.
         vectors: A ``.npy`` file of shape (N, dim) with one row per word, or a text file of GloVe or word2vec, which is
             converted to NAME-vectors.npy and NAME-words.txt.
         ids: A text file with one word per line. None to use the row numbers as words.
@@ -127,7 +127,7 @@ def _init_from_text(mechanism: str, vectors: Path, ids: Path | None, out: Path, 
     """Convert vectors in text to a ``.npy`` file and a list of words next to the problem file, and write that file.
 
     Args:
-        mechanism: Name of the mechanism that the problem is for.
+        mechanism: The name of the mechanism that the problem is for.
         vectors: Text file of GloVe or word2vec.
         ids: Must be None, because each line begins with its word.
         out: The problem file.
@@ -159,7 +159,7 @@ def _init_from_text(mechanism: str, vectors: Path, ids: Path | None, out: Path, 
 
 
 def _describe_epsilon(distances_by_rank: dict[int, Floats], epsilon: float) -> list[str]:
-    """Return notes on how many other words hide a word at this epsilon, and which epsilon hides it among more.
+    """Return notes that say how many other words hide a word at this epsilon, and which epsilon hides it among more.
 
     Args:
         distances_by_rank: The distances from :func:`neighbour_distances`.

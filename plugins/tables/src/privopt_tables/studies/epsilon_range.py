@@ -16,10 +16,10 @@ from privopt.declare.toml_text import StatedFraction
 from privopt.errors import UsageError, cut
 
 MAX_EPSILONS: Final = 10_000
-"""Maximum number of epsilons in a range."""
+"""The largest number of epsilons in a range."""
 
 MAX_CHARACTERS: Final = 400
-"""Maximum number of characters in each part of a range."""
+"""The largest number of characters in each part of a range."""
 
 
 def parse_epsilons(grid: str | tuple[float | str, float | str, int]) -> list[Fraction]:

@@ -41,7 +41,7 @@ ENDINGS: Final = (".osm.pbf", ".pbf", ".osm", ".osm.gz", ".osm.bz2")
 KM_PER_ADDRESS: Final = 0.025
 """Length of street for each address, if a map has too few addresses: lots of some 20 m on one or both sides."""
 MIN_MAPPED_SHARE: Final = 0.25
-"""A map has too few addresses if it has less than this share of the number estimated from the length of its streets."""
+"""The share of the number estimated from the length of its streets below which a map has too few addresses."""
 
 Position = tuple[float, float]
 """Latitude and longitude in degrees."""
@@ -51,7 +51,7 @@ Area = Callable[[Floats], Bools]
 
 @frozen(kw_only=True, eq=False)
 class Addresses:
-    """How many addresses there are at the places on a map.
+    """The number of addresses at each place on a map.
 
     Attributes:
         counts: (N,) The number of addresses at each place, in the order of the places.

@@ -45,7 +45,7 @@ def is_vector_text(path: Path) -> bool:
 
 
 def read_word_vectors(path: Path) -> WordVectors:
-    """Read word vectors from text in which each line has a word and its numbers, separated by single spaces.
+    """Read word vectors from text in which each line contains a word and its numbers, separated by single spaces.
 
     A word may contain spaces. Repeated words, and words that cannot occur in a sentence, are left out.
 
@@ -109,7 +109,7 @@ def read_word_vectors(path: Path) -> WordVectors:
 
 
 def _vector_size(line: str) -> int:
-    """Return how many numbers a line ends with. The first part of the line always counts as a word."""
+    """Return the number of numbers at the end of a line. The first part of the line always counts as a word."""
     size = 0
     # The numbers are counted from the right, because the word may contain spaces.
     for part in reversed(line.split()[1:]):
