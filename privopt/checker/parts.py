@@ -73,7 +73,7 @@ def choose_part(claims: Claims, kind: str, mechanism: str = "", plugin: object =
 
     Raises:
         RefusedError: No distribution claims the kind, several do, the entry point is malformed, or the mechanism's own
-            part and the mechanism belong to different distributions.
+            part and the mechanism belong to different distributions. Its exit code is 2: nothing can be checked.
     """
     is_own = kind != part_name(claims, kind, mechanism)
     kind = part_name(claims, kind, mechanism)

@@ -198,7 +198,7 @@ def make_narrow(figure: Figure) -> Figure:
                     # The dots cover the same fraction of the map as on the wide drawing. Small ones stay visible, and
                     # thick rims do not fill them.
                     drawn_sizes = dots.get_sizes()
-                    dots.set_linewidth(np.minimum(dots.get_linewidth(), 1.2))
+                    dots.set_linewidth(np.minimum(dots.get_linewidth(), 1.2).tolist())
                     dots.set_sizes(np.maximum(drawn_sizes * (map_width / width) ** 2, np.minimum(drawn_sizes, 16.0)))
     elif len(charts) > 1:
         height *= 0.8 * len(charts)

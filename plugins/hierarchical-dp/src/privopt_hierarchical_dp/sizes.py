@@ -236,12 +236,13 @@ class SizesDesign(Design):
     def real_loss(self, release: HierarchyRelease) -> Fraction:
         """Return the exact privacy loss between neighbouring inputs.
 
-        In the published chain, one change affects every region of a level, for which its noise is not scaled: the loss
-        exceeds the budget.
+        The chain, as the paper states it, is one vector of cumulative counts that runs on from region to region over a
+        whole level. One change therefore alters counts in every region of the level, but the paper scales the noise
+        for one region only, so the loss exceeds the budget.
         """
         if self.rule.query != "chain":
             return super().real_loss(release)
-        # One change of the chain changes as many entries of a level as it has regions; the noise is for one of them.
+        # The loss on a level is its budget times its number of regions; `budgets[0]` are those of the only table.
         parts = zip(self.budgets[0], self.tree.widths, strict=True)
         return sum((budget * width for budget, width in parts), Fraction(0))
 

@@ -85,7 +85,10 @@ def privopt_handle(release: object) -> type | None:
 
 @hookimpl
 def privopt_checks() -> Sequence[TraitSpec | CheckSpec]:
-    """Register the conformance kit's check for releases that report traces."""
+    """Register the conformance kit's check for releases that report traces, and the trait that such releases have.
+
+    The check is not applicable to a release without the trait, for the reason ``missing``.
+    """
     module = "privopt_tables.kit.check_traces"
     return [
         TraitSpec(name="traces", missing="the release draws no traces", target=f"{module}:draws_traces"),
