@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from privopt.errors import RegistryError
 from privopt.registry import Entry, registry
-from privopt.registry.distributions import normalize_name
+from privopt.registry.installed import normalize_name
 from privopt.registry.missing import CORE as CORE_PLUGIN
 
 CORE: Final = "privopt.checker"

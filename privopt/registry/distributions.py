@@ -17,6 +17,7 @@ from typing import Final
 from attrs import frozen
 
 from privopt.errors import reason_of
+from privopt.registry.installed import normalize_name
 
 _FOLDER: Final = re.compile(r"(?P<name>[^-]+)(-.*)?\.(dist|egg)-info")
 """Matches the name of a metadata folder: the name of the distribution and usually its version."""
@@ -55,15 +56,6 @@ class InstalledEntryPoints:
 
     points: tuple[EntryPoint, ...]
     damaged: tuple[DamagedDistribution, ...]
-
-
-def normalize_name(distribution: str) -> str:
-    """Return the name of a distribution in the normal form of packaging (PEP 503), in which names can be compared.
-
-    >>> normalize_name("Privopt_Metric.DP")
-    'privopt-metric-dp'
-    """
-    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 @cache

@@ -6,6 +6,7 @@ mechanisms is fast.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar, cast
@@ -21,6 +22,15 @@ S = TypeVar("S", bound=Spec)
 B = TypeVar("B")
 _MECHANISM = "privopt.interfaces:Mechanism"
 """The import path of the base class for all mechanisms."""
+
+
+def normalize_name(distribution: str) -> str:
+    """Return the name of a distribution in the normal form of packaging (PEP 503), in which names can be compared.
+
+    >>> normalize_name("Privopt_Metric.DP")
+    'privopt-metric-dp'
+    """
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def _import_target(target: str) -> Any:

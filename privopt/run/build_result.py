@@ -27,7 +27,7 @@ from privopt.interfaces import Bounds, Mechanism, Objective, Outcome, Release, R
 from privopt.interfaces.abilities import ProvesBound, Warns, details_of, solves_program
 from privopt.interfaces.result import LP, Details, Plugin, ProblemFile, RunOptions, Times
 from privopt.registry import registry
-from privopt.registry.distributions import normalize_name
+from privopt.registry.installed import normalize_name
 from privopt.run.measure import Measurement, measure_release
 from privopt.run.problem_copy import ProblemCopy
 from privopt.run.task import Options, Task
