@@ -62,13 +62,7 @@ class Metric(ABC):
     """
 
     def __init__(self, size: int, output_size: int, own_outputs: bool) -> None:
-        """Store the number of records and the number of outputs.
-
-        Args:
-            size: N, the number of records.
-            output_size: K, the number of outputs.
-            own_outputs: Whether the outputs are the records themselves.
-        """
+        """Store N, the number of records, K, the number of outputs, and whether the outputs are the records."""
         self.size = size
         self.output_size = output_size
         self.own_outputs = own_outputs
@@ -125,8 +119,7 @@ class Metric(ABC):
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
         """Return the given distances (P,), with the metric's double instead of each that may exceed the exact distance.
 
-        The distances that a release stores are checked in this way, because a guarantee at a distance above the exact
-        one would be too weak.
+        This check is applied to stored distances, because a guarantee at more than the exact distance is too weak.
 
         Args:
             pairs: (P, 2) pairs of records.
@@ -317,10 +310,7 @@ class _PointMetric(Metric):
         """
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Find the pairs i < j with a distance of at most `within`, and their distances, with a k-d tree.
-
-        The results are those that :meth:`Metric.neighbours` describes.
-        """
+        """Return the same pairs and distances as :meth:`Metric.neighbours`, found with a k-d tree."""
         points, radius = self._search_tree(within)
         # In many dimensions the tree would visit nearly every point, and computing the table in blocks is faster.
         if points.shape[1] > _TREE_WIDTH:
@@ -428,13 +418,7 @@ class EuclideanMetric(_PointMetric):
         check_resolution(self.records, self._proved_errors[0])
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return the Euclidean distances between pairs, rounded down, with a compiled function.
-
-        Args:
-            i: Indices of records.
-            j: Indices of the same shape: of outputs if ``outputs`` is true, otherwise of records.
-            outputs: Whether to measure the distances to the outputs.
-        """
+        """Return the Euclidean distances between pairs, rounded down, with a compiled function."""
         distances = np.empty(i.shape)
         points, targets = self._points[0], self._points[outputs]
         distances_of_pairs(
@@ -453,10 +437,7 @@ class EuclideanMetric(_PointMetric):
         return np.maximum(super()._round_down(distances, outputs), shortened)
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
-        """Return a ball around the exact distance between two records, which is the square root of a rational.
-
-        The result is None if a declared decimal is too long to be converted.
-        """
+        """Return a ball around the exact distance, the root of a rational; None if a declared decimal is too long."""
         a, b = place_of(self.records, i), place_of(self.records, j)
         return None if a is None or b is None else root_of(a, b)
 
@@ -563,13 +544,7 @@ class HaversineMetric(_PointMetric):
             self._relative_error = 2.1 * math.radians(max(self.records.off, self.outputs.off)) + 2.0**-51
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return the great-circle distances between pairs in km, rounded down.
-
-        Args:
-            i: Indices of records.
-            j: Indices of the same shape: of outputs if ``outputs`` is true, otherwise of records.
-            outputs: Whether to measure the distances to the outputs.
-        """
+        """Return the great-circle distances between pairs in km, rounded down."""
         lat_a, lon_a, cos_a = self._parts[0]
         lat_b, lon_b, cos_b = self._parts[1 if outputs else 0]
         places = lat_a[i], lon_a[i], cos_a[i], lat_b[j], lon_b[j], cos_b[j]
