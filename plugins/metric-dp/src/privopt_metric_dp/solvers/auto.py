@@ -69,8 +69,8 @@ MANY, SAMPLE = 1_000, 64
 at most a quarter of the outputs)."""
 STARRED, FEW = 1_000, 4
 """The star is skipped if there are more than STARRED records and more than FEW times as many records as outputs,
-because its kernel has an entry for every two records. With 8,000 places and 120 outputs, it took 6 GB and minutes, and
-some weights were negative. Weights were also negative with 2,032 places at 3 and 30 per km."""
+because its kernel has an entry for each pair of records. With 8,000 places and 120 outputs, it took 6 GB and minutes,
+and some weights were negative. Weights were also negative with 2,032 places at 3 and 30 per km."""
 DEFAULT_MEMORY_BYTES = 8e9
 """Memory limit in bytes if the caller gives none. A method that needs more is not started."""
 
@@ -89,7 +89,7 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     If there are many more records than outputs, only the interior point runs, because the star's kernel would be too
     large. Otherwise the star comes first, a mechanism in closed form that exists only for some instances. If it exists,
     column generation improves it. If not, the interior point solves the program. Where it saves time, a smaller program
-    is solved before: one over a spanner (a few pairs that nearly imply the others) or one over a sample of the outputs.
+    is solved first: one over a spanner (a few pairs that nearly imply the others) or one over a sample of the outputs.
 
     Args:
         part: The part. The star's solver sets its attribute ``starred`` to whether the star is a mechanism for it.
@@ -131,7 +131,7 @@ def _suits_star(records: int, outputs: int) -> bool:
 
 
 def begins_with_star(records: int, outputs: int, method: str) -> bool:
-    """Return whether :func:`search` begins with an affordable star, which it completes even past a deadline.
+    """Return whether :func:`search` begins with the star and can afford it, in which case it runs even past a deadline.
 
     Args:
         records, outputs: Number of records and number of outputs of the whole instance.
@@ -264,9 +264,9 @@ def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
 
 
 def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
-    """Run one solver on a part, note its outcome in the path of the answer, and return whether it completed.
+    """Run one solver on a part, record its outcome in the answer's path, and return whether it completed.
 
-    If the solver fails, the failure is noted rather than raised, so that the next solver in the ladder runs.
+    If the solver fails, the failure is recorded rather than raised, so that the next solver in the ladder runs.
 
     Args:
         solver: The solver.

@@ -29,7 +29,7 @@ MAX_SAMPLE_RECORDS: Final = 2_000
 MAX_SAMPLE_SHARE: Final = 0.5
 """Largest share of all records that the sample may contain, unless there are more candidates. Sampling half of Rome's
 2,032 street nodes led to outputs as good as those found with all nodes, in half the time and memory. (For 120 outputs
-at 1 and 3 per km, the lower bounds over the two selections agree within 0.03 %.)"""
+at 1 and 3 per km, the lower bounds for the two selections agree within 0.03 %.)"""
 CANDIDATES: Final = (4, 480, 1_000)
 """Number of candidates per selected output, and the smallest and the largest number of candidates. If more outputs are
 to be selected than `RETRIED_SHARE` of that largest number, records as far apart as possible are used instead, because
@@ -86,7 +86,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     instance, prior = sample_program(data.with_outputs(candidates).weighted, data.prior, pairs, lengths, seeds, epsilon)
 
     def report(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-        """Pass on the progress of the sample's solver, with "choosing outputs" in front of the phase."""
+        """Pass on the progress of the sample's solver, with the phase prefixed by "choosing outputs"."""
         if progress is not None:
             progress(f"choosing outputs, {phase}", iteration, lower, upper)
 
@@ -106,9 +106,9 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
 def sample_program(
     weighted: Floats, prior: Floats, pairs: Ints, lengths: Floats, seeds: Ints, epsilon: float
 ) -> tuple[Instance, Floats]:
-    """Return the program over a sample of records, in which each sampled record represents all records nearest to it.
+    """Return the program over a sample of records, in which each sampled record represents the records nearest to it.
 
-    The records that are nearest to a sampled record are called its part.
+    The records that a sampled record represents are called its part.
 
     Args:
         weighted: ``(N, K)`` costs, prior included.
@@ -149,9 +149,9 @@ def sample_program(
 
 
 def _select_farthest(records: int, pairs: Ints, lengths: Floats, count: int) -> Ints:
-    """Select records one by one, each as far as possible, along paths over pairs, from those selected before.
+    """Select records one by one, each as far as possible from those selected before.
 
-    Record 0 is selected first.
+    Distances are measured along paths over pairs. Record 0 is selected first.
 
     Args:
         records: N, the number of records.

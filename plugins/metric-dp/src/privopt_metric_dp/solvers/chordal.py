@@ -167,7 +167,7 @@ def complete(pattern: Elimination, diagonal: Floats, off_diagonal: Floats) -> Ca
         off_diagonal: ``(E,)`` entries on the pattern below the diagonal.
 
     Raises:
-        numpy.linalg.LinAlgError: A number overflowed or is not finite.
+        numpy.linalg.LinAlgError: A value overflowed or is not finite.
     """
     if not (np.isfinite(diagonal).all() and np.isfinite(off_diagonal).all() and (diagonal > 0).all()):
         raise np.linalg.LinAlgError("the Schur complement is out of the range of doubles")

@@ -24,11 +24,11 @@ from privopt_metric_dp.solvers.tree_pricing import price_all
 __all__ = ["ColumnGeneration"]
 
 SOFTER = (0.5,)
-"""Exponents to which the star's kernel is raised for further seed rays: these are kernels at such shares of epsilon."""
+"""Exponents to which the star's kernel is raised to give more seed rays: the kernels at these fractions of epsilon."""
 BYTES_A_NUMBER, BYTES_AN_ENTRY, SESSION_BYTES = 24.0, 136.0, 20e6
-"""Bytes taken by each number of a ray (in the ray, in the key by which it is recognised, and in a copy while rays are
-added), by each entry in the LP, and by the LP solver. For 100, 225, 300 and 400 scattered records with 1,225, 2,084,
-2,811 and 1,871 rays, column generation took 30, 97, 131 and 107 MB in total."""
+"""Bytes taken by each entry of a ray (in the ray, in the key by which it is recognised, and in a copy while rays are
+added), by each nonzero coefficient in the LP, and by the LP solver. For 100, 225, 300 and 400 scattered records with
+1,225, 2,084, 2,811 and 1,871 rays, column generation took 30, 97, 131 and 107 MB in total."""
 LAST_ROUND = 1000
 """Number of rounds after which the method gives up."""
 
@@ -36,7 +36,7 @@ LAST_ROUND = 1000
 def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
     """Return the rays (R, N) for the first master problem: the star's, softer versions of them, and the constant ray.
 
-    A ray is a vector of N numbers that satisfies every privacy row, so up to scale it is a column of a mechanism. The
+    A ray is a vector of N entries that satisfies every privacy row, so up to scale it is a column of a mechanism. The
     master problem has only representative outputs, so each ray is moved by a symmetry that makes it serve one of them.
 
     Args:

@@ -27,10 +27,10 @@ from privopt_metric_dp.space.pairs import has_implied_pairs, reduce_pairs
 __all__ = ["MergedInstance", "ReducedInstance", "drop_implied_pairs", "merge_records"]
 
 MERGE_BELOW = 1e-9
-"""Log-ratios up to this are treated as 0, which changes the optimum by a smaller share than this."""
+"""Log-ratios up to this are treated as 0, which changes the optimum by a smaller relative amount."""
 
 RELATIVE_SLACK = 1e-9
-"""A pair counts as implied if it has a path that is longer than the pair by at most this share."""
+"""A pair counts as implied if some path between its records is longer than the pair by at most this fraction."""
 
 BLOCK_COLUMNS, BLOCK_ENTRIES = 128, 4_000_000
 """Largest number of outputs whose multipliers are lifted at a time, and largest number of entries (pairs times outputs)
@@ -182,8 +182,8 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
 
     The slack is needed because a sum of lengths along a road often exceeds the distance in the last bits: with 1,000
     road nodes, exact sums leave 9,058 pairs, and sums with the slack leave 1,444. If pairs are dropped, epsilon is
-    divided by ``1 + RELATIVE_SLACK``, so that a mechanism for the remaining pairs satisfies all pairs at the given
-    epsilon. Bounds must be evaluated at the given epsilon.
+    divided by ``1 + RELATIVE_SLACK``, so that a mechanism for the remaining pairs meets the privacy constraint for
+    every pair at the given epsilon. Bounds must be evaluated at the given epsilon.
 
     Returns:
         The smaller instance, and the indices of the remaining pairs.

@@ -75,7 +75,7 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
 
 
 def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Floats) -> float:
-    """Search by bisection for the largest share of epsilon at which `exponential` satisfies every pair.
+    """Search by bisection for the largest share at which `exponential` meets the privacy constraint for every pair.
 
     Args:
         distances: (N, K) distances from records to outputs. If one record of a pair is at infinite distance from an
@@ -85,7 +85,7 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
         lengths: (P,) distances between the records of each pair.
 
     Returns:
-        A share that satisfies every pair: at least one half, and at most `_MAX_SHARE`.
+        A share at which every pair meets its privacy constraint: at least one half, and at most `_MAX_SHARE`.
 
     Raises:
         OutOfTime: The time limit has expired.
@@ -103,7 +103,7 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
     allowed = epsilon * lengths * (1.0 - _SAFETY_SHARE)
 
     def is_private(trial_share: float) -> bool:
-        """Return whether the mechanism with a given share satisfies every pair, with a margin for rounding errors."""
+        """Return whether the mechanism at a share meets every privacy constraint, with a margin for rounding errors."""
         rate = trial_share * epsilon
         with np.errstate(under="ignore"):
             # `sums` is log S_i. Exponents are relative to the nearest output, so that no sum underflows to 0.

@@ -6,7 +6,7 @@ diagonal by columns: ``start`` is the first entry of each column, and ``row`` an
 of each entry. It also lists them by rows: ``across`` is the start of each row in ``entry``. ``pair`` is the entry for
 each required pair.
 
-A batch consists of eight outputs whose numbers are interleaved: entry ``e`` of the batch's output ``r`` is at
+A batch consists of eight outputs whose values are interleaved: entry ``e`` of the batch's output ``r`` is at
 ``8 e + r``. ``load``, ``store`` and ``spread`` (`privopt_metric_dp.matrix.simd`) read, write and fill such vectors of
 eight numbers. ``lowest`` and ``total`` return the smallest lane and the sum of the lanes.
 """

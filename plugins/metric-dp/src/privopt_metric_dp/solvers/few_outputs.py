@@ -34,8 +34,8 @@ def sample_outputs(instance: Instance, count: int) -> Ints:
         count: Number of outputs to select, at least 1.
 
     Returns:
-        Indices of the selected outputs, in ascending order. They include the output that is cheapest for all records
-        together, which is selected first.
+        Indices of the selected outputs, in ascending order. They include the output with the lowest total cost over all
+        records, which is selected first.
     """
     cost = instance.cost
     selected = [int(cost.sum(axis=0).argmin())]

@@ -25,7 +25,7 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["Instance", "Solution", "dual_bound", "one_output"]
 
 EPSILON_SLACK = 1e-9
-"""Share by which epsilon is reduced when programs are solved, so that rounding errors do not violate privacy."""
+"""Fraction by which epsilon is reduced when programs are solved, so that rounding errors do not violate privacy."""
 
 
 def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
@@ -155,7 +155,7 @@ class Instance:
 
     @property
     def noise(self) -> float:
-        """Differences between losses up to this may be due to rounding in a sum of costs over all records."""
+        """Largest difference between two losses that may be due to rounding in a sum of costs over all records."""
         # For each record, 45 times the resolution of a double (2.2e-16), relative to the largest cost.
         return 1e-14 * self.records * float(np.abs(self.cost).max())
 
@@ -185,7 +185,7 @@ class Solution:
         multipliers: Multipliers for the privacy rows, or None if there are none.
         method: Name of the method that found the mechanism.
         iterations: Number of offers (mechanisms or bounds) that this method made.
-        trajectory: Tuples ``(seconds, lower bound, loss)`` in the order of time.
+        trajectory: Tuples ``(seconds, lower bound, loss)`` in chronological order.
         status: "optimal" (the requested gap was reached), "feasible" (it was not), or "stopped" (a time limit or an
             interrupt ended the search before that).
         details: Figures that the methods noted, by name.
@@ -213,9 +213,9 @@ class Solution:
 
 
 def one_output(instance: Instance) -> Solution:
-    """Return the mechanism that always reports the same output, the one that is cheapest for all records together.
+    """Return the mechanism that always reports the same output: the one with the lowest total cost over all records.
 
-    Its lower bound is the trivial one: the loss if every record were at its own cheapest output.
+    Its lower bound is the trivial one: the loss if each record reported its own cheapest output.
     """
     z = np.zeros(instance.cost.shape)
     z[:, int(instance.cost.sum(axis=0).argmin())] = 1
@@ -232,12 +232,11 @@ def one_output(instance: Instance) -> Solution:
 def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Floats]:
     """Return the lower bound on the optimum that multipliers prove, evaluated in floating point.
 
-    Let ``f`` be the multiplier of row (i, j), ``z_i <= exp(eps d) z_j``, and let
-    ``r_ik = cost_ik + sum of f over rows (i, j) - sum of exp(eps d) f over rows (j, i)``. By weak duality, the bound is
-    ``sum_i y_i`` with ``y_i = min_k r_ik``, whatever the multipliers are. A multiplier is treated as 0 if
-    ``exp(eps d)`` for its row, or a sum for its output, is too large for a double. If the trivial bound (every record
-    at its cheapest output) is larger, it is returned instead, as in
-    `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
+    Let ``f`` be the multiplier of row (i, j), ``z_i <= exp(eps d) z_j``, and let ``r_ik = cost_ik + sum of f over rows
+    (i, j) - sum of exp(eps d) f over rows (j, i)``. By weak duality, the bound is ``sum_i y_i`` with
+    ``y_i = min_k r_ik``, whatever the multipliers are. A multiplier is treated as 0 if ``exp(eps d)`` for its row, or a
+    sum for its output, is too large for a double. If the trivial bound (each record reports its cheapest output)
+    is larger, it is returned instead, as in `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
 
     Args:
         instance: The problem. Its log-ratios ``epsilon * distances`` are used as doubles, so the bound is not an exact

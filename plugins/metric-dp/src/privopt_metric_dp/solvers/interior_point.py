@@ -43,15 +43,15 @@ MAX_ROW_SUM_ERROR = 1e-7
 ROW_SUM_TOLERANCE = 1e-9
 """If a step leaves a row sum farther than this from one, row sums are restored."""
 RESIDUAL_SHARE = 1e-8
-"""Residual to which systems with the coupling are solved if it is formed, relative to the right-hand side."""
+"""Relative residual to which systems with the coupling matrix are solved if that matrix is formed."""
 LOOSE, STRAIGHTENED = 1e-3, 1e-6
-"""Relative residuals if the coupling is not formed, the first in a step (predictor and correctors) and the second when
-row sums are restored. Bounds hold whatever the steps were, and a smaller residual did not save steps (2,032 nodes in
+"""Relative residuals if the coupling is not formed: the first for a step's predictor and correctors, the second for
+restoring row sums. Bounds hold however inexact the steps are, and a smaller residual did not save steps (2,032 nodes in
 Rome, 120 outputs)."""
 TIGHTER, FINEST = 0.1, 1e-7
 """Factor by which the residual of a step is reduced if row sums could not be restored, and its smallest value."""
 LOOSE_STEP = 0.95
-"""Share of the way to the boundary that a step goes if the coupling is not formed."""
+"""Fraction of the distance to the boundary that a step covers if the coupling is not formed."""
 RESTORING_STEPS = 400
 """Largest number of conjugate gradient steps for restoring row sums if the coupling is not formed."""
 FORMED, TIGHT, TIGHTEST = 4_000, 0.02, 5e-3
@@ -463,7 +463,7 @@ class InteriorPoint:
 
         Args:
             part: A connected instance.
-            offers: Receives mechanisms (N, K), bounds and multipliers, and has the gap at which to stop.
+            offers: Receives mechanisms (N, K), bounds and multipliers, and holds the gap at which to stop.
 
         Raises:
             SolverError: The iteration broke down numerically, or the gap was not reached in `LAST_ITERATION` steps.

@@ -1,9 +1,9 @@
 """Estimate the loss of noise added to positions themselves over a region, to compare it with a mechanism on a mesh.
 
 The estimate is not a bound. Planar Laplace noise has a density proportional to ``exp(-epsilon d)`` around a person's
-position, so it satisfies epsilon between any two positions without a mesh. A report can then be replaced by the best
-guess under the prior, which is the median of the posterior. The ``spherical-laplace`` mechanism draws such noise
-exactly.
+position, so it meets the privacy constraint between any two positions without a mesh. A report can then be replaced by
+the best guess under the prior, which is the median of the posterior. The ``spherical-laplace`` mechanism draws such
+noise exactly.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ REPORTS: Final = 600
 WEISZFELD_STEPS: Final = 12
 """Number of steps of Weiszfeld's algorithm, which computes the best guess for a report."""
 MOST_NOISE_LENGTHS: Final = 1e12
-"""Largest coordinate of a position in units of 1 / epsilon, up to which the estimate is made."""
+"""Largest coordinate, in units of 1 / epsilon, for which the estimate is made."""
 
 
 def people_over_region(data: MetricData, *, at_records: bool) -> tuple[Floats, Floats]:
-    """Return where people are in a problem over a plane region: their positions and probabilities.
+    """Return positions and probabilities that represent the people in a problem over a plane region.
 
     Args:
         data: The problem's data, with a region.
@@ -106,7 +106,7 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
 
 
 def _choose_people(people: Floats, shares: Floats, count: int) -> Floats:
-    """Choose equally likely positions that represent people, at equal steps of the cumulated probability.
+    """Choose equally likely positions that represent people, at equal steps in cumulative probability.
 
     Args:
         people: (Q, 2) positions in km.

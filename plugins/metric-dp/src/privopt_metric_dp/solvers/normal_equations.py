@@ -30,7 +30,7 @@ else:
 __all__ = ["MAX_RECYCLED", "MAX_STEPS", "PARTIAL_SUMS", "SchurComplement", "couple", "form"]
 
 RIDGES = (0.0, 1e-6, 1e-4, 1e-2)
-"""Shares of the diagonal that are added to it, in order, until the matrix can be factored in single precision."""
+"""Ridges, as fractions of the diagonal, that are added to it in turn until single precision can factor the matrix."""
 PARTIAL_SUMS = 8
 """Number of partial sums that make up the coupling. It is fixed so that the result does not depend on the number of
 threads."""
@@ -81,7 +81,7 @@ class _Directions:
         Args:
             way: (O,) the direction ``w``.
             product: (O,) ``T w``.
-            square: The number ``w' T w``, above 0.
+            square: The squared norm ``w' T w``, above 0.
 
         Returns:
             Whether the direction was stored. False if the store is full.

@@ -49,7 +49,7 @@ class Outputs:
         column = np.minimum(np.arange(batches * DOUBLE_LANES), self.width - 1)
 
         def pack_lanes(values: Floats) -> Floats:
-            """Return an array (N, R) as batches of eight outputs, (G, 8 N), with eight numbers per record in turn."""
+            """Return an array (N, R) as batches of eight outputs, (G, 8 N), eight consecutive values per record."""
             lanes = values[np.ix_(pattern.order, column)].reshape(-1, batches, DOUBLE_LANES)
             return np.ascontiguousarray(lanes.transpose(1, 0, 2)).reshape(batches, -1)
 
@@ -283,7 +283,7 @@ class Outputs:
     def proof(self) -> Callable[[], Floats]:
         """Return a function that returns the saved multipliers (R, P).
 
-        For each pair, the number is the multiplier of its first row minus that of its second row.
+        For each pair, the entry is the multiplier of its first row minus that of its second row.
         """
         # (G, P, 2, 8): in each batch, each pair has two rows of eight outputs.
         rows, width = self._best_f.reshape(len(self._best_f), -1, 2, DOUBLE_LANES), self.width

@@ -18,14 +18,15 @@ from privopt_metric_dp.solvers.symmetry import Symmetry
 __all__ = ["Mixture"]
 
 RAYS_PER_RECORD: Final = 6
-"""Number of rays per record that are kept when the worst rays are dropped."""
+"""Number of rays per record that are kept when those with the largest reduced costs are dropped."""
 
 NEGLIGIBLE_VALUE: Final = 1e-13
-"""A negative value counts as a rounding error, and its ray is ignored, up to this share of the largest cost."""
+"""A negative reduced cost counts as a rounding error, and its ray is ignored, up to this fraction of the largest
+cost."""
 
 MIN_ENTRY: Final = 1e-9
-"""HiGHS silently drops entries below this, so they are set to 0 in the LP. The mechanism is mixed from the unchanged
-rays."""
+"""HiGHS silently drops entries below this value, so they are set to 0 in the LP. The mechanism is mixed from the
+unchanged rays."""
 
 MAX_ROW_SUM_ERROR: Final = 1e-6
 """If a mixture has a row sum that differs from one by more than this, it is rejected."""

@@ -24,12 +24,12 @@ __all__ = ["Graph", "Part", "PartOffers", "Solver", "make_graph", "shortest_path
 
 
 EXPONENT_SHRINKAGE = 1e-11
-"""Each log-ratio is shrunk by a random share of at most this, so that paths of equal length do not tie."""
+"""Each log-ratio is shrunk by a random fraction, at most this, so that paths of equal length do not tie."""
 MIN_EARLY_RECORDS = 100
 """Smallest number of records for which early offers are worth their time even without a time limit, because the search
 takes long enough to be interrupted."""
 TRIANGLE_TOLERANCE = 1e-9
-"""If a path is shorter than its pair by more than this share, the difference is no rounding error."""
+"""If a path is shorter than its pair by more than this fraction, the difference is not a rounding error."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -44,7 +44,7 @@ class Graph:
         other: (2 P,) the neighbour to which each entry leads; the entries of a record are sorted by neighbour.
         length: (2 P,) log-ratio of each entry's pair, shrunk for solving.
         pair: (2 P,) index of the required pair to which each entry belongs.
-        direct: Whether there are more than 1,000 records, every two of them are a pair, and no sampled path over a
+        direct: Whether there are more than 1,000 records, every two of them are a pair, and no sampled path through a
             third record is shorter. The pairs are then used as shortest paths, which saves a search of N^3 steps.
     """
 
@@ -65,7 +65,7 @@ def make_graph(instance: Instance, *, shrink: float = EXPONENT_SHRINKAGE) -> Gra
 
     Args:
         instance: The problem, with N records and P pairs.
-        shrink: Largest share by which a log-ratio is shrunk; 0 for the true log-ratios.
+        shrink: Largest fraction by which a log-ratio is shrunk; 0 for the true log-ratios.
 
     Raises:
         OutOfTime: The time limit has expired.
@@ -217,7 +217,7 @@ class Solver(Protocol):
 
         Args:
             part: The part to solve.
-            offers: Receives the offers, and has the gap to reach.
+            offers: Receives the offers, and holds the gap to reach.
 
         Raises:
             SolverError: The method does not apply, or broke down numerically. The caller then tries the next method.

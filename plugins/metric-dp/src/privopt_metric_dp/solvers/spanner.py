@@ -1,16 +1,16 @@
-"""Solve problems that require all pairs through a spanner: a few pairs that nearly imply the others.
+"""Solve problems in which all pairs are required, using a spanner: a few pairs that nearly imply the others.
 
 If every pair of records is required and few pairs are implied by others, most of the solving time is due to the number
 of pairs: 200 points have 19,900 pairs, and 500 points have 124,750. A spanner of stretch ``1 + s`` is a subset of the
 pairs over which every pair at distance ``d`` has a path of length at most ``(1 + s) d``. The program over a spanner is
 a relaxation, because it omits constraints. So its lower bounds, and its multipliers with zeros for the omitted pairs,
-are valid for every mechanism that satisfies all pairs. Its solution satisfies the omitted pairs only up to the stretch,
-and `privopt_metric_dp.matrix.repair.repair_in_doubles` turns it into a mechanism for all pairs.
+are valid for every mechanism that meets the constraints for all pairs. Its solution meets those for the omitted pairs
+only up to the stretch, and `privopt_metric_dp.matrix.repair.repair_in_doubles` turns it into a mechanism for all pairs.
 
 The relaxation and the repair lose little. For 100 points in a square, with an epsilon times spacing of 0.5, the gap
 between the bound and the loss after the repair is 0.7, 0.25, 0.12 and 0.03 % at stretches of 1.1, 1.03, 1.01 and 1.003.
-These spanners have 13, 22, 34 and 47 % of the pairs. (Shortening all lengths by the stretch also satisfies all pairs,
-but costs 6 % at a stretch of 1.1.)
+These spanners have 13, 22, 34 and 47 % of the pairs. (Dividing all lengths by the stretch also meets the constraints
+for all pairs, but costs 6 % at a stretch of 1.1.)
 
 Spanners are tried from coarse (a large stretch) to fine, so that there is a result early. For 400 such points,
 stretches of 1.3, 1.1, 1.03 and 1.01 took 2, 5, 29 and 55 CPU seconds and reached gaps of 6.2, 1.8, 0.43 and 0.21 %,
@@ -40,8 +40,8 @@ __all__ = ["FewPairs", "make_spanner"]
 COARSE: Final = (0.3, 0.1, 0.03, 0.01, 0.003)
 """Stretches minus 1 of the spanners that come first, so that there is a result early."""
 MIN_STRETCH_RATIO: Final = 20.0
-"""Without a time limit, a coarse spanner comes first only if its stretch minus 1 exceeds that of the program which
-follows by this factor. It then takes about a thirtieth of that program's time (see `TIME_FACTOR`)."""
+"""Without a time limit, a coarse spanner comes first only if its stretch minus 1 is more than this many times that of
+the program that follows. It then takes about a thirtieth of that program's time (see `TIME_FACTOR`)."""
 TIME_FACTOR: Final = 4.0
 """Approximate factor by which each spanner takes longer than the coarser one before it."""
 SHARES: Final = (1.0, 0.25)
@@ -53,7 +53,7 @@ MAX_SPANNER_SHARE: Final = 0.6
 
 
 def _stretch_of_gap(gap: float) -> float:
-    """Return the stretch minus 1 at which a spanner costs about half of a relative gap.
+    """Return the stretch minus 1 at which using a spanner costs about half of the given relative gap.
 
     The formula was fitted to measurements with 200 and 300 points and gaps from 1e-4 to 1e-2.
     """
@@ -131,7 +131,7 @@ class FewPairs:
 
         Args:
             part: A connected instance with all pairs.
-            offers: Receives mechanisms (N, K), bounds and multipliers, and has the gap at which to stop.
+            offers: Receives mechanisms (N, K), bounds and multipliers, and holds the gap at which to stop.
 
         Raises:
             SolverError: The inner solver failed.
@@ -161,7 +161,7 @@ class FewPairs:
         name = f"{self.name} {slack:.2g}"
 
         def repair_matrix(z: Floats) -> Floats:
-            """Repair a mechanism that satisfies only the spanner's pairs into one that satisfies all pairs."""
+            """Repair a mechanism that is private only for the spanner's pairs into one private for all pairs."""
             return repair_in_doubles(z, instance.cost, instance.pairs, instance.lengths)
 
         # This view turns offers for the relaxation into offers for all pairs. They are not firm, because the repair

@@ -392,7 +392,7 @@ class StarSolver:
 
         Args:
             part: A connected instance.
-            offers: Receives the mechanism (N, K), bounds and multipliers, and has the gap at which to stop.
+            offers: Receives the mechanism (N, K), bounds and multipliers, and holds the gap at which to stop.
 
         Raises:
             SolverError: The kernel is singular, or a weight is negative, so that the star is not a mechanism.

@@ -164,7 +164,7 @@ def solve_street_bound(
     shares = _Shares(rows, positions, priced_data.weighted, data.prior[rows] * positions.chord[rows])
 
     def report_progress(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-        """Pass on the interior point's progress, with "bound over all streets" in front of the phase."""
+        """Pass on the interior point's progress, with the phase prefixed by "bound over all streets"."""
         if progress is not None:
             progress(f"bound over all streets, {phase}", iteration, lower, upper)
 
