@@ -30,7 +30,7 @@ class Matrix:
         bound: A bound that the multipliers prove, or an estimate of it; None if unknown.
         solver: The solver's name, version and iterations, for result.json.
         details: Further figures for result.json.
-        stopped: Whether a limit ended the solver before it was done.
+        stopped: Whether a limit ended the solver before it ran to completion.
         release: Integer weights that are released unchanged if they satisfy the notion. Otherwise ``z`` is repaired.
     """
 

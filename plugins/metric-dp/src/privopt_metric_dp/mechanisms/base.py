@@ -163,13 +163,14 @@ def _one_output_matrix(records: int, outputs: int, k: int) -> Floats:
 CHOSEN: Final = "chosen"
 """The scope of a lower bound that holds only for mechanisms whose outputs are those chosen among the records."""
 PROPOSED_OUTPUTS: Final = 120
-"""The number of outputs that a message proposes if taking all records as outputs is too much."""
+"""The number of outputs that a message proposes if using all records as outputs takes too much memory."""
 ALL: Final = "all"
 """The scope of a lower bound that also holds for mechanisms that may report any record."""
 MIN_BOUND_SHARE: Final = 0.9
 """A bound with scope :data:`ALL` is stated if it is at least this share of the one with scope :data:`CHOSEN`."""
 SOLVER_GAP_SHARE: Final = 0.95
-"""The share of the requested gap that solvers must reach. The rest is for what repair and exact bound lose."""
+"""The fraction of the requested gap that solvers must reach. The rest covers what the repair and the exact bound
+lose."""
 
 
 class MetricMechanism(MatrixWords[D]):

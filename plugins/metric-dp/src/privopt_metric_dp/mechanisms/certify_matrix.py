@@ -109,11 +109,11 @@ class CertifiedMatrix:
         return [*lines, f"loss {self.loss:.6g} {self.loss_unit}{bound}"]
 
     def _format_epsilons(self) -> tuple[str, str]:
-        """Return the least and the requested epsilon as texts.
+        """Return the least and the requested epsilon as text.
 
         A requested epsilon that is satisfied is never below the least one. As doubles it may seem to be, because the
         least one is rounded up and the requested one to nearest, so the smaller of the two doubles is shown. If the
-        requested epsilon is not satisfied, the two texts differ, using more than twelve digits if necessary.
+        requested epsilon is not satisfied, the two strings differ, using more than twelve digits if necessary.
         """
         min_epsilon = min(self.epsilon, self.asked) if self.holds else self.epsilon
         twelve = f"{min_epsilon:.12g}", f"{self.asked:.12g}"
@@ -260,7 +260,7 @@ def _search_bound(
         loss: The given matrix's loss, in the problem's unit.
 
     Raises:
-        InputError: The notion is not metric DP, for which alone bounds are proved.
+        InputError: The notion is not metric DP, the only one for which bounds are proved.
     """
     privacy = mechanism.privacy(problem, BOUNDED)
     if not isinstance(privacy, MetricDP):

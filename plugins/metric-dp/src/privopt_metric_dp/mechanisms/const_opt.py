@@ -45,13 +45,13 @@ __all__ = [
 
 FORMS = ("full", "half")
 _BLOCK = 1 << 22
-"""The number of pairs times outputs whose privacy rows are made at a time."""
+"""The number of pairs times outputs whose privacy rows are built at a time."""
 STEEPEST = math.log(1e9)
 """Largest exponent of a factor in a row that bounds a free entry from above by tied weights. Larger factors are
 replaced by 1e9, which tightens the row only if the weight is below 1e-9."""
 NEGLIGIBLE_MASS = 2e-9
 """Tied entries whose coefficients are no larger than this are omitted from row sums, because solvers treat them as 0.
-The repair restores the sums."""
+The repair restores the row sums."""
 
 
 @frozen(kw_only=True, eq=False)

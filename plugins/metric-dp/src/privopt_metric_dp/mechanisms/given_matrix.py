@@ -50,7 +50,7 @@ class GivenMatrix:
 
     @classmethod
     def read(cls, file: File, shape: tuple[int, int]) -> Self:
-        """Read a ``.npy`` file and check every number in it.
+        """Read a ``.npy`` file and check every entry.
 
         Args:
             file: The file, which contains doubles (or floats and integers of at most 64 bits, which are converted), or
@@ -70,7 +70,7 @@ class GivenMatrix:
 
     @classmethod
     def of(cls, array: NDArray[Any], shape: tuple[int, int], name: str = "matrix") -> Self:
-        """Check every number in an array, and convert it to doubles unless it consists of uint64 weights.
+        """Check every entry of an array, and convert the array to doubles unless it consists of uint64 weights.
 
         Args:
             array: The matrix.

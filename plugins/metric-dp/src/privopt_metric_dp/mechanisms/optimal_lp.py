@@ -155,8 +155,8 @@ def search_structured(data: MetricData, offers: MatrixOffers, context: SolveCont
 
 
 PRICED_PER_OUTPUT: Final = 6
-"""The most priced records (those with multipliers) per output for a bound over all streets. With more of them, this
-bound's program would take too long.
+"""The largest number of priced records (those with multipliers) per output for a bound over all streets. With more of
+them, this bound's program would take too long.
 """
 OVER_ALL: Final = 2.0
 """The gap to which this bound's program is solved, in multiples of the requested gap.
@@ -193,7 +193,7 @@ class Optimal(MetricMechanism[D], Generic[D]):
 
 
 MIN_ADVANTAGE: Final = 0.02
-"""Noise without a mesh is recommended if its loss is lower by this share. Its loss is only an estimate."""
+"""Noise without a mesh is recommended if its estimated loss is lower than the mechanism's by this fraction."""
 
 
 def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:

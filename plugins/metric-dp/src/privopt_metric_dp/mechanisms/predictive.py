@@ -75,7 +75,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     def meaning(
         self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
     ) -> Sequence[str]:
-        """Return the base class's sentences, and one on what the first and each later fresh report cost."""
+        """Return the base class's sentences, and one on what the first fresh report and each later one cost."""
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""
         if terms.total is not None:

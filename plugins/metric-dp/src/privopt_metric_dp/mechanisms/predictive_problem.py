@@ -80,7 +80,7 @@ class PredictiveProblem(MetricProblem):
 
 
 def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
-    """Return the share of a report's epsilon that the threshold and each test get.
+    """Return the share of a report's epsilon that the threshold and each test receive.
 
     It is the smallest share from 1/2 to 1, in eighths, with which the default for ``good_within`` is at most the mean
     distance from the records to the best single output. If no share is large enough, it is 1. This limit is used

@@ -41,7 +41,7 @@ class TraceRelease(MatrixRelease):
     """An obfuscation matrix for fresh reports, and the parameters for the test of the last report.
 
     Attributes:
-        prediction: The test's parameters. Sampling uses exactly the numbers that were certified.
+        prediction: The test's parameters. Sampling uses exactly the values that were certified.
         terms: The epsilons for the parts of a segment (a report with its repetitions); None if the problem was not
             read.
         walks: The class that draws the reports along a trace.
@@ -138,8 +138,8 @@ class TraceDP(MetricDP):
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
         """Return two lists of sentences: what verify checks about the guarantee, and what it does not check.
 
-        This adds to the sentences for metric DP some about the tests' noise, and about the number and times of reports,
-        which are public.
+        The sentences for metric DP are followed by others about the tests' noise, and about the number and times of
+        reports, which are public.
         """
         checked, unchecked = super().limits(result)
         checked.append("The noise of every test against how much distances to every output can differ, in rationals.")
