@@ -118,7 +118,7 @@ def _simulate_predicted(release: MatrixRelease, places: Ints, count: int, seed: 
 
 
 def over_time(release: MatrixRelease, data: MetricData, *, max_reports: int = MAX_REPORTS) -> dict[str, Any] | None:
-    """Return how large the attacker's errors are for each kind of report, after increasing numbers of reports.
+    """Return quantiles of the attacker's errors for each kind of report, after increasing numbers of reports.
 
     Args:
         release: The release to attack.
@@ -169,7 +169,7 @@ def _log_probabilities(release: MatrixRelease) -> Floats:
 
 
 def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports, count: int) -> Ints:
-    """Return, for each place, the record under which its first ``count`` reports are most likely.
+    """Return, for each place, the record that maximises the likelihood of its first ``count`` reports.
 
     Args:
         logs: (N, K) logarithms of the release's probabilities, since the attacker knows its matrix.
@@ -204,7 +204,7 @@ def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports
 
 
 def _log_probability_of_tests(walker: Walker, outputs: Ints, kept_steps: Bools) -> Floats:
-    """Return, for each record, the log probability that all tests at one place had their observed outcomes.
+    """Return, for each record, the log-likelihood of the observed outcomes of all tests at one place.
 
     A test decides whether the last report is repeated. A segment is a fresh report together with its repetitions; the
     tests in a segment share one threshold with its noise. The attacker does not know this noise, so probabilities are
@@ -245,7 +245,7 @@ def _last_change(values: Sequence[float]) -> int:
 
 
 def describe_attack(attack: Mapping[str, Any], noun: str = "place") -> str:
-    """Return a sentence on how close the attacker's guess comes after one report, and after how many it is closest.
+    """Return a sentence on how close the attacker's guess is after one report, and after how many it is closest.
 
     Args:
         attack: The figures of `over_time`.

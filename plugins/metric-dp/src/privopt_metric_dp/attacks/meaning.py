@@ -138,7 +138,7 @@ def interpret_guarantee(
 
 
 def guess_rates(release: MatrixRelease, data: MetricData, rows_of: Ints | None = None) -> tuple[float, float]:
-    """Return how often the best guess at a record is right after one report, and how often without a report.
+    """Return how often the best guess of the record is right after one report, and how often without a report.
 
     Args:
         release: The release, with one row for each record, or one for each element of ``rows_of``.
