@@ -25,7 +25,7 @@ from privopt_metric_dp.proof import PROOF, read_proof
 __all__ = ["MOST_RECORDS", "check_section"]
 
 MOST_RECORDS: Final = 150
-"""The most records, and the most outputs, in an embedded release. A browser can prove one of this size in seconds."""
+"""The largest number of records, and of outputs, in an embedded release. A browser can check this many in seconds."""
 SCRIPTS: Final = ("privopt_metric_dp.checkers/check_read.js", "privopt_metric_dp.checkers/check.js")
 """The files of the program that checks releases in the browser."""
 SCOPES: Final = ("all-pairs", "neighbours")
@@ -97,7 +97,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
 
 
 def _integers_to_text(value: Any) -> Any:
-    """Return a JSON value in which integers beyond 2**53 are texts, because JavaScript would round them."""
+    """Return a JSON value in which integers beyond 2**53 are strings, because JavaScript would round them."""
     if isinstance(value, dict):
         return {name: _integers_to_text(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -27,7 +27,7 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 __all__ = ["ExplorerData", "cell_around", "explorer_section", "hidden_among", "lines_between"]
 
 BLOCK = 1 << 22
-"""The most path lengths that are in memory at a time."""
+"""The largest number of path lengths that are in memory at a time."""
 
 BLOCK_RECORDS = 500
 """The number of records whose paths are searched for together, in a common part of the graph."""
@@ -145,7 +145,7 @@ steps took 0.36 times as many bytes as 255 steps.
 """
 
 MOST_ENTRIES: Final = 40_000_000
-"""The most entries that a browser may have to unpack."""
+"""The largest number of entries that a browser may have to unpack."""
 
 ODDS: Final = (2, 3, 5, 10, 20)
 """The odds to 1 that the reader can select. Places within the selected odds may be mistaken for each other."""
@@ -249,7 +249,7 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
 
 
 def _round_figures(values: Floats, figures: int = 6) -> list[float]:
-    """Return an array's numbers as a flat list, rounded to significant figures so that the page is smaller."""
+    """Return an array's values as a flat list, rounded to significant figures so that the page is smaller."""
     return [float(f"{value:.{figures}g}") for value in values.ravel().tolist()]
 
 

@@ -27,11 +27,11 @@ PER_KIND: Final = [(SERIES[1], "D"), (SERIES[0], "o"), (SERIES[2], "s")]
 """Colours and markers for reports that are fresh, sticky (the first is repeated) and predicted (along a trace)."""
 
 MOST_RATIOS: Final = 3e8
-"""The most probability ratios (pairs times outputs) that are computed for a figure."""
+"""The largest number of probability ratios (pairs times outputs) that are computed for a figure."""
 
 
 MOST_POINTS: Final = 2_000
-"""The most pairs in the figure of log ratios over distances."""
+"""The largest number of pairs in the figure that plots log ratios against distances."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -118,7 +118,7 @@ def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
 
 
 def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
-    """Select a release's pairs for a figure: all of them or, if there are too many, those between near records.
+    """Select a release's pairs for a figure: all of them or, if there are too many, those at the smallest distances.
 
     Returns:
         Row indices into ``release.pairs``, in ascending order. Pairs at distance 0 are omitted.
@@ -180,7 +180,7 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
 
 @use_theme
 def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
-    """Draw each required pair's largest log ratio over its distance, with the line that epsilon allows."""
+    """Plot each required pair's largest log ratio against its distance, with the line that epsilon allows."""
     figure, axes = axes_of(5.6, 4.3)
     # Every n-th pair is drawn, so that there are at most `MOST_POINTS`. Negating twice rounds n up.
     selected = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // MOST_POINTS))]
@@ -199,7 +199,7 @@ def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
 
 @use_theme
 def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -> Figure:
-    """Draw a search's lower bound and loss over time.
+    """Plot a search's lower bound and loss against time.
 
     Args:
         trajectory: Rows with seconds, lower bound and loss. Values that are not finite numbers are unknown, and are not
@@ -227,7 +227,7 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
 
 @use_theme
 def over_time(attacked: Mapping[str, Any], noun: str = "place") -> Figure:
-    """Draw an attacker's largest error for half of the records and for 95 % of them, over the number of reports.
+    """Plot the median and the 95th percentile of an attacker's errors against the number of reports.
 
     There is one panel for each of the two, with one line for each kind of report.
 

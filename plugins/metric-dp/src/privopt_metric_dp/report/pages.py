@@ -46,7 +46,7 @@ __all__ = [
 
 
 MOST_ATTACKED: Final = 4_000_000
-"""The most entries in a matrix for which the report shows attacks on many reports about one place."""
+"""The largest number of matrix entries for which the report shows attacks on many reports about one place."""
 
 _SECRET: Final = {
     "geographic": "--lat LAT --lon LON",
@@ -315,7 +315,7 @@ def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> S
     Args:
         release: The release. For a region, its pairs are the region's edges.
         data: The problem's data.
-        spent: The figure that shows the pairs' log ratios over their distances.
+        spent: The figure that plots the pairs' log ratios against their distances.
     """
     noun = noun_of(data.records)
     header = (noun, noun, f"distance ({data.unit})", "advantage", "most allowed")

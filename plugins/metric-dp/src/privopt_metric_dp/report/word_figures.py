@@ -27,10 +27,10 @@ LISTED_WORDS: Final = 12
 """How many of the most probable words are listed with their replacements."""
 
 LISTED_REPLACEMENTS: Final = 5
-"""The most replacements that are listed for a word."""
+"""The largest number of replacements that are listed for a word."""
 
 BLOCK: Final = 1 << 22
-"""The most probabilities that are in memory as doubles at a time."""
+"""The largest number of probabilities that are in memory as doubles at a time."""
 
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 """The quantile levels, over all words, at which figures are shown."""
@@ -114,12 +114,12 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
 
 
 def _format_quantiles(values: Floats, unit: str) -> list[str]:
-    """Return the quantiles of values at the levels ``SHARES``, as texts with a unit."""
+    """Return the quantiles of values at the levels ``SHARES``, as strings with a unit."""
     return [f"{value:.3g}{unit}" for value in np.quantile(values, SHARES).tolist()]
 
 
 def _name_replacements(release: MatrixRelease, name: str, row: int) -> str:
-    """Return the likeliest replacements for a word as a text, each with its probability in per cent.
+    """Return the likeliest replacements for a word as text, each with its probability in per cent.
 
     Args:
         release: The release.
