@@ -118,7 +118,7 @@ def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
 
 
 def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
-    """Select a release's pairs for a figure: all of them or, if there are too many, those at the smallest distances.
+    """Select a release's pairs for a figure: all of them or, if there are too many, each record's nearest ones.
 
     Returns:
         Row indices into ``release.pairs``, in ascending order. Pairs at distance 0 are omitted.
