@@ -290,8 +290,10 @@ def _read_table(value: Any, cls: Any) -> Any:
         values[rest_names[0]] = remaining
     elif remaining:
         key_names = _key_names(cls)
+        # The class of a kind without settings declares no key.
+        expectation = f"one of {', '.join(key_names)}" if key_names else "no further key in this table"
         faults += [
-            Fault("problem", name, f"{UNKNOWN_KEY}{_suggest(name, key_names)}", f"one of {', '.join(key_names)}")
+            Fault("problem", name, f"{UNKNOWN_KEY}{_suggest(name, key_names)}", expectation)
             for name in sorted(remaining)
         ]
     if faults:

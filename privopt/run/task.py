@@ -242,7 +242,7 @@ def read_problem(
         closed: Whether secret files must not be opened, even if they exist.
 
     Raises:
-        InputError: The file has faults. A fault about an unknown key names the mechanisms that accept the key.
+        InputError: The file has faults. A fault about an unknown key names the table or the mechanisms that accept it.
     """
     mechanism_names = registry().mechanisms.keys()
     try:
@@ -252,7 +252,10 @@ def read_problem(
 
 
 def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
-    """Return a fault in a problem file. If it is about an unknown key, name the mechanisms that accept the key.
+    """Return a fault in a problem file. If it is about an unknown key, say where the key is accepted.
+
+    The fault then says that another kind has the key, or names the mechanism's tables that have a key of this name or,
+    if there is none, the other mechanisms that accept the key in the same table.
 
     Args:
         mechanism: The mechanism that does not accept the key.
@@ -260,6 +263,14 @@ def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
     """
     if not fault.actual.startswith(UNKNOWN_KEY):
         return fault
+    table, _, key_name = fault.where.rpartition(".")
+    key_paths = [row.key for row in describe_keys(mechanism.problem_class)]
+    if fault.where in key_paths:
+        return evolve(fault, actual=f"{fault.actual} ({key_name} is a key of [{table}] with another kind)")
+    other_tables = sorted({path.rpartition(".")[0] for path in key_paths if path.endswith(f".{key_name}")})
+    if other_tables:
+        tables = " and ".join(f"[{other}]" for other in other_tables)
+        return evolve(fault, actual=f"{fault.actual} ({key_name} is a key of {tables})")
     # Only mechanisms from the same package are loaded: importing every plugin to explain one key would take seconds.
     package = type(mechanism).__module__.partition(".")[0]
     takers = [
@@ -269,3 +280,5 @@ def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
         and fault.where in {row.key for row in describe_keys(entry.load().problem_class)}
     ]
     return evolve(fault, actual=f"{fault.actual} ({', '.join(takers)} takes it)") if takers else fault
+
+
