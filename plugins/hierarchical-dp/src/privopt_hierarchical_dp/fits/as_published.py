@@ -1,10 +1,12 @@
-"""The mechanism M_c^ch as section 9.2 of the paper prints it, for comparison. It does not satisfy its epsilon.
+"""The mechanism M_c^ch as printed in section 9.2 of the paper, for comparison only: its privacy loss exceeds epsilon.
 
 Its cumulative counts run over *all regions of a level* for size 1, then over all of them for size 2, and so on. A
-person who joins a group of size s moves this group to size s + 1. Every entry from (s, r) up to the one before (s + 1,
-r) falls by one. These are |R_l| entries of level l, while the noise is scaled for one. The privacy loss is (eps / L)
-sum_l |R_l|. On the paper's running example (2 levels, 2 leaves) it is 1.5 eps; with 52 states and 3144 counties it is
-1066 eps. Post-processing cannot reduce it.
+person who joins a group of size s in region r moves this group to size s + 1. All entries from (s, r) up to the one
+before (s + 1, r) then decrease by one. On level l these are |R_l| entries, but the noise is calibrated for a change in
+one entry.
+
+The privacy loss is therefore (eps / L) sum_l |R_l|. It is 1.5 eps in the paper's running example (2 levels, 2 leaves),
+and 1066 eps for 52 states and 3144 counties. Post-processing cannot reduce it.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ __all__ = ["chain_counts", "chain_query", "fit_chain", "post_order"]
 
 
 def post_order(tree: Tree) -> tuple[Ints, Ints]:
-    """Return the level and position of every region in post-order, which lists children before their parent."""
+    """Return the level of every region and its position there, in post-order (children before their parent)."""
 
     def visit_subtree(level: int, position: int) -> Iterator[tuple[int, int]]:
-        """Yield the level and position of each region of a subtree, children before their parent."""
+        """Yield the level and position of each region in a subtree, with children before their parent."""
         if level < tree.depth - 1:
-            # The two offsets are the first child and the end of the children.
+            # The two offsets are the range of the region's children.
             for child in range(*tree.start[level][position : position + 2].tolist()):
                 yield from visit_subtree(level + 1, child)
         yield level, position
@@ -36,20 +38,30 @@ def post_order(tree: Tree) -> tuple[Ints, Ints]:
 
 
 def chain_query(counts: Sequence[Ints]) -> list[Ints]:
-    """Return each level's cumulative vector as published: over all regions for size 1, then for size 2, and so on.
+    """Return the published cumulative counts: over all regions of a level for size 1, then for size 2, and so on.
 
     Args:
-        counts: The (R_l, N) counts on each level. The returned vectors have the same shape.
+        counts: For each level, an array of shape (regions, sizes) with the counts.
+
+    Returns:
+        For each level, an array of shape (regions, sizes) with the cumulative counts.
     """
     return [
-        # Transposed, so that the vector runs over the regions first and then over the sizes.
+        # Transposed, because the vector runs over the regions first and then over the sizes.
         np.ascontiguousarray(np.cumsum(np.asarray(level).T.ravel()).reshape(level.shape[1], -1).T)
         for level in counts
     ]
 
 
 def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
-    """Return the (R_l, N) counts of cumulative vectors. This is the inverse of `chain_query`."""
+    """Return the counts that belong to the cumulative counts of `chain_query`, of which this is the inverse.
+
+    Args:
+        chain: For each level, an array of shape (regions, sizes) with the cumulative counts.
+
+    Returns:
+        For each level, an array of shape (regions, sizes) with the counts.
+    """
     return [
         np.ascontiguousarray(np.diff(np.asarray(level).T.ravel(), prepend=0).reshape(level.shape[1], -1).T)
         for level in chain
@@ -57,25 +69,26 @@ def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
 
 
 def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
-    """Return the non-decreasing integers from 0 to G that are nearest to the noisy chain (Model 3), exactly.
+    """Return the non-decreasing integers within [0, G] nearest to the noisy chain, exactly (Model 3 of the paper).
 
-    The chain lists the regions in post-order for size 1, then for size 2, and so on. An element equals its successor if
-    the next region is on a higher level (C9). Otherwise it must not exceed its successor. This includes a step to a
-    deeper level, which the printed (C8) omits. Equations (C7) to (C9) are those of the paper.
+    The chain lists the regions in post-order for size 1, then for size 2, and so on. An element equals the next one if
+    the next region is on a higher level (C9). Otherwise it must not exceed the next one. Unlike the printed (C8), this
+    includes steps to a deeper level. The labels (C7) to (C9) are those of the paper.
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, N) noisy values of `chain_query` on each level.
-        total: G, the number of all groups.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, sizes): the values of `chain_query` with noise.
+        total: The number G of all groups.
 
     Returns:
-        Fitted (R_l, N) cumulative values on each level. `chain_counts` converts them to counts.
+        For each level, an array of shape (regions, sizes) with the fitted cumulative counts. `chain_counts` converts
+        them to counts.
     """
     levels, places = post_order(tree)
-    # Elements that must be equal (C9) are pooled to one variable before the isotonic regression, with their number as
-    # weight. An element is joined if it must be equal to the one before, which is that of a child.
+    # Elements that must be equal (C9) are pooled before the isotonic regression into one variable, whose weight is
+    # their number. An element is joined to the previous one if this belongs to a child.
     is_joined = np.concatenate([[False], levels[:-1] > levels[1:]])
-    # The number of each element's pool, the same for every size.
+    # The index of the pool of each region's element, which is the same for every size.
     group = np.cumsum(~is_joined) - 1
     starts = np.flatnonzero(~is_joined)
     sizes = noisy[0].shape[1]
@@ -85,10 +98,10 @@ def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
         sequence[:, columns] = np.asarray(values)[places[columns]].T
     sums = np.add.reduceat(sequence, starts, axis=1).reshape(1, -1)
     mass = np.tile(np.bincount(group), sizes).astype(np.int64)
-    fitted = np.full_like(sums, total)  # the last group is the root's at size N: (C7) fixes it
+    fitted = np.full_like(sums, total)  # the last pool contains the root at size N, which (C7) fixes to G
     fitted[:, :-1] = isotonic_means(np.ascontiguousarray(sums[:, :-1]), mass[:-1], high=np.array([total]))
     spread = fitted.reshape(sizes, -1)[:, group]
-    # Back from post-order to one array for each level.
+    # Convert the values from post-order to one array per level.
     result = []
     for level, width in enumerate(tree.widths):
         columns = np.flatnonzero(levels == level)

@@ -1,9 +1,11 @@
-"""Models 1 and 2 with known region totals: nearest integers with a proved optimality gap.
+"""Models 1 and 2 with known region totals: consistent integers near the noisy values, with a proved optimality gap.
 
-Model 2 is what the paper's chain mechanism is meant to solve, on noisy values that are really private: the cumulative
-counts of each region by itself (sensitivity 1), with every region's total known. Method ``cumulative`` with
-``region_totals`` solves small inputs to optimality, as an integer program. docs/papers/hierarchical-dp.md describes the
-published chain under "Corrections, and what proves them", and explains why it is not private.
+Model 2 is what the paper's chain mechanism is meant to solve. Here it is solved for noisy values that satisfy epsilon:
+the cumulative counts of each region separately (sensitivity 1), with the total of every region known. For small inputs,
+the method ``cumulative`` with ``region_totals`` finds the optimum by an integer program.
+
+docs/papers/hierarchical-dp.md explains under "Corrections, and what proves them" why the published chain does not
+satisfy its epsilon.
 """
 
 from __future__ import annotations
@@ -22,15 +24,18 @@ __all__ = ["fit_with_totals"]
 
 
 def _round_root(continuous: Floats, total: int) -> Ints:
-    """Round the root's cumulative counts to integers, and return their differences, the counts (N,).
+    """Round the root's cumulative counts to integers, and return the counts that are their differences.
 
     Args:
-        continuous: (N,) Continuous cumulative counts.
+        continuous: Array of shape (sizes,) with the continuous cumulative counts.
         total: The exact total, which replaces the last cumulative count.
+
+    Returns:
+        Array of shape (sizes,) with non-negative counts.
     """
-    # In doubles a cumulative count may fall by a rounding error; the running maximum repairs that.
+    # Because of rounding errors a cumulative count may be less than the previous one. The running maximum repairs this.
     rounded = np.floor(np.clip(np.maximum.accumulate(continuous), 0, total) + 0.5).astype(np.int64)
-    # The last cumulative count is the total, which is exact: the other counts absorb the rounding.
+    # The last cumulative count is the total, which is exact, so all rounding errors are in the other counts.
     rounded[-1] = total
     return np.diff(rounded, prepend=0)
 
@@ -44,28 +49,27 @@ def fit_with_totals(
     cumulative: bool,
     gap: float = 1e-3,
 ) -> Fit:
-    """Fit integers that add up over the tree to noisy values, if the totals of all regions are known.
+    """Fit consistent integers to noisy values if the totals of all regions are known.
 
-    In Model 2, cumulative counts are non-decreasing in every region. In Model 1, counts are non-negative; this model is
-    a convex-cost flow from sizes through the tree to leaf regions with known demand.
+    In Model 2, cumulative counts are non-decreasing in every region. In Model 1, counts are non-negative. Model 1 is a
+    convex-cost flow from the sizes through the tree to the leaf regions, whose demands are their totals.
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, N) noisy counts on each level, or the (R_l, N - 1) cumulative counts without those of size N,
-            which are the totals.
-        totals: The (R_l,) exact totals on each level.
-        weights: The weight of each level, at least 0. The largest weight should be about 1, because tolerances are
-            absolute.
+        tree: The region tree.
+        noisy: For each level, an array of noisy values: counts of shape (regions, sizes) in Model 1, or cumulative
+            counts of shape (regions, sizes - 1) in Model 2. The cumulative counts of the last size are the totals.
+        totals: For each level, an array of shape (regions,) with the exact totals.
+        weights: The non-negative weight of each level. The largest should be about 1, because tolerances are absolute.
         cumulative: Whether to solve Model 2 instead of Model 1.
-        gap: The relative gap at which the continuous projection stops.
+        gap: The relative optimality gap at which the continuous projection stops.
 
     Returns:
-        The (R_l, N) counts on each level, with a lower bound on the objective. They are proved to be optimal only if
-        there is a single size.
+        For each level, counts of shape (regions, sizes), with a lower bound on the objective. The counts are proved to
+        be optimal only if there is a single size in Model 2.
     """
     region_totals = [np.asarray(total, dtype=np.int64) for total in totals]
     size = noisy[0].shape[1]
-    # The number of columns is 0 for cumulative counts of a single size, whose counts are the totals.
+    # Cumulative counts of a single size have no column, because the counts are the totals.
     if size == 0:
         return Fit(
             counts=[total[:, None] for total in region_totals],
@@ -77,7 +81,7 @@ def fit_with_totals(
     # The continuous solution gives the lower bound. Error diffusion then rounds its cumulative counts.
     rows = "monotone" if cumulative else "simplex"
     projection = project_jointly(tree, noisy, weights=weights, totals=region_totals, rows=rows, gap=gap)
-    # Model 2 has no column for size N, whose cumulative count is the total.
+    # In Model 2 the values have no column for the last size, because its cumulative count is the total.
     if cumulative:
         cumulative_levels = add_up(
             tree, np.concatenate([projection.leaves, region_totals[-1][:, None].astype(np.float64)], axis=1)

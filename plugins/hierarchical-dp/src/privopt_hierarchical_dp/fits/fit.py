@@ -1,7 +1,7 @@
 """Functions that fit a release to noisy values, one for each kind of method.
 
-All of this is post-processing: the inputs are noisy values, the public tree and totals that are published exactly, but
-never true counts. :mod:`..methods` assigns a function to each method.
+All of this is post-processing. The inputs are noisy values, the public tree and totals that are published exactly, but
+never true counts. :mod:`..methods` assigns a function to each method by name.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ _ROOT_PULL = 1e6
 
 @frozen(kw_only=True, eq=False)
 class FitInput:
-    """The input that every fit receives.
+    """The input to every fit.
 
     Attributes:
         method: The name of the method.
-        tree: The regions.
-        noisy: The noisy values of each level: counts (R_l, N), or cumulative counts (R_l, N) or, without those of size
-            N, (R_l, N - 1).
-        total: G, public or estimated.
-        totals: The regions' (R_l,) totals on each level, exact or estimated. None if the method has no totals.
-        weights: The rational weight of each level in the objective; 0 if the level was not measured.
-        noise: The noise on one value of each level.
-        backend: The solver of integer programs.
-        gap: The relative gap at which an iteration stops.
+        tree: The region tree.
+        noisy: For each level, an array of noisy values with one row per region. Its columns are counts or cumulative
+            counts, one per size. If the totals are known, cumulative counts have no column for the last size.
+        total: The number G of all groups, public or estimated.
+        totals: For each level, an array of shape (regions,) with exact or estimated totals. None if the method has no
+            totals.
+        weights: The rational weight of each level in the objective, which is 0 for levels that were not measured.
+        noise: The moments of the noise on one value, for each level.
+        backend: The solver for integer programs.
+        gap: The relative gap at which iterative fits stop.
         estimated: Whether the totals are estimates.
     """
 
@@ -64,35 +65,36 @@ class FitInput:
 
     @property
     def scaled_weights(self) -> list[float]:
-        """The weights, scaled so that the largest is 1."""
+        """The level weights as doubles, scaled to a maximum of 1."""
         max_weight = max(self.weights)
         return [float(weight / max_weight) for weight in self.weights]
 
     @property
     def known_totals(self) -> list[Ints]:
-        """The regions' totals, in a method that requires them."""
+        """The totals of the regions, for methods that require them."""
         assert self.totals is not None  # the method publishes them
         return self.totals
 
 
 def fit(fit_input: FitInput) -> Fit:
-    """Fit integers to the noisy values of every level, by the input's method."""
+    """Fit integers to the noisy values on every level, by the method named in the input."""
     return FITS[METHODS[fit_input.method].fit](fit_input)
 
 
 def fit_at_once(fit_input: FitInput) -> Fit:
-    """Fit a valid release to the same noisy values within seconds, as the fallback of an interrupted method.
+    """Fit a valid release within seconds, as the fallback if a method is interrupted before it has a result.
 
-    Call this when no time is left, so that projections end at their first check of the clock.
+    This uses a fast method on the same noisy values. Call it when no time is left, so that projections stop at their
+    first check of the clock.
 
     Raises:
-        StoppedError: The method has no quicker fallback.
+        StoppedError: The method has no faster fallback.
     """
     rule = METHODS[fit_input.method]
-    # Methods whose releases can be inconsistent only exist for comparison with the paper, and have no fallback.
+    # Methods that may release inconsistent counts exist only for comparison with the paper and have no fallback.
     if not rule.valid:
         raise StoppedError(f"interrupted before {fit_input.method} fitted anything; nothing written")
-    # None of these solves an integer program, and their projections end at the first check of the clock.
+    # None of these methods solves an integer program, and their projections stop at the first check of the clock.
     quick_method = "hierarchical-dp" if rule.query == "counts" else "cumulative-dp"
     if rule.query == "cumulative" and fit_input.totals is not None:
         quick_method = "cumulative-smoothed"
@@ -101,7 +103,7 @@ def fit_at_once(fit_input: FitInput) -> Fit:
 
 
 def fit_smoothed(fit_input: FitInput) -> Fit:
-    """Fit cumulative counts level by level, with the counts of a parent region as the prior of its children."""
+    """Fit cumulative counts level by level, with the counts of each parent region as the prior for its children."""
     counts = smooth_down(fit_input.tree, fit_input.noisy, noise=fit_input.noise, totals=fit_input.known_totals)
     return Fit(counts=counts, solver="Kalman smoother, ADMM and error diffusion")
 
@@ -111,7 +113,7 @@ def _fit_with_known_totals(fit_input: FitInput, noisy: list[Ints], *, cumulative
 
     Args:
         fit_input: The tree, totals, weights and options.
-        noisy: The noisy values of each level, which are used instead of those of ``fit_input``.
+        noisy: For each level, an array with the noisy values, which replace those in ``fit_input``.
         cumulative: Whether the noisy values are cumulative counts (Model 2) instead of counts (Model 1).
     """
     return fit_with_totals(
@@ -125,21 +127,22 @@ def _fit_with_known_totals(fit_input: FitInput, noisy: list[Ints], *, cumulative
 
 
 def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
-    """Return the consistent counts nearest to noisy counts.
+    """Return the consistent counts nearest to noisy counts (Model 1).
 
-    Without region totals, the method of half-prices (:mod:`.half_prices`) gives the exact solution. With them, a joint
-    projection is rounded.
+    Without region totals, half-prices (:mod:`.half_prices`) give the exact solution. With region totals, a joint
+    projection (:mod:`.projection`) is rounded.
 
     Args:
         fit_input: The tree, totals, weights and options.
-        noisy: The (R_l, N) counts on each level, which are used instead of those of ``fit_input``.
+        noisy: For each level, an array of shape (regions, sizes) with the noisy counts, which replace those in
+            ``fit_input``.
     """
     if fit_input.totals is not None:
         return _fit_with_known_totals(fit_input, noisy, cumulative=False)
     limit = half_prices.largest_weight(fit_input.tree, noisy, fit_input.total)
     weights = half_prices.integer_weights(fit_input.weights, limit=limit)
     counts = half_prices.project_counts(fit_input.tree, noisy, total=fit_input.total, weights=weights)
-    # The optimum holds for the integer weights. If these had to be coarser than the objective's, no bound is claimed.
+    # The solution is optimal for the integer weights. If these only approximate the given weights, no bound is claimed.
     max_weight = int(max(weights))
     has_exact_weights = [Fraction(int(w), max_weight) for w in weights] == [
         w / max(fit_input.weights) for w in fit_input.weights
@@ -149,22 +152,22 @@ def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
 
 
 def fit_isotonic(fit_input: FitInput) -> Fit:
-    """Fit by the paper's Algorithm 2: isotonic regression in each region, then Model 1 on the differences."""
+    """Fit by Algorithm 2 of the paper: isotonic regression in each region, then Model 1 for the resulting counts."""
     steps = []
     for level, noisy in enumerate(fit_input.noisy):
-        # Without a region's total, its cumulative counts are bounded by the whole hierarchy's.
+        # If the total of a region is not known, its cumulative counts are bounded by the number of all groups.
         high = np.full(len(noisy), fit_input.total) if fit_input.totals is None else fit_input.totals[level]
         fitted = isotonic_integers(noisy, high=high)
         if fit_input.totals is not None:
             fitted = np.concatenate([fitted, high[:, None]], axis=1)
         steps.append(np.diff(fitted, axis=1, prepend=0))
-    # The regions' estimated totals only bound the isotonic step. Model 1 only keeps the root's total.
+    # Estimated region totals only bound the isotonic step. Model 1 then enforces only the total of the root.
     fitted_steps = _fit_model_1(evolve(fit_input, totals=None) if fit_input.estimated else fit_input, steps)
     return Fit(counts=fitted_steps.counts, iterations=fitted_steps.iterations, solver=f"PAVA and {fitted_steps.solver}")
 
 
 def fit_top_down(fit_input: FitInput) -> Fit:
-    """Fit two levels at a time, from the root down."""
+    """Fit the counts level by level from the root, each region's children to the region's fitted counts."""
     counts = top_down(fit_input.tree, fit_input.noisy, total=fit_input.total)
     return Fit(counts=counts, solver="level by level, controlled rounding")
 
@@ -174,23 +177,23 @@ def fit_counts_relaxed(fit_input: FitInput) -> Fit:
     grid, relaxed = half_prices.relax_counts(
         fit_input.tree, fit_input.noisy, total=fit_input.total, weights=fit_input.weights
     )
-    # Each count is rounded by itself: a parent may then differ from the sum of its children, which
-    # `violations` counts.
+    # Each count is rounded separately, so a parent may differ from the sum of its children. `violations` counts these
+    # cases.
     counts = [np.floor(level + 0.5).astype(np.int64) for level in relaxed]
     return Fit(counts=counts, solver=f"half-prices on a grid of 1/{grid}, rounded")
 
 
 def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
-    """Fit Model 2 without integrality, and round each region separately. The result may be inconsistent."""
+    """Fit Model 2 without integrality, and round each value separately. The result may be inconsistent."""
     size = fit_input.noisy[0].shape[1]
-    if size == 0:  # one size, whose counts are the totals
+    if size == 0:  # there is only one size, whose counts are the totals
         return Fit(counts=[total[:, None] for total in fit_input.known_totals], solver="none")
     weights = [np.full(size, weight) for weight in fit_input.scaled_weights]
     noisy = [level.astype(np.float64) for level in fit_input.noisy]
     if fit_input.totals is None:
         tops = [np.full(width, fit_input.total) for width in fit_input.tree.widths]
-        # The total of the hierarchy is exact, and the projection has no equality for it. A large weight takes its
-        # place, and the remaining difference is reported.
+        # The root's total is exact, but the projection has no equality constraint for it. A large weight approximates
+        # one, and the remaining difference is reported.
         weights[0] = weights[0].copy()
         weights[0][-1], noisy[0][0, -1] = _ROOT_PULL, float(fit_input.total)
     else:
@@ -209,24 +212,26 @@ def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
 
 
 def fit_published_chain(fit_input: FitInput) -> Fit:
-    """Fit the chain of section 9.2 of the paper exactly as it is printed."""
+    """Fit the chain exactly as printed in section 9.2 of the paper."""
     fitted = fit_chain(fit_input.tree, fit_input.noisy, total=fit_input.total)
-    # The fit is exact for weights of 1, so its objective is the optimum.
+    # The fit is exact for equal weights, so the value of its objective is a lower bound.
     value = float(half_prices.objective(fitted, fit_input.noisy))
     return Fit(counts=chain_counts(fitted), lower_bound=value, solver="PAVA", proved=True)
 
 
 def fit_program(fit_input: FitInput) -> Fit:
-    """Fit M_H or M_c by an integer program that starts from the integers of a fast method."""
+    """Fit M_H or M_c by an integer program that starts from the result of a fast method.
+
+    If the time runs out before the program has a solution, the result of the fast method is returned.
+    """
     cumulative = METHODS[fit_input.method].query == "cumulative"
-    # The piecewise-linear costs of the program are exact around this fit, which is also the release if the program
-    # finds nothing in time.
+    # The program's piecewise-linear costs are exact near this fit, which is also the fallback if time runs out.
     quick_fit = fit_isotonic(fit_input) if cumulative else _fit_model_1(fit_input, fit_input.noisy)
     start, noisy = quick_fit.counts, fit_input.noisy
     if cumulative:
         start = [np.cumsum(level, axis=1) for level in start]
         if fit_input.totals is not None:
-            # The last cumulative count is the total, which is not measured because it is known.
+            # The last cumulative count is the known total, which was not measured.
             noisy = [np.concatenate([n, t[:, None]], axis=1) for n, t in zip(noisy, fit_input.totals, strict=True)]
     try:
         solution = qip.solve_exactly(

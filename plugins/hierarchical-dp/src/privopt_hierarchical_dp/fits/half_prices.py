@@ -1,17 +1,20 @@
-"""Model 1 solved exactly by half-prices and integer tie filling (docs/papers/hierarchical-dp.md, "Corrections").
+"""An exact solver for Model 1 that uses half-prices (docs/papers/hierarchical-dp.md, "Corrections").
 
-The problem has one tree for each group size. Find integers x >= 0 on the leaves, with the sums of their children on all
-other nodes, such that the roots add up to G and the sum over all nodes of w_level (x - noisy)^2 is least.
+Model 1 has one tree of regions for each group size. It asks for non-negative integers x in which every parent is the
+sum of its children and the roots of all trees add up to G. They minimise the sum over all nodes of
+w_level (x - noisy)^2.
 
-Raising a node from v - 1 to v has a *marginal* cost: w (2 (v - noisy) - 1) for the node itself, plus the marginal of
-the child that is raised. All weights and noisy values are integers, so marginals are integers too. They increase in v,
-because each node's cost is convex (the paper's Lemma 5). Hence a *price* p, a Lagrange multiplier, determines each
-node's value: the largest one whose marginal is at most p. The price for a node's children is p less the node's own
-share of the marginal, which a search over integers finds; this is the half-price. Directly above the leaves, sorted
-break points give it in closed form. The price at the top is the smallest one at which the roots reach G. If several
-nodes have a marginal exactly equal to it, units are spread evenly among them.
+Raising a node from v - 1 to v has a *marginal* cost. This is w (2 (v - noisy) - 1) for the node itself, plus the
+marginal cost of the child that is raised. Weights and noisy values are integers, so marginal costs are integers too.
+They increase with v, because the cost of each node is convex (Lemma 5 of the paper).
 
-The cost is O(|R| N log), with a few searches for each level between the root and the parents of leaves.
+A *price* p, which is a Lagrange multiplier, therefore determines the value of each node: the largest value whose
+marginal cost is at most p. The *half-price* is the price that a node passes on to its children: p less the node's own
+part of the marginal cost. It is found by a search over integers, and in closed form from sorted break points for nodes
+directly above the leaves. The price at the top is the smallest one at which the roots add up to at least G. Nodes whose
+marginal cost equals this price are tied, and the units still missing below it are divided evenly among them.
+
+The running time is O(|R| N log), with a few searches per level between the root and the parents of the leaves.
 """
 
 from __future__ import annotations
@@ -32,18 +35,19 @@ from privopt_hierarchical_dp.tree import Tree, sum_squares
 __all__ = ["integer_weights", "largest_weight", "objective", "project_counts", "relax_counts"]
 
 _RELAXED_GRID = 1024
-"""Number of grid points per group in the relaxed method."""
+"""The number of grid points per group in the relaxed method."""
 
 
 @jit()
 def _sum_above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: Ints) -> Any:
-    """Return the sum of max(0, noisy + tick) over the leaves first..last-1, by binary search.
+    """Return the sum of max(0, noisy + tick) over the leaves first, ..., last - 1, by binary search.
 
     Args:
-        first, last: The range of the leaves.
-        tick: The amount to add to every leaf.
-        ranked: Noisy values, in decreasing order within the range.
-        prefix: Running sums of ``ranked``: entry i is the sum before i.
+        first: The index of the first leaf.
+        last: The index after the last leaf.
+        tick: The amount added to the noisy value of every leaf.
+        ranked: The noisy values by leaf index, sorted in decreasing order among these leaves.
+        prefix: The prefix sums of ``ranked``: entry i is the sum of the leaves before index i.
     """
     low, high = first, last
     while low < high:
@@ -52,7 +56,7 @@ def _sum_above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: In
             low = middle + 1
         else:
             high = middle
-    # The leaves before `low` are positive: their noisy values, and one tick each.
+    # Only the leaves before `low` are positive. Each contributes its noisy value and one tick.
     return prefix[low] - prefix[first] + (low - first) * tick
 
 
@@ -60,29 +64,30 @@ def _sum_above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: In
 def _value_above_leaves(
     first: int, last: int, noisy: int, own_weight: int, leaf: int, price: int, ranked: Ints, prefix: Ints
 ) -> Any:
-    """Return the largest value of a node directly above leaves whose marginal is at most the price.
+    """Return the largest value with marginal cost at most ``price``, for a node directly above the leaves.
 
     Args:
-        first, last: The range of the leaves.
-        noisy: The node's noisy value.
+        first: The index of the node's first leaf.
+        last: The index after the node's last leaf.
+        noisy: The noisy value of the node.
         own_weight: The weight of the node's level.
-        leaf: The weight of the leaves' level.
-        price: The price.
-        ranked: The leaves' noisy values, in decreasing order within the range.
-        prefix: Running sums of ``ranked``.
+        leaf: The weight of the leaf level.
+        price: The upper bound on the marginal cost.
+        ranked: The noisy values by leaf index, sorted in decreasing order among the node's leaves.
+        prefix: The prefix sums of ``ranked``: entry i is the sum of the leaves before index i.
     """
-    # Without a weight of its own, the node passes the whole price to its children.
+    # A node of weight 0 passes the whole price on to its children.
     if own_weight == 0:
         return _sum_above_leaves(first, last, (price + leaf) // (2 * leaf), ranked, prefix)
-    # A leaf y has the marginal leaf * (2 (y - noisy) - 1), so at the price leaf * (2 tick - 1) each leaf is
-    # max(0, noisy + tick): all positive leaves move by the same tick. With T(tick) their sum, the node can afford a
-    # tick if own_weight * (2 (T - noisy) - 1) + leaf * (2 tick - 1) <= price, which is
-    # 2 own_weight T + 2 leaf tick <= budget.
+    # A leaf with value y has the marginal cost leaf * (2 (y - noisy) - 1). At the price leaf * (2 tick - 1) its value
+    # is therefore max(0, noisy + tick), so all positive leaves move by the same tick. Let T(tick) be the sum of the
+    # leaves. The node can afford a tick if own_weight * (2 (T - noisy) - 1) + leaf * (2 tick - 1) <= price, which is
+    # equivalent to 2 own_weight T + 2 leaf tick <= budget.
     budget = price + own_weight + leaf + 2 * own_weight * noisy
-    # Even the largest leaf is 0 at every tick that the budget reaches.
+    # In this case even the largest leaf is 0 at every tick that the budget can pay for.
     if 2 * leaf * -ranked[first] > budget:
         return 0
-    # Leaf i starts to grow at the break point tick = -ranked[i]. Search the last one that the budget reaches.
+    # Leaf i starts to grow at the break point tick = -ranked[i]. Find the last break point within the budget.
     low, high = first, last - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -92,14 +97,14 @@ def _value_above_leaves(
             low = middle
         else:
             high = middle - 1
-    # Up to the next break point T grows by one for each active leaf and tick, so the last tick is a
-    # division, rounded down.
+    # Up to the next break point, T grows by one per active leaf and tick, so the last tick within the budget is a
+    # quotient, rounded down.
     active = low + 1 - first
     base = prefix[low + 1] - prefix[first]
     tick = (budget - 2 * own_weight * base) // (2 * own_weight * active + 2 * leaf)
     reached = base + active * tick
-    # Units between T(tick) and T(tick + 1) are ties at the children's price leaf * (2 tick + 1).
-    # The node takes as many as its own marginal allows at that price.
+    # Units between T(tick) and T(tick + 1) are tied at the leaves' price leaf * (2 tick + 1). The node takes as many of
+    # them as its own marginal cost allows at that price.
     bound = noisy + (price - leaf * (2 * tick + 1) + own_weight) // (2 * own_weight)
     return max(reached, bound)
 
@@ -108,17 +113,17 @@ def _value_above_leaves(
 def _low_value_at_price(
     node: int, price: int, noisy: Ints, child: Ints, level: Ints, weight: Ints, ranked: Ints, prefix: Ints
 ) -> Any:
-    """Return the largest value of a leaf, or of a node directly above leaves, whose marginal is at most a price.
+    """Return the largest value with marginal cost at most ``price``, for a leaf or a node directly above the leaves.
 
     Args:
-        node: The node.
-        price: The price.
-        noisy: The noisy value of each node.
-        child: (nodes, 2) The range of each node's children; empty for leaves.
+        node: The index of the node.
+        price: The upper bound on the marginal cost.
+        noisy: The noisy values by node index.
+        child: Array of shape (nodes, 2), the index range of each node's children. The range is empty for leaves.
         level: The level of each node.
         weight: The weight of each level.
-        ranked: The leaves' noisy values, in decreasing order for each parent.
-        prefix: Running sums of ``ranked``.
+        ranked: The noisy values by leaf index, sorted in decreasing order among the children of each parent.
+        prefix: The prefix sums of ``ranked``: entry i is the sum of the leaves before index i.
     """
     own_weight = weight[level[node]]
     first, last = child[node, 0], child[node, 1]
@@ -129,34 +134,36 @@ def _low_value_at_price(
 
 @jit()
 def _probe(low: int, high: int, has_low: bool, has_high: bool, step: int) -> Any:
-    """Return the next value to probe in a search over integers, which doubles its steps to find bounds, then bisects.
+    """Return the next integer to try in a search that doubles its steps until both bounds are known, then bisects.
 
     Args:
-        low, high: The bounds so far.
-        has_low, has_high: Whether each bound is known. An unknown bound has no meaning; one of them must be known.
-        step: The length of the next step if a bound is unknown.
+        low: The lower bound. It is ignored unless ``has_low``.
+        high: The upper bound. It is ignored unless ``has_high``.
+        has_low: Whether the lower bound is known. At least one of the two bounds must be known.
+        has_high: Whether the upper bound is known.
+        step: The distance from the known bound to the next probe, if the other bound is not known.
     """
     if not has_high:
         return low + step
     return (low + high) // 2 if has_low else high - step
 
 
-# The columns of a frame, which has the state of the search at one node: the node and its price; the probed share and
-# the next step; the bounds of the share, with the children's sum at the lower one, and whether they are known; the next
-# child to count, and the sum of those counted at the probe.
+# The columns of a frame, which holds the state of the half-price search at one node: the node and its price; the probed
+# half-price and the next step; the lower bound on the half-price, the children's sum at this bound, the upper bound,
+# and whether each bound is known; the next child to count, and the sum of the children counted so far at the probe.
 _NODE, _PRICE, _PROBE, _STEP, _LOW, _LOW_COUNT, _HIGH, _HAS_LOW, _HAS_HIGH, _NEXT, _COUNT = range(11)
 
 
 @jit()
 def _narrow_search(frame: Ints, own_weight: int, noisy: int) -> Any:
-    """Narrow a node's search using its children's sum at the probe, and return whether the search is finished.
+    """Update a node's half-price search with the children's sum at the probe, and return whether it is finished.
 
     Args:
-        frame: The state of the search, which is changed in place.
+        frame: The state of the search, which is modified in place.
         own_weight: The weight of the node's level.
-        noisy: The node's noisy value.
+        noisy: The noisy value of the node.
     """
-    # The children can have the share PROBE if the node's own marginal is at most the rest of the price.
+    # The half-price PROBE is affordable if the node's own marginal cost is at most the rest of the price.
     if 2 * own_weight * frame[_COUNT] + frame[_PROBE] <= frame[_PRICE] + own_weight + 2 * own_weight * noisy:
         frame[_LOW] = frame[_PROBE]
         frame[_LOW_COUNT] = frame[_COUNT]
@@ -171,21 +178,23 @@ def _narrow_search(frame: Ints, own_weight: int, noisy: int) -> Any:
 
 @jit()
 def _value_at_price(node: int, price: int, tables: Any) -> Any:
-    """Return the largest value of ``node`` whose marginal is at most ``price``.
+    """Return the largest value of ``node`` with marginal cost at most ``price``.
 
-    A node whose children are not leaves searches for the largest share q of the price that it can leave to its
-    children: 2 w (count(q) - noisy) + q <= price + w, where count(q) is the children's sum at the price q, and the left
-    side increases in q. The search begins at the last answer. Nested searches are kept on ``stack``, with one frame for
-    each level, because compiled recursion cannot be cached.
+    For a node whose children are not leaves, this searches for its half-price: the largest part q of the price that the
+    node can pass on to its children. Let count(q) be the sum of the children at the price q. Then q must satisfy 2 w
+    (count(q) - noisy) + q <= price + w, whose left-hand side increases with q. The search starts at the node's previous
+    half-price.
+
+    Nested searches are kept on an explicit stack with one frame per level, because compiled recursion cannot be cached.
 
     Args:
-        node: The node.
-        price: The price.
-        tables: The arrays of the search: noisy value, range of children and level of each node; weight of each level;
-            ranked leaves and their running sums; the last share found at each node; and the stack.
+        node: The index of the node.
+        price: The upper bound on the marginal cost.
+        tables: The arrays of the search: the noisy value, range of children and level of each node; the weight of each
+            level; the ranked leaves and their prefix sums; the last half-price of each node; and the stack.
     """
     noisy, child, level, weight, ranked, prefix, guess, stack = tables
-    # 1 for leaves, 2 for nodes directly above them: these have closed forms.
+    # The height is 1 for leaves and 2 for nodes directly above them. Both have closed forms.
     height = len(weight) - level[node]
     if height <= 2:
         return _low_value_at_price(node, price, noisy, child, level, weight, ranked, prefix)
@@ -198,9 +207,8 @@ def _value_at_price(node: int, price: int, tables: Any) -> Any:
         own_weight = weight[level[frame[_NODE]]]
         first, last = child[frame[_NODE], 0], child[frame[_NODE], 1]
         if entering:
-            # Searches for neighbouring prices end at neighbouring shares, so the last answer is a
-            # good first probe. A node without a weight passes the whole price on and needs no
-            # search.
+            # Nearby prices have nearby half-prices, so the previous one is a good first probe. A node of weight 0
+            # passes on the whole price and needs no search.
             frame[_PROBE] = guess[frame[_NODE]] if own_weight else frame[_PRICE]
             frame[_STEP] = 1
             frame[_HAS_LOW] = 0
@@ -208,7 +216,7 @@ def _value_at_price(node: int, price: int, tables: Any) -> Any:
             frame[_NEXT] = first
             frame[_COUNT] = 0
             entering = False
-        # Children with closed forms are counted here; others are pushed onto the stack, one after another.
+        # Children with closed forms are counted here. Other children are pushed onto the stack, one at a time.
         if len(weight) - level[first] <= 2:
             while frame[_NEXT] < last:
                 frame[_COUNT] += _low_value_at_price(
@@ -221,15 +229,15 @@ def _value_at_price(node: int, price: int, tables: Any) -> Any:
             stack[stack_index, _PRICE] = frame[_PROBE]
             entering = True
             continue
-        # All children are counted at the probe.
+        # All children have now been counted at the probe.
         is_done = own_weight == 0
         result = frame[_COUNT]
         if own_weight:
             is_done = _narrow_search(frame, own_weight, noisy[frame[_NODE]])
             if is_done:
                 guess[frame[_NODE]] = frame[_LOW]
-                # As above the leaves: units beyond the count at LOW are ties at the share LOW + 1,
-                # limited by the node's own marginal.
+                # As for nodes above the leaves, units beyond the count at LOW are tied at the half-price LOW + 1. The
+                # node takes as many of them as its own marginal cost allows.
                 bound = noisy[frame[_NODE]] + (frame[_PRICE] - frame[_LOW] - 1 + own_weight) // (2 * own_weight)
                 result = max(frame[_LOW_COUNT], bound)
         if not is_done:
@@ -239,26 +247,27 @@ def _value_at_price(node: int, price: int, tables: Any) -> Any:
             return result
         else:
             stack_index -= 1
-            # Hand the answer to the parent's search, and go on with its next child.
+            # Add the result to the parent's sum, and continue with the parent's next child.
             stack[stack_index, _COUNT] += result
             stack[stack_index, _NEXT] += 1
 
 
 @jit()
 def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix: Ints) -> None:
-    """Sort the leaves of each parent by decreasing noisy value, and compute their running sums.
+    """Sort the leaves below each parent by decreasing noisy value, and compute their prefix sums.
 
     Args:
-        noisy: The noisy value of each node.
-        child: (nodes, 2) The range of each node's children.
-        first_leaf: The number of the first leaf.
-        ranked: Receives the sorted values, in the leaves' positions.
-        prefix: Receives the running sums: entry i is the sum of the leaves before i.
+        noisy: The noisy values by node index.
+        child: Array of shape (nodes, 2), the index range of each node's children.
+        first_leaf: The index of the first leaf.
+        ranked: Output array for the sorted noisy values, by leaf index.
+        prefix: Output array for the prefix sums of ``ranked``: entry i is the sum of the leaves before index i.
     """
     for node in range(first_leaf):
         first, last = child[node, 0], child[node, 1]
         if first >= first_leaf:
-            # Sorted by parent, not overall: a price search looks at the leaves of one parent at a time.
+            # Each parent's leaves are sorted separately, because a price search reads the leaves of one parent at a
+            # time.
             ranked[first:last] = np.sort(noisy[first:last])[::-1]
     prefix[first_leaf] = 0
     for leaf in range(first_leaf, len(noisy)):
@@ -267,19 +276,19 @@ def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix
 
 @jit()
 def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) -> Any:
-    """Return the sum of the values of a node's children at a price.
+    """Return the sum of the values that a node's children have at a price.
 
     Args:
-        node: The node, not a leaf.
-        price: The price that reaches the children.
+        node: The index of the node, which must not be a leaf.
+        price: The price that is passed on to the children.
         tables: The arrays of the search, as in :func:`_value_at_price`.
-        first_leaf: The number of the first leaf.
+        first_leaf: The index of the first leaf.
     """
-    # Noisy values, ranges of children, levels, weights, ranked leaves, their running sums, last shares, stack.
+    # The unused entries are the noisy values, the last half-prices and the stack.
     _, child, level, weight, ranked, prefix, _, _ = tables
     first, last = child[node, 0], child[node, 1]
     if first >= first_leaf:
-        # A leaf's marginal w (2 (y - noisy) - 1) is at most the price for y - noisy up to this tick.
+        # The marginal cost w (2 (y - noisy) - 1) of a leaf is at most the price if y - noisy is at most this tick.
         tick = (price + weight[level[first]]) // (2 * weight[level[first]])
         return _sum_above_leaves(first, last, tick, ranked, prefix)
     count = 0
@@ -290,24 +299,25 @@ def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) 
 
 @jit()
 def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, room: Ints, tables: Any) -> None:
-    """Give the missing units to children that can take them at a price, evenly among all units that could be given.
+    """Distribute the missing units evenly over all tied units that the children can take at a price.
 
-    Any choice among ties is optimal. If the first children got all of them, counts of the first sizes would err more
-    than those of others, because the same sizes would make up for all the noise.
+    Every choice among tied units is optimal. If the first children received all of them, the counts of the first sizes
+    would compensate for the noise of all sizes and have larger errors than the others.
 
     Args:
-        first, last: The range of the children.
-        remaining: The number of missing units, at most as many as the children can take at the price.
-        price: The price at which units are ties.
-        value: The values of the nodes, to which units are added.
-        room: Working memory, an entry for each node.
+        first: The index of the first child.
+        last: The index after the last child.
+        remaining: The number of missing units, which is at most what the children can take at the price.
+        price: The price at which units are tied.
+        value: The values by node index, to which the units are added in place.
+        room: Scratch array with one entry per node.
         tables: The arrays of the search, as in :func:`_value_at_price`.
     """
     total = 0
     for c in range(first, last):
         room[c] = _value_at_price(c, price, tables) - value[c]
         total += room[c]
-    # Child by child, the part given so far is the part of the room passed so far, rounded down.
+    # After each child, the units given so far are in proportion to the room of the children so far, rounded down.
     handed_out, passed, missing = 0, 0, remaining
     for c in range(first, last):
         passed += room[c]
@@ -316,7 +326,7 @@ def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, r
         room[c] -= extra
         handed_out += extra
         missing -= extra
-    # Doubles may round large numbers down by some units, which the first children with room take.
+    # With large numbers, rounding in doubles can leave some units over. The first children with room take these.
     for c in range(first, last):
         extra = min(room[c], missing)
         value[c] += extra
@@ -325,22 +335,22 @@ def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, r
 
 @jit()
 def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int, value: Ints) -> None:
-    """Divide each node's value among its children by prices, from the root down. Ties are spread evenly.
+    """Divide the value of each node among its children by prices, from the root down, and spread ties evenly.
 
     Args:
-        noisy: The noisy value of each node; node 0 is the top.
-        child: (nodes, 2) The range of each node's children.
+        noisy: The noisy values by node index. Node 0 is the artificial node above all roots.
+        child: Array of shape (nodes, 2), the index range of each node's children.
         level: The level of each node.
-        weight: The weight of each level; the top's is 0.
-        first_leaf: The number of the first leaf.
-        value: The value of each node. Entry 0 is given; the others are written.
+        weight: The weight of each level. The weight of node 0's level is 0.
+        first_leaf: The index of the first leaf.
+        value: The values by node index. Entry 0 is an input, and the other entries are written.
     """
     nodes = len(noisy)
     ranked = np.empty(nodes, np.int64)
     prefix = np.zeros(nodes + 1, np.int64)
-    # The units that each child could take in addition, while ties are given.
+    # The number of further units that each child can take while ties are distributed.
     room = np.empty(nodes, np.int64)
-    # The share at which the last search of each node ended, the first probe of the next.
+    # The half-price at which the last search of each node ended. It is the first probe of the next search.
     guess = np.zeros(nodes, np.int64)
     stack = np.zeros((len(weight), 11), np.int64)
     _rank_leaves(noisy, child, first_leaf, ranked, prefix)
@@ -354,8 +364,8 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
         low, high = 0, 0
         has_low, has_high = False, False
         probe, step = guess[node], 1
-        # At `low` the children take fewer units than the target, at `high` at least as many;
-        # adjacent prices end the search.
+        # At the price `low` the children take fewer units than the target, and at `high` at least as many. The search
+        # ends when the two prices are adjacent.
         while not (has_low and has_high and high - low == 1):
             if _sum_children_at_price(node, probe, tables, first_leaf) < target:
                 low, has_low = probe, True
@@ -363,8 +373,7 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
                 high, has_high = probe, True
             probe = _probe(low, high, has_low, has_high, step)
             step *= 2
-        # At the lower price all children together have fewer units than needed, at the upper price enough. The missing
-        # units are ties at the upper price.
+        # The children start with their values at the lower price. The missing units are tied at the upper price.
         remaining = target
         for c in range(first, last):
             value[c] = _value_at_price(c, low, tables)
@@ -375,49 +384,50 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
 def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) -> Ints:
     """Return integers in the same proportions as the rational ``weights``.
 
-    If the exact proportions need integers above ``limit``, weights are scaled so that the largest is ``limit``, and
-    rounded; positive weights stay at least 1.
+    If exact proportions would need integers above ``limit``, the weights are scaled to make the largest one equal to
+    ``limit`` and are rounded. Positive weights are at least 1 after rounding.
 
     Args:
-        weights: The weight of each level.
-        limit: The largest integer weight.
+        weights: The weight of each level, from the root to the leaves.
+        limit: The largest allowed integer weight.
 
     Raises:
-        ValueError: A weight is negative, or the last weight, that of the leaves, is 0.
+        ValueError: A weight is negative, or the last weight, which belongs to the leaves, is 0.
     """
     rational = [Fraction(weight) for weight in weights]
     if min(rational) < 0 or rational[-1] == 0:
         raise ValueError(f"level weights must not be negative, the leaves' positive; found {list(map(str, weights))}")
-    # Smallest integers in the same proportions; they may still be too large for the search in 64 bits.
+    # These are the smallest integers in the same proportions. They may still be too large for a 64-bit search.
     common = lcm(*(weight.denominator for weight in rational))
     integers = [int(weight * common) for weight in rational]
     divisor = int(np.gcd.reduce(np.array(integers, dtype=object)))
     integers = [weight // divisor for weight in integers]
     if max(integers) > limit:
         unit = max(rational) / limit
-        # A positive weight stays at least 1. At 0 its level would no longer count, and the leaves' weight is a divisor.
+        # A positive weight stays at least 1. A weight of 0 would drop its level, and the leaf weight is a divisor.
         integers = [max(1, round(weight / unit)) if weight else 0 for weight in rational]
     return np.array(integers, dtype=np.int64)
 
 
 def _number_nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
-    """Assign indices to the nodes of all trees, one tree for each size, with all roots below node 0.
+    """Assign indices to the nodes of the forest that has one copy of the region tree per size, below a common node 0.
 
-    Nodes are numbered level by level, and within a level size by size.
+    Nodes are numbered level by level, within a level size by size, and within a size region by region.
 
     Args:
-        tree: The regions.
+        tree: The region tree.
         sizes: The number of sizes.
 
     Returns:
-        (nodes, 2) the range of each node's children, (nodes,) each node's level, and the index of the first leaf.
+        The index ranges of the children as an array of shape (nodes, 2), the level of each node, and the index of the
+        first leaf.
     """
-    # The number of the first node of each level; node 0 is above all.
+    # The index of the first node on each level. Node 0 is above all roots.
     offsets = 1 + sizes * np.cumsum([0, *tree.widths])
     child = np.zeros((int(offsets[-1]), 2), np.int64)
     child[0] = 1, 1 + sizes
     for index, start in enumerate(tree.start):
-        # (sizes, 1): the number of the first node of the next level, for each size.
+        # For each size, the index of its first node on the next level, with shape (sizes, 1).
         begins = offsets[index + 1] + tree.widths[index + 1] * np.arange(sizes)[:, None]
         level_slice = slice(offsets[index], offsets[index + 1])
         child[level_slice, 0] = (begins + start[:-1]).ravel()
@@ -427,29 +437,28 @@ def _number_nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
 
 
 def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: Ints | None = None) -> list[Ints]:
-    """Return the consistent non-negative integers nearest to noisy counts whose root counts add up to G (Model 1, M_H).
+    """Return the consistent non-negative integers nearest to noisy counts whose root adds up to G (Model 1, M_H).
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, N) noisy counts on each level.
-        total: G, the number of groups.
-        weights: (L,) integer weights of the levels, which may be 0 above the leaves. All 1 by default.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
+        total: The number G of groups.
+        weights: One integer weight per level, which may be 0 above the leaves. All weights are 1 by default.
 
     Returns:
-        Counts (R_l, N) of each level, which minimise sum_l w_l |x_l - noisy_l|^2 exactly.
+        For each level l, an array x_l of shape (regions, sizes). Together they minimise sum_l w_l |x_l - noisy_l|^2
+        exactly.
 
     Raises:
-        ValueError: Numbers in the search would not fit into 64 bits.
+        ValueError: The search could overflow 64-bit integers.
     """
     weight = np.ones(tree.depth, np.int64) if weights is None else np.asarray(weights, dtype=np.int64)
-    # The search multiplies values by weights in 64-bit integers, which wrap around silently in
-    # compiled code.
+    # The search multiplies values by weights in 64-bit integers, which overflow silently in compiled code.
     if int(weight.max()) > _largest_factor(tree, noisy, total):
         raise ValueError("noisy values times level weights exceed 64 bits: use smaller weights")
     sizes = noisy[0].shape[1]
     child, level, first_leaf = _number_nodes(tree, sizes)
-    # One tree for each size, side by side: `.T` puts the regions of one size next to each other, as
-    # `_number_nodes` counts.
+    # The transpose makes the regions of each size adjacent, in the order of `_number_nodes`.
     flat = np.concatenate([[0], *(np.asarray(values, dtype=np.int64).T.ravel() for values in noisy)])
     value = np.zeros_like(flat)
     value[0] = total
@@ -461,20 +470,20 @@ def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: In
 def relax_counts(
     tree: Tree, noisy: Sequence[Ints], *, total: int, weights: Sequence[Fraction | int]
 ) -> tuple[int, list[NDArray[np.float64]]]:
-    """Solve Model 1 without integrality, by the same search as `project_counts` on a finer grid.
+    """Solve Model 1 without integrality, by running `project_counts` on a finer grid.
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, N) noisy counts on each level.
-        total: G, the number of groups.
-        weights: The weight of each level.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
+        total: The number G of groups.
+        weights: The weight of each level, from the root to the leaves.
 
     Returns:
-        The number of grid points per group (1024, or fewer if values are too large), and the (R_l, N) values of each
-        level, in groups.
+        The number of grid points per group (1024, or fewer if the values are large), and for each level an array of
+        shape (regions, sizes) with the fitted values in groups.
     """
     grid, heaviest = _RELAXED_GRID, min(int(integer_weights(weights).max()), _RELAXED_GRID)
-    # The grid is coarsened until all numbers of the search fit into 64 bits.
+    # Coarsen the grid until the search fits into 64-bit integers.
     while grid > 1 and _largest_factor(tree, noisy, total) < grid * heaviest:
         grid //= 2
     fine = [np.asarray(values, dtype=np.int64) * grid for values in noisy]
@@ -484,28 +493,28 @@ def relax_counts(
 
 
 def _largest_factor(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Return the largest factor by which the search's numbers can be scaled within 64 bits, or 0 if there is none.
+    """Return the largest scaling factor at which the search fits into 64-bit integers, or 0 if there is none.
 
-    The factor is the largest weight of a level times the number of grid points per group.
+    The factor to compare with it is the largest level weight times the number of grid points per group.
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, N) noisy counts on each level.
-        total: G, the number of groups.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
+        total: The number G of groups.
     """
-    # Differences from noisy values are at most largest + total, and marginals have them twice. They are added over the
-    # levels for prices and over the regions for sums; another factor of 2 is a margin.
+    # Differences from noisy values are at most largest + total, and marginal costs contain them twice. Prices add them
+    # over the levels, and sums over the regions. Another factor of 2 is a safety margin.
     largest = max(max(-int(level.min(initial=0)), int(level.max(initial=0))) for level in noisy)
     return (2**62 - 1) // ((largest + total + 1) * 4 * tree.depth * tree.regions)
 
 
 def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Return the largest integer weight of a level, up to 2**20, that keeps the search within 64 bits.
+    """Return the largest integer level weight, at most 2**20, at which the search fits into 64-bit integers.
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, N) noisy counts on each level.
-        total: G, the number of groups.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
+        total: The number G of groups.
 
     Raises:
         UsageError: Even a weight of 1 is too large.
@@ -520,12 +529,12 @@ def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Iterable[int] | None = None) -> int:
-    """Return the sum over levels of w_l |values_l - noisy_l|^2, an exact integer for integer weights.
+    """Return the exact value of the objective of Model 1, the sum over levels l of w_l |values_l - noisy_l|^2.
 
     Args:
-        values: The (R_l, N) integers on each level.
-        noisy: The (R_l, N) noisy integers on each level.
-        weights: The integer weight of each level; 1 by default.
+        values: For each level, an array of shape (regions, sizes) with the fitted integers.
+        noisy: For each level, an array of shape (regions, sizes) with the noisy integers.
+        weights: The integer weight of each level. All weights are 1 by default.
     """
     weight = [1] * len(values) if weights is None else weights
     return sum(

@@ -1,9 +1,9 @@
-"""Isotonic regression over integers: pool adjacent violators, clip, round.
+"""Isotonic regression over integers by pooling adjacent violators (PAVA), clipping and rounding.
 
 Rounding the least-squares isotonic fit half up gives an optimum of the integer program for any positive weights. The
-level sets of the fit do not depend on the loss being strictly convex, and the integer optimum of each block is its
-rounded mean. The integer functions use only integer arithmetic: block means are compared as quotient and remainder,
-never as doubles.
+reason is that the pooled blocks are optimal for integers as well, and the best integer for a block is its rounded mean.
+The functions for integers use integer arithmetic only: they compare block means by quotient and remainder, without
+rounding errors.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from privopt.execution.compiled import jit
 __all__ = ["isotonic_floats", "isotonic_integers", "isotonic_means"]
 
 _SAFE_WEIGHT = 3_000_000_000
-"""The largest sum of weights; the product of two block weights is then below 2**63."""
+"""The largest allowed sum of weights, at which products of two block weights are below 2**63."""
 
 
 @jit()
 def _write_blocks(values: NDArray[Any], block_ends: Ints, high: Any, fitted: NDArray[Any]) -> None:
-    """Write each block's value, clipped to [0, ``high``], to all positions of the block.
+    """Write the value of each block, clipped to [0, ``high``], to all positions in the block.
 
     Args:
-        values: The value of each block. Further entries are ignored.
+        values: The values of the blocks. Entries beyond the number of blocks are ignored.
         block_ends: The last position of each block.
         high: The upper bound.
-        fitted: Receives the fitted values of the row.
+        fitted: Output array for the fitted row.
     """
     begin = 0
     for block in range(len(block_ends)):
-        # Clipping the unconstrained isotonic fit gives the optimum within [0, high].
+        # Clipping the isotonic fit without bounds gives the optimum within [0, high].
         value = min(max(values[block], 0), high)
         for s in range(begin, block_ends[block] + 1):
             fitted[s] = value
@@ -43,13 +43,13 @@ def _write_blocks(values: NDArray[Any], block_ends: Ints, high: Any, fitted: NDA
 
 @jit()
 def _pool_integers(totals: Ints, weights: Ints, high: Ints, fitted: Ints) -> None:
-    """Fit each row by pooling adjacent violators (PAVA), in exact integer arithmetic.
+    """Fit each row by pooling adjacent violators (PAVA) in exact integer arithmetic.
 
     Args:
-        totals: (R, S) The weighted sum of each position. The value of a position is totals / weights.
-        weights: (S,) Positive integers.
-        high: (R,) The upper bound of each row.
-        fitted: (R, S) Receives the block means, rounded half up and clipped.
+        totals: Array of shape (rows, positions) with weighted sums. The value at a position is totals / weights.
+        weights: Array of shape (positions,) with positive integer weights.
+        high: Array of shape (rows,), the upper bound of each row.
+        fitted: Output array of shape (rows, positions) for the block means, rounded half up and clipped to [0, high].
     """
     rows, size = totals.shape
     sums = np.empty(size, np.int64)
@@ -63,13 +63,12 @@ def _pool_integers(totals: Ints, weights: Ints, high: Ints, fitted: Ints) -> Non
             mass[last_block] = weights[s]
             block_ends[last_block] = s
             while last_block > 0:
-                # The blocks are merged if the mean of the earlier one is greater. First compare the integer parts of
-                # the means.
+                # The blocks are merged if the earlier one has the greater mean. Compare the integer parts first.
                 previous_mean = sums[last_block - 1] // mass[last_block - 1]
                 last_mean = sums[last_block] // mass[last_block]
                 if previous_mean < last_mean:
                     break
-                # Equal quotients: the remainders decide, over the product of both weights.
+                # If the integer parts are equal, compare the fractional parts over the product of both weights.
                 if previous_mean == last_mean:
                     previous_rest = (sums[last_block - 1] - previous_mean * mass[last_block - 1]) * mass[last_block]
                     last_rest = (sums[last_block] - last_mean * mass[last_block]) * mass[last_block - 1]
@@ -88,13 +87,13 @@ def _pool_integers(totals: Ints, weights: Ints, high: Ints, fitted: Ints) -> Non
 def _pool_floats(
     values: NDArray[np.float64], weights: NDArray[np.float64], high: NDArray[np.float64], fitted: NDArray[np.float64]
 ) -> None:
-    """Fit each row by pooling adjacent violators (PAVA), in floating point.
+    """Fit each row by pooling adjacent violators (PAVA) in floating point.
 
     Args:
-        values: (R, S) The values.
-        weights: (S,) Positive weights.
-        high: (R,) The upper bound of each row.
-        fitted: (R, S) Receives the block means, clipped to [0, high].
+        values: Array of shape (rows, positions).
+        weights: Array of shape (positions,) with positive weights.
+        high: Array of shape (rows,), the upper bound of each row.
+        fitted: Output array of shape (rows, positions) for the block means, clipped to [0, high].
     """
     rows, size = values.shape
     means = np.empty(size, np.float64)
@@ -107,7 +106,7 @@ def _pool_floats(
             means[last_block] = values[row, s]
             mass[last_block] = weights[s]
             block_ends[last_block] = s
-            # Two blocks whose means fall violate the order, so they are merged to their weighted mean.
+            # Two adjacent blocks with decreasing means violate the order and are merged into their weighted mean.
             while last_block > 0 and means[last_block - 1] > means[last_block]:
                 total = mass[last_block - 1] + mass[last_block]
                 means[last_block - 1] += (means[last_block] - means[last_block - 1]) * (mass[last_block] / total)
@@ -121,18 +120,18 @@ def isotonic_integers(values: Ints, *, high: Ints) -> Ints:
     """Fit non-decreasing, non-negative integers to each row by least squares, exactly.
 
     Args:
-        values: (R, S) The noisy values.
-        high: (R,) The upper bound of each row.
+        values: Array v of shape (rows, positions) with the noisy values.
+        high: Array of shape (rows,), the upper bound of each row.
 
     Returns:
-        (R, S) integers. Each row minimises sum_s (x_s - v_s)^2 over non-decreasing integers in [0, high]. The row is
-        the real minimiser, rounded half up.
+        Array of shape (rows, positions). Each row x minimises sum_s (x_s - v_s)^2 over non-decreasing integers in [0,
+        high]. It is the minimiser over the reals, rounded half up.
 
     Raises:
-        ValueError: Sums of the values would not fit into 64 bits.
+        ValueError: Sums of the values could overflow 64-bit integers.
     """
     values = np.ascontiguousarray(values, dtype=np.int64)
-    # Rounding half up doubles a block's sum, which must still fit into 64 bits.
+    # Rounding half up doubles the sum of a block, which must still fit into 64 bits.
     if int(np.abs(values).max(initial=0)) * values.shape[1] >= 2**61:
         raise ValueError("sums of isotonic values exceed 64 bits")
     return isotonic_means(values, np.ones(values.shape[1], np.int64), high=high)
@@ -141,22 +140,23 @@ def isotonic_integers(values: Ints, *, high: Ints) -> Ints:
 def isotonic_means(totals: Ints, weights: Ints, *, high: Ints) -> Ints:
     """Fit non-decreasing integers in [0, high] to rows of rational values by weighted least squares, exactly.
 
-    A position may represent several noisy values. Its value is then their mean, and its weight is their number.
+    A position can stand for several noisy values. Its value is then their mean, and its weight is their number.
 
     Args:
-        totals: (R, S) Weighted sums; the value of position s is the rational totals[:, s] / weights[s].
-        weights: (S,) Positive integers.
-        high: (R,) The upper bound of each row.
+        totals: Array of shape (rows, positions) with weighted sums. The value at position s is the rational number
+            totals[:, s] / weights[s].
+        weights: Array of shape (positions,) with positive integer weights.
+        high: Array of shape (rows,), the upper bound of each row.
 
     Returns:
-        (R, S) integers.
+        Array of shape (rows, positions) with the fitted integers.
 
     Raises:
-        ValueError: A weight is not positive, or products of weights would not fit into 64 bits.
+        ValueError: A weight is not positive, or products of weights could overflow 64-bit integers.
     """
     if len(weights) and int(weights.min()) <= 0:
         raise ValueError("isotonic weights must be positive")
-    # The comparison of block means multiplies the weights of two blocks.
+    # Comparing two block means multiplies the weights of the blocks.
     if sum(map(int, weights)) > _SAFE_WEIGHT:
         raise ValueError(f"isotonic weights must add up to at most {_SAFE_WEIGHT}")
     fitted = np.empty_like(totals)
@@ -168,12 +168,12 @@ def isotonic_means(totals: Ints, weights: Ints, *, high: Ints) -> Ints:
 def isotonic_floats(
     values: NDArray[np.float64], *, high: NDArray[np.float64], weights: NDArray[np.float64], fitted: NDArray[np.float64]
 ) -> None:
-    """Fit a weighted isotonic regression within [0, high] to each row in doubles, and write it to ``fitted``.
+    """Fit a weighted isotonic regression within [0, high] to each row in doubles.
 
     Args:
-        values: (R, S) The values, C-contiguous.
-        high: (R,) The upper bound of each row.
-        weights: (S,) Positive weights.
-        fitted: (R, S) Receives the result.
+        values: C-contiguous array of shape (rows, positions).
+        high: Array of shape (rows,), the upper bound of each row.
+        weights: Array of shape (positions,) with positive weights.
+        fitted: Output array of shape (rows, positions).
     """
     _pool_floats(values, weights, high, fitted)

@@ -1,15 +1,16 @@
-"""Joint projection onto tree consistency and constraints on each region, by ADMM with a proved gap.
+"""Projection onto tree consistency and constraints within each region at once, by ADMM with a proved optimality gap.
 
-The projection is onto the intersection of two convex sets. Projecting onto either one is cheap:
+The projection is onto the intersection of two convex sets, each of which is cheap to project onto:
 
-* *tree*: a region equals the sum of its children, size by size: weighted least squares.
-* *rows*: each region is non-decreasing along sizes within [0, G_r] (``"monotone"``, Model 2 with totals). Or it is
-  non-negative with sum G_r (``"simplex"``, Model 1 with totals). PAVA, or a projection on a simplex, solves each row.
+* *tree*: each region equals the sum of its children, size by size. The projection is weighted least squares.
+* *rows*: the row of values of each region is constrained. With ``"monotone"`` (Model 2 with totals) it is
+  non-decreasing along the sizes and within [0, G_r]. With ``"simplex"`` (Model 1 with totals) it is non-negative with
+  sum G_r. Each row is projected separately, by PAVA or onto a simplex.
 
-ADMM alternates between the two projections. The multipliers give a lower bound on the objective at any time, because
-both parts of the Lagrangian can be minimised in closed form. The tree part is again a least-squares problem. The row
-part is linear over a polytope with known vertices (steps, or one full entry). Leaves that satisfy the row constraints,
-added up over the tree, are feasible and give the upper bound.
+ADMM alternates between the two projections. Its multipliers give a lower bound on the objective at any time, because
+both parts of the Lagrangian have closed-form minima. The tree part is again a least-squares problem. The row part is
+linear over a polytope with known vertices (steps, or rows with a single non-zero entry). For the upper bound, leaves
+that satisfy the row constraints are added up over the tree, which gives a feasible point.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ __all__ = ["Projection", "project_jointly", "simplex_rows"]
 
 
 FIRST_PENALTY: Final = 2.0
-"""ADMM's penalty in the first steps, as a multiple of the weights. The value suits small problems."""
+"""ADMM's initial penalty, as a multiple of the weights. The value suits small problems."""
 UNBALANCED: Final = 1.5
-"""The ratio of ADMM's two residuals from which the penalty is changed."""
+"""The ratio of ADMM's primal and dual residuals above which the penalty is changed."""
 LAST_BALANCE: Final = 200
-"""The last step at which the penalty may change. ADMM is certain to converge once the penalty is constant."""
+"""The last step at which the penalty may change. ADMM is only certain to converge if the penalty stays constant."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -43,9 +44,9 @@ class Projection:
     """A feasible point of the continuous problem, with a lower bound on the optimum.
 
     Attributes:
-        leaves: (R_L, S) The values of the leaf regions. They satisfy the row constraints.
-        value: The objective of the point whose other levels are sums of the leaves.
-        lower_bound: A lower bound on the objective of all feasible points, up to rounding errors of doubles.
+        leaves: Array of shape (leaf regions, sizes), whose rows satisfy the row constraints.
+        value: The objective at the feasible point, whose other levels are sums of the leaves.
+        lower_bound: A lower bound on the objective of all feasible points, up to rounding errors in doubles.
         iterations: The number of ADMM steps.
     """
 
@@ -56,28 +57,28 @@ class Projection:
 
     @property
     def gap(self) -> float:
-        """The relative gap between value and lower bound."""
+        """The relative gap between ``value`` and ``lower_bound``."""
         return (self.value - self.lower_bound) / max(abs(self.value), 1e-12)
 
 
 @jit()
 def _simplex_rows(values: Floats, weights: Floats, totals: Floats, projected: Floats) -> None:
-    """Project each row onto a simplex: minimise sum_s w_s (x_s - v_s)^2 with x >= 0 and sum x = total.
+    """Project each row onto a simplex: minimise sum_s w_s (x_s - v_s)^2 subject to x >= 0 and sum_s x_s = total.
 
-    The solution is x_s = max(0, v_s + price / w_s), where sorted break points determine the price, the multiplier of
-    the sum.
+    The solution is x_s = max(0, v_s + price / w_s), where the price is the multiplier of the sum constraint. It is
+    found from sorted break points.
 
     Args:
-        values: (R, S) The values v.
-        weights: (S,) Positive weights w.
-        totals: (R,) The sum of each row.
-        projected: (R, S) Receives the result.
+        values: Array v of shape (rows, sizes) to be projected.
+        weights: Array w of shape (sizes,) with positive weights.
+        totals: Array of shape (rows,), the required sum of each row.
+        projected: Output array of shape (rows, sizes).
     """
     rows, size = values.shape
     for row in range(rows):
         keys = np.empty(size, np.float64)
         for s in range(size):
-            keys[s] = values[row, s] * weights[s]  # x_s > 0 if the price is above -v w
+            keys[s] = values[row, s] * weights[s]  # x_s > 0 if and only if the price is above -v w
         order = np.argsort(-keys)
         free, level = 0.0, 0.0
         price = 0.0
@@ -86,7 +87,7 @@ def _simplex_rows(values: Floats, weights: Floats, totals: Floats, projected: Fl
             free += 1.0 / weights[s]
             level += values[row, s]
             price = (totals[row] - level) / free
-            # With this price the next entry, and so all later ones, are 0.
+            # At this price the next entry is 0, and so are all entries after it.
             if rank + 1 == size or keys[order[rank + 1]] + price <= 0.0:
                 break
         for s in range(size):
@@ -94,68 +95,79 @@ def _simplex_rows(values: Floats, weights: Floats, totals: Floats, projected: Fl
 
 
 def _worst_step(multiplier: Floats, totals: Floats) -> float:
-    """Return the sum over rows of the largest inner product <y, z> for a non-decreasing z in [0, G_r].
+    """Return the sum over regions r of the largest <y_r, z_r> for a non-decreasing z_r within [0, G_r].
 
     Args:
-        multiplier: (R, S) y.
-        totals: (R,) G_r.
+        multiplier: Array y of shape (regions, sizes).
+        totals: Array G of shape (regions,).
     """
-    # The maximum is at a vertex. The vertices of {0 <= z_1 <= ... <= z_S <= G} are steps (0, ..., 0, G, ..., G), so
-    # <y, z> is G times a suffix sum of y, or 0.
+    # The maximum is attained at a vertex. The vertices of {0 <= z_1 <= ... <= z_S <= G} are the steps (0, ..., 0, G,
+    # ..., G), at which <y, z> is G times a suffix sum of y, or 0.
     suffix = np.cumsum(multiplier[:, ::-1], axis=1)
     return float(np.sum(np.maximum(suffix.max(axis=1), 0.0) * totals))
 
 
 def _worst_entry(multiplier: Floats, totals: Floats) -> float:
-    """Return the sum over rows of the largest inner product <y, z> for a non-negative z whose sum is G_r.
+    """Return the sum over regions r of the largest <y_r, z_r> for a non-negative z_r with sum G_r.
 
-    At the maximum, z is G_r at the largest entry of y and 0 elsewhere.
+    The maximum is attained if z_r is G_r at the largest entry of y_r and 0 elsewhere.
 
     Args:
-        multiplier: (R, S) y.
-        totals: (R,) G_r.
+        multiplier: Array y of shape (regions, sizes).
+        totals: Array G of shape (regions,).
     """
     return float(np.sum(multiplier.max(axis=1) * totals))
 
 
 def _move_multipliers_down(tree: Tree, multipliers: Sequence[Floats], weights: Sequence[Floats]) -> list[Floats]:
-    """Add the multipliers of levels of weight 0 to those of their children, without changing the Lagrangian.
+    """Move the multipliers of levels with weight 0 to the children, which leaves the Lagrangian unchanged.
 
-    The Lagrangian is unchanged at consistent values, at which every region is the sum of its children.
+    The Lagrangian is unchanged at consistent values, because there each region is the sum of its children.
 
     Args:
-        tree: The hierarchy.
-        multipliers: The (R_l, S) multipliers on each level.
-        weights: The weight of each level, a number or (S,).
+        tree: The region tree.
+        multipliers: For each level, an array of shape (regions, sizes) with the multipliers.
+        weights: The weight of each level, a scalar or an array of shape (sizes,).
 
     Returns:
-        The (R_l, S) multipliers on each level. Entries with weight 0 have been passed on, and must not be used.
+        For each level, an array of shape (regions, sizes) with the new multipliers. Entries with weight 0 have been
+        moved to the children and must not be used.
     """
     moved = [multipliers[0]]
-    # The leaves have no children, so tree.start has no entry for them.
+    # The last level has no children, so tree.start has no entry for it.
     for level, (start, weight) in enumerate(zip(tree.start, weights, strict=False)):
-        # Without a weight the tree part is unbounded below in that level's values, unless its multiplier is 0. A
-        # consistent value is the sum of its children's, so they can carry the multiplier instead.
+        # If a level has weight 0, the tree part of the Lagrangian is unbounded below in the level's values, unless
+        # their multipliers are 0. A consistent value is the sum of its children's values, so the multiplier can apply
+        # to these instead.
         passed_on = np.where(weight > 0.0, 0.0, moved[level])
         moved.append(multipliers[level + 1] + np.repeat(passed_on, np.diff(start), axis=0))
     return moved
 
 
 def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], targets: Sequence[Floats]) -> float:
-    """Return the weighted sum of squared distances over all levels, sum_l w_l |values_l - targets_l|^2.
+    """Return the weighted squared distance summed over all levels, sum_l w_l |values_l - targets_l|^2.
 
     Args:
-        weights: The weight w_l of each level, a number or (S,).
-        values, targets: Arrays (R_l, S) of each level.
+        weights: The weight w_l of each level, a scalar or an array of shape (sizes,).
+        values: For each level, an array of shape (regions, sizes).
+        targets: For each level, an array of the same shape as in ``values``.
     """
-    # Weights are (S,) or a scalar: regions are summed first, then sizes are weighed.
+    # Regions are summed first, because a weight is a scalar or has one entry per size.
     return float(
         sum(np.sum(w * np.sum((v - t) ** 2, axis=0)) for w, v, t in zip(weights, values, targets, strict=True))
     )
 
 
 def simplex_rows(values: Floats, totals: Floats) -> Floats:
-    """Return the (R, S) nearest rows that have non-negative entries and the sums ``totals``."""
+    """Return the nearest rows that are non-negative and have the given sums.
+
+    Args:
+        values: Array of shape (rows, sizes).
+        totals: Array of shape (rows,), the required sum of each row.
+
+    Returns:
+        Array with the shape of ``values``.
+    """
     projected = np.empty_like(values)
     _simplex_rows(values, np.ones(values.shape[1]), totals, projected)
     return projected
@@ -164,16 +176,16 @@ def simplex_rows(values: Floats, totals: Floats) -> Floats:
 def _prepare_penalty(
     tree: Tree, weights: Sequence[Floats], penalty: Sequence[Floats], size: int
 ) -> tuple[NearestSums, list[Floats]]:
-    """Return the projection onto consistent values for a penalty, and the penalty of each value.
+    """Return the projection onto consistent values for a penalty, and the penalty of each level and size.
 
     Args:
-        tree: The hierarchy.
-        weights: The weight of each level, a number or (S,).
-        penalty: The penalty of each level, a number or (S,), which is added to the weights.
-        size: The number S of values of a region.
+        tree: The region tree.
+        weights: The weight of each level, a scalar or an array of shape (size,).
+        penalty: The penalty added to the weight of each level, a scalar or an array of shape (size,).
+        size: The number of values per region.
 
     Returns:
-        The projection, and the penalty (S,) of each level.
+        The projection, and for each level an array of shape (size,) with the penalties.
     """
     projection = NearestSums.of(tree, [w + p for w, p in zip(weights, penalty, strict=True)])
     return projection, [np.ascontiguousarray(np.broadcast_to(p, size)) for p in penalty]
@@ -182,19 +194,19 @@ def _prepare_penalty(
 def _balance(
     tree_values: Sequence[Floats], row_values: Sequence[Floats], previous: Sequence[Floats], penalty: Sequence[Floats]
 ) -> float:
-    """Return the factor by which ADMM's penalty changes, to keep its two residuals of similar size.
+    """Return the factor by which to change ADMM's penalty to keep the primal and dual residuals of similar size.
 
-    The primal residual is the distance between the two projections, which a larger penalty reduces. The dual residual
-    is the change of the second projection in one step, which a smaller penalty reduces.
+    The primal residual is the distance between the two projections. It decreases if the penalty increases. The dual
+    residual is the change of the row projection in one step. It decreases if the penalty decreases.
 
     Source:
         Boyd et al., Distributed Optimization and Statistical Learning via ADMM, 2011, section 3.4.1.
 
     Args:
-        tree_values: The (R_l, S) projection of each level onto consistent values.
-        row_values: The (R_l, S) projection of each level onto the constraints of the rows.
-        previous: The values of ``row_values`` before this step.
-        penalty: The penalty (S,) of each level.
+        tree_values: For each level, an array of shape (regions, sizes): the projection onto consistent values.
+        row_values: For each level, an array of shape (regions, sizes): the projection onto the row constraints.
+        previous: The ``row_values`` of the previous step.
+        penalty: For each level, an array of shape (sizes,) with the penalties.
     """
     primal = _weighted_square(penalty, tree_values, row_values)
     dual = _weighted_square(penalty, row_values, previous)
@@ -213,29 +225,35 @@ def project_jointly(
     gap: float = 1e-3,
     iterations: int = 400,
 ) -> Projection:
-    """Find the point nearest to the noisy values that is consistent and satisfies the constraints of all rows.
+    """Find the point nearest to noisy values that is consistent over the tree and satisfies all row constraints.
+
+    The search stops at the required gap, after the largest number of steps, or when the time limit is reached.
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, S) noisy values on each level.
-        weights: The weight of each level, a number or (S,), at least 0. Weights of the leaves must be above 0.
-        totals: The totals G_r (R_l,) of each level.
-        rows: ``"monotone"``: rows are non-decreasing within [0, G_r]; or ``"simplex"``: rows are non-negative with the
-            sum G_r.
-        gap: The relative gap at which to stop.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, sizes) with the noisy values.
+        weights: The weight of each level, a scalar or an array of shape (sizes,). Weights must be non-negative, and
+            positive for the leaves.
+        totals: For each level, an array of shape (regions,) with the total G_r of each region r.
+        rows: The constraint on the row of values of each region. ``"monotone"`` rows are non-decreasing within [0,
+            G_r], and ``"simplex"`` rows are non-negative with sum G_r.
+        gap: The relative optimality gap at which to stop.
         iterations: The largest number of ADMM steps.
+
+    Returns:
+        The best feasible point found, with the best lower bound.
     """
     targets = [np.ascontiguousarray(values, dtype=np.float64) for values in noisy]
     weight = [np.asarray(w, dtype=np.float64) for w in weights]
     tops = [np.asarray(total, dtype=np.float64) for total in totals]
-    # ADMM's penalty follows the weights, up to 1, because a weight far above the others represents a constraint. The
-    # row constraints apply to a level of weight 0 as well, so its penalty is that of weight 1.
+    # ADMM's penalty is proportional to the weights, up to a weight of 1, because a weight far above the others
+    # represents a constraint. Row constraints also apply to levels of weight 0, which get the penalty of weight 1.
     penalty = [FIRST_PENALTY * np.where(w > 0.0, np.minimum(w, 1.0), 1.0) for w in weight]
     pulled_projection, penalty_by_size = _prepare_penalty(tree, weight, penalty, targets[0].shape[1])
-    # ADMM adds its penalty to the weights of the tree part; the lower bound needs the weights alone.
+    # The tree step of ADMM uses weights plus penalty. The lower bound needs a projection with the weights alone.
     tree_projection = NearestSums.of(tree, weight)
     max_product = _worst_step if rows == "monotone" else _worst_entry
-    row_values = [target.copy() for target in targets]  # z: obeys the rows
+    row_values = [target.copy() for target in targets]  # z: satisfies the row constraints after the first step
     dual = [np.zeros_like(target) for target in targets]  # u: scaled multipliers
     best_point: tuple[float, Floats] = (np.inf, row_values[-1])
     lower = -np.inf
@@ -249,22 +267,22 @@ def project_jointly(
         is_evaluated = step % 10 == 0 or step == iterations
         previous = [z.copy() for z in row_values] if is_evaluated else []
         for x, z, u, p, top in zip(tree_values, row_values, dual, penalty_by_size, tops, strict=True):
-            u += 1.6 * x - 0.6 * z  # over-relaxation; u is now the point to project
+            u += 1.6 * x - 0.6 * z  # over-relaxation: u becomes the point to project
             if rows == "monotone":
                 isotonic_floats(u, high=top, weights=p, fitted=z)
             else:
                 _simplex_rows(u, p, top, z)
             u -= z
-        # Value and bound cost a projection of their own, so they are computed at every tenth step and at the last.
+        # Value and bound need an additional projection, so they are only computed at every tenth step and the last one.
         if not is_evaluated:
             continue
-        # Leaves that satisfy their rows are feasible once added up: sums of monotone rows are monotone, and so are
-        # totals sums of totals.
+        # Adding up leaves that satisfy the row constraints gives a feasible point: sums of monotone rows are monotone,
+        # and totals of parents are sums of their children's totals.
         value = _weighted_square(weight, add_up(tree, row_values[-1]), targets)
         if value < best_point[0]:
             best_point = (value, row_values[-1].copy())
-        # The Lagrangian with multipliers y = 2 p u bounds the optimum. Its tree part is smallest at the projection of
-        # t - y / (2 w), its row part at a vertex.
+        # The minimum of the Lagrangian with multipliers y = 2 p u is a lower bound. Its tree part is smallest at the
+        # projection of t - y / (2 w), and its row part at a vertex.
         multipliers = [2.0 * p * u for p, u in zip(penalty, dual, strict=True)]
         shifted = [
             t - np.divide(y, 2.0 * w, out=np.zeros_like(y), where=w > 0.0)
@@ -280,9 +298,9 @@ def project_jointly(
             break
         factor = _balance(tree_values, row_values, previous, penalty_by_size)
         if factor != 1.0 and step <= LAST_BALANCE:
-            # The multipliers 2 p u stay as they are.
+            # This leaves the multipliers 2 p u unchanged.
             penalty = [p * factor for p in penalty]
             dual = [u / factor for u in dual]
             pulled_projection, penalty_by_size = _prepare_penalty(tree, weight, penalty, targets[0].shape[1])
-    # A sum of squares is never negative, which improves the bound of a run that was stopped early.
+    # The objective is a sum of squares, so 0 is a lower bound too, which matters if the run was stopped early.
     return Projection(leaves=best_point[1], value=best_point[0], lower_bound=max(lower, 0.0), iterations=step)

@@ -1,13 +1,13 @@
-"""Exact integer least-squares fits of small hierarchies (Models 1 and 2), with piecewise-linear costs.
+"""Integer programs that fit small hierarchies exactly by least squares (Models 1 and 2), with piecewise-linear costs.
 
-The squared distance is replaced by a convex piecewise-linear function. It has a bend at every integer near a centre,
-such as a quick fit, and is exact between these close bends. Farther out it has fewer bends, each twice as far away as
-the previous one, and lies below the parabola. So a solution that stays between the close bends is optimal. Any other
-solution becomes the new centre.
+The squared distance is replaced by a convex piecewise-linear function. This function has a bend at every integer near a
+centre, such as the result of a fast method, and is exact between these close bends. Farther out, each bend is twice as
+far away as the previous one, and at integers the function is at most the squared distance. A solution between the close
+bends is therefore optimal. Any other solution becomes the new centre, and the program is solved again.
 
 Variables are differences from the centre, and costs are differences from the cost at the centre. Solvers have relative
-tolerances, by which a difference of 1 would be lost next to counts of millions. Large inputs are refused:
-:mod:`.half_prices` solves Model 1 exactly at any size, and the joint projection gives a bound for Model 2.
+tolerances, so next to counts of millions they could not resolve a difference of 1. Large inputs are refused:
+:mod:`.half_prices` solves Model 1 exactly at any size, and :mod:`.projection` gives a lower bound for Model 2.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["MOST_NODES", "Fit", "build", "refuse", "solve_exactly"]
 
 MOST_NODES = 2000
-"""The largest number of variables (regions times sizes) of an integer program."""
+"""The largest allowed number of variables (regions times sizes) in an integer program."""
 _FIRST_BENDS = 4
 """The number of close bends on either side of the centre in the first round."""
 _MAX_ROUNDS = 40
-"""The largest number of rounds in which the bends are moved. The number of bends doubles in each round."""
+"""The largest number of rounds. Each round moves the centre and doubles the number of close bends."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -41,13 +41,13 @@ class Fit:
     """Fitted integers, with a lower bound on the objective.
 
     Attributes:
-        counts: The (R_l, N) counts on each level, or the cumulative counts of an integer program. For several tables,
-            the counts of each table and level.
-        lower_bound: A lower bound on the objective of every valid release; None if there is none.
-        iterations: The number of iterations, of ADMM or of the solver.
+        counts: For each level, an array of shape (regions, sizes) with the fitted counts. :func:`solve_exactly` returns
+            cumulative counts for Model 2. For several tables, the counts of each table, by level.
+        lower_bound: A lower bound on the objective of every valid release, or None if there is none.
+        iterations: The number of iterations of ADMM or the solver.
         solver: The name of the solver.
         proved: Whether the integers are proved to be optimal.
-        details: Further statements of the method, which are not verified.
+        details: Further results of the method, which are not verified.
     """
 
     counts: list[Any]
@@ -62,15 +62,15 @@ def refuse(tree: Tree, sizes: int, method: str, instead: str) -> None:
     """Raise UsageError if a problem is too large for an integer program.
 
     Args:
-        tree: The regions.
+        tree: The region tree.
         sizes: The number of sizes.
         method: The name of the method, for the message.
-        instead: The advice that ends the message.
+        instead: Advice on alternatives, which ends the message.
 
     Raises:
         UsageError: The problem is too large. The message states its size and the limit.
     """
-    # One integer variable for each region and size.
+    # The program has one integer variable per region and size.
     nodes = tree.regions * sizes
     if nodes > MOST_NODES:
         raise UsageError(
@@ -93,18 +93,18 @@ def build(
     """Build Model 1 (counts) or Model 2 (cumulative counts) in the modelling language.
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, N) noisy values on each level.
-        bends: The (R_l, N) centres of the bends on each level.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, sizes) with the noisy values.
+        bends: For each level, an array of shape (regions, sizes) with the centres of the bends.
         reach: The number of close bends on either side of a centre.
-        total: G, the number of all groups.
-        totals: The regions' (R_l,) totals on each level, if they are published.
-        weights: The weight of each level, a number or (N,).
-        cumulative: Whether to build Model 2.
+        total: The number G of all groups.
+        totals: For each level, an array of shape (regions,) with the published totals. None if they are not published.
+        weights: The weight of each level, a scalar or an array of shape (sizes,).
+        cumulative: Whether to build Model 2 instead of Model 1.
 
     Returns:
-        The model, its variable x[region, size], which is the value less its centre, and the cost of the centres, which
-        the model's objective omits.
+        The model, its variable x[region, size], which is a value less its centre, and the cost of the centres, which
+        the objective of the model omits.
     """
     from privopt.dsl import Eq, Index, IndexSet, Le, Model
     from privopt.dsl import total as summed
@@ -115,7 +115,7 @@ def build(
     r, p, s = Index("r", regions), Index("p", regions), Index("s", steps)
     model = Model("Model 2" if cumulative else "Model 1")
     centre = np.concatenate([np.asarray(level, dtype=np.int64) for level in bends])
-    # No count exceeds its region's total or, if that is not published, the number of all groups.
+    # No count exceeds the total of its region or, if this is not published, the number of all groups.
     max_counts = np.full((len(names), 1), total) if totals is None else np.array(_flatten_levels(totals))[:, None]
     x = model.variable(
         "x", regions, steps, lower=_to_doubles(-centre), upper=_to_doubles(max_counts - centre), kind="integer"
@@ -126,7 +126,7 @@ def build(
     )
     points, cost = _cost_bends(offsets, reach)
     cost *= scale[:, :, None]
-    # One variable t for each region and size: the piecewise-linear cost of x.
+    # The variable t[region, size] is the piecewise-linear cost of x[region, size].
     t = model.piecewise("cost", x[r, s], points, values=cost, forall=(r, s))
     model.minimize(summed(t[r, s], over=(r, s)))
     # All regions except the leaves are sums of their children.
@@ -134,13 +134,13 @@ def build(
     if inner:
         members = _membership(tree)
         child = model.param("child", members, regions, regions)
-        # Variables are differences from the centres, so rows carry what the centres themselves
-        # lack: here, a parent's centre less the sum of its children's.
+        # Variables are differences from the centres, so each row adds the inconsistency of the centres: a parent's
+        # centre less the sum of its children's centres.
         lacking = model.param("lacking", _to_doubles(centre - members.astype(np.int64) @ centre), regions, steps)
         consistent = Eq(summed(child[p, r] * x[r, s], over=r), x[p, s] + lacking[p, s])
         model.require("consistent", consistent, forall=(p, s), where=((p,), inner))
     if cumulative and size > 1:
-        # Cumulative counts do not fall: x[s] + centre[s] <= x[s + 1] + centre[s + 1].
+        # Cumulative counts are non-decreasing: x[s] + centre[s] <= x[s + 1] + centre[s + 1].
         rise = model.param("rise", _to_doubles(np.diff(centre, axis=1, append=0)), regions, steps)
         next_count = x[r, s + 1] + rise[r, s]
         model.require(
@@ -154,27 +154,27 @@ def build(
 
 
 def _cost_bends(offsets: Ints, reach: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the bends of the piecewise-linear costs, which bound the exact costs from below.
+    """Return the bends of the piecewise-linear costs, which are lower bounds on the exact costs at integers.
 
-    The exact cost of a difference k from the centre is ``(offset + k)^2 - offset^2 = k (2 offset + k)``. The line
-    through k = j and k = j + 1, ``(2 offset + 2j + 1) k - j (j + 1)``, is at most the cost at every integer k. The
-    bound is the maximum of these lines over -reach <= j < reach and over larger |j|, which double each time.
+    The exact cost of a difference k from the centre is (offset + k)^2 - offset^2 = k (2 offset + k). The line through
+    its values at k = j and k = j + 1 is (2 offset + 2j + 1) k - j (j + 1), which is at most the cost at every integer
+    k. The piecewise-linear cost is the maximum of these lines over -reach <= j < reach, and over a few values of j
+    farther out, whose distance doubles each time.
 
     Args:
-        offsets: (R, S) The centre less the noisy value.
-        reach: The number of close bends on either side.
+        offsets: Array of shape (regions, sizes), the centre less the noisy value.
+        reach: The number of close bends on either side of the centre.
 
     Returns:
-        (R, S, B) the values k of the bends, and (R, S, B) the costs at these bends.
+        Two arrays of shape (regions, sizes, bends): the differences k at the bends, and the costs there.
     """
     outer_bends = [2 * reach]
-    # The far lines must cover every move that the fit may make; doubling keeps their number
-    # logarithmic.
+    # The outer lines must cover every possible move of the fit. Doubling their distance keeps their number logarithmic.
     while outer_bends[-1] < max(1024, 4 * int(np.abs(offsets).max(initial=0))):
         outer_bends.append(2 * outer_bends[-1])
     right = np.array(outer_bends)
     j = np.concatenate([-1 - right[::-1], np.arange(-reach, reach), right])
-    # The lines of j and j' cross at k = (j + j' + 1) / 2.
+    # The lines for j and j' cross at k = (j + j' + 1) / 2.
     bend_points = np.concatenate([[j[0]], (j[:-1] + j[1:] + 1) / 2, [j[-1] + 1]])
     # Each point but the last is evaluated on the line to its right, and the last one on the last line.
     line = np.append(j, j[-1])
@@ -183,18 +183,18 @@ def _cost_bends(offsets: Ints, reach: int) -> tuple[NDArray[np.float64], NDArray
 
 
 def _to_doubles(values: Any) -> NDArray[np.float64]:
-    """Return integers as an array of doubles, which the modelling language requires."""
+    """Return integers as an array of doubles, as the modelling language requires."""
     return np.asarray(values, dtype=np.float64)
 
 
 def _flatten_levels(totals: Sequence[Ints]) -> list[int]:
-    """Return a list of the totals of all regions, level by level."""
+    """Return the totals of all regions as one list, level by level."""
     return [int(value) for level in totals for value in level]
 
 
 def _membership(tree: Tree) -> NDArray[np.float64]:
-    """Return the 0/1 matrix (regions, regions) whose entry is 1 if the column's region is a child of the row's."""
-    # The row of the first region of each level.
+    """Return the matrix of shape (regions, regions) with a 1 where a column's region is a child of the row's region."""
+    # The row of the first region on each level.
     offsets = np.concatenate([[0], np.cumsum(tree.widths)])
     table = np.zeros((offsets[-1], offsets[-1]))
     for level in range(1, tree.depth):
@@ -217,22 +217,22 @@ def solve_exactly(
     """Solve Model 1 or Model 2 to proven optimality.
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, N) noisy values on each level.
-        start: A guess of the (R_l, N) solution on each level, at which the bends are first centred.
-        total: G, the number of all groups.
-        totals: The regions' (R_l,) totals on each level, if they are published.
-        weights: The weight of each level, a number or (N,). 1 by default.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, sizes) with the noisy values.
+        start: For each level, an array of shape (regions, sizes) with an initial guess, at which the bends are first
+            centred.
+        total: The number G of all groups.
+        totals: For each level, an array of shape (regions,) with the published totals. None if they are not published.
+        weights: The weight of each level, a scalar or an array of shape (sizes,). All weights are 1 by default.
         cumulative: Whether to solve Model 2 (cumulative counts) instead of Model 1 (counts).
-        backend: ``"cbc"`` or ``"highs"``.
+        backend: The solver, ``"cbc"`` or ``"highs"``.
 
     Returns:
-        The solution. If time ran out, the best solution so far, which is not proved to be optimal.
+        The optimal solution or, if the time ran out, the best solution found, which is not proved to be optimal.
 
     Raises:
-        UsageError: There are more than `MOST_NODES` variables. Call `refuse` first for a message with the method's
-            name.
-        StoppedError: No time is left, or time ran out before a feasible solution was found.
+        UsageError: There are more than `MOST_NODES` variables. Call `refuse` first for a message that names the method.
+        StoppedError: No time is left, or the time ran out before a feasible solution was found.
         SolverError: The solution is still outside the close bends after `_MAX_ROUNDS` rounds.
     """
     weight = [1.0] * tree.depth if weights is None else list(weights)
@@ -244,23 +244,24 @@ def solve_exactly(
         model, x, base = build_around(bends=centre, reach=reach)
         solution = model.solve(backend, gap=0.0)
         iteration_count += int(solution.iterations or 0)
-        # Solvers return integer variables up to a tolerance.
+        # Solvers return integer variables only up to a tolerance.
         table = np.round(np.asarray(solution.value(x.name)).reshape(tree.regions, -1))
         moves = [part.astype(np.int64) for part in np.split(table, edges)]
         values = [c + m for c, m in zip(centre, moves, strict=True)]
         max_move = max(int(np.abs(m).max(initial=0)) for m in moves)
         is_optimal = solution.status == "optimal"
-        # Between the close bends the cost is exact, so a solution that stays there is optimal for the squares too.
+        # Costs between the close bends are exact, so an optimal solution there also minimises the squared distance.
         if max_move <= reach or not is_optimal:
             return Fit(
                 counts=values,
-                # The model omits the cost of the centres, which is added again.
+                # The model's objective omits the cost of the centres, so it is added here.
                 lower_bound=-math.inf if solution.bound is None else float(solution.bound) + base,
                 iterations=iteration_count,
                 solver=solution.solver,
                 proved=is_optimal,
             )
-        # The solution left the close bends, where costs are only bounded from below: centre them there and widen them.
+        # Outside the close bends, costs are only lower bounds. Centre the close bends at the solution and double their
+        # number.
         centre = values
         reach *= 2
     raise SolverError("the piecewise costs never covered the solution: the start lies too far from the optimum")

@@ -1,7 +1,7 @@
-"""The level-by-level baseline (TopDown, Abowd 2018): fit two levels at a time, round, and go down.
+"""The level-by-level baseline TopDown (Abowd 2018), which fits and rounds each parent's children from the root down.
 
-The integer counts of each parent are given. The counts of its children are the nearest non-negative reals that add up
-to the parent's, size by size. Rounding by largest remainders preserves these sums.
+When the children of a region are fitted, the region's own integer counts are already fixed. The children's counts are
+the nearest non-negative reals that add up to them, size by size. Rounding by largest remainders preserves these sums.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ def _largest_remainders(values: NDArray[np.float64], totals: Ints) -> Ints:
     """Round rows of non-negative reals to integers with given row sums, by largest remainders.
 
     Args:
-        values: (S, K) Reals.
-        totals: (S,) The required sums of the integers, close to the sums of the reals.
+        values: Array of shape (rows, columns) with the reals.
+        totals: Array of shape (rows,), the required sum of each row of integers. It must be close to the sum of the
+            reals.
+
+    Returns:
+        Integers with the shape of ``values``.
     """
-    # The margin of 1e-9 keeps a value that is whole up to rounding errors from being rounded to the integer below.
+    # The tolerance of 1e-9 prevents a value that is an integer up to rounding errors from losing a whole unit.
     rounded = np.floor(values + 1e-9).astype(np.int64)
     deficits = totals - rounded.sum(axis=1)
-    # argsort of argsort is the rank of each remainder; the stable sort gives ties to the first child.
+    # The argsort of an argsort gives the rank of each remainder. The stable sort gives ties to the first column.
     order = np.argsort(np.argsort(-(values - rounded), axis=1, kind="stable"), axis=1)
     rounded += order < deficits[:, None]
     return rounded
@@ -39,14 +43,14 @@ def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
     """Return consistent non-negative integer counts, fitted level by level from the root.
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, N) noisy counts on each level.
-        total: G, the number of all groups.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
+        total: The number G of all groups.
 
     Returns:
-        The (R_l, N) counts on each level.
+        For each level, an array of shape (regions, sizes) with the counts.
     """
-    # The root by itself is Model 1 on a tree with one region.
+    # Fitting the root alone is Model 1 on a tree with one region.
     root_tree = tree.root_alone
     counts = [project_counts(root_tree, [noisy[0]], total=total)[0]]
     for level, start in enumerate(tree.start):
@@ -54,7 +58,7 @@ def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
         for region in range(tree.widths[level]):
             siblings = slice(int(start[region]), int(start[region + 1]))
             parent = counts[level][region]
-            # One row for each size: its children are the entries, and the parent's count of that size is their sum.
+            # Each row belongs to one size and has one entry per child. Its sum must be the parent's count.
             targets = np.ascontiguousarray(noisy[level + 1][siblings].T, dtype=np.float64)
             fitted = simplex_rows(targets, parent.astype(np.float64))
             children[siblings] = _largest_remainders(fitted, parent).T
