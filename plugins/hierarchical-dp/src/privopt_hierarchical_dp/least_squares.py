@@ -1,11 +1,11 @@
-"""Generalised least squares over the tree: unbiased estimates from noisy values alone, and intervals for counts.
+"""Generalised least squares over the region tree: unbiased estimates from noisy values alone, and intervals for counts.
 
-The method is that of the noisy measurement files of the 2020 census (Cumings-Menon et al., "Full-information estimation
-for hierarchical data", 2024). A region's own value, the values of its descendants and those of the rest of the tree are
-independent, so one pass up and one pass down weight them by inverse variance. The only constraint is that values add
-up, so estimates are unbiased, and the variance and fourth cumulant of their errors are known exactly. Intervals use the
-quantile of a difference of two gamma variates with the same kurtosis. This is the Laplace quantile for a single
-measurement, and the normal quantile where many are pooled.
+The method is the one for the noisy measurement files of the 2020 census (Cumings-Menon et al., "Full-information
+estimation for hierarchical data", 2024). A region's own value, the values of its descendants and those of the rest of
+the tree have independent errors. One pass up and one pass down combine them, weighted by inverse variance. The only
+constraint is that children add up to their parent, so estimates are unbiased, and the variances and fourth cumulants of
+their errors are exact. Intervals use the quantiles of the difference of two gamma variates with the same kurtosis.
+These are Laplace quantiles for one measurement, and normal quantiles if many are pooled.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 Weights: TypeAlias = Sequence[float] | Sequence[Floats]
-"""The weight of each level, one number for all values or (S,) weights."""
+"""The weight of each level: one number for all values of a region, or an array with one weight per value."""
 
 
 @frozen(kw_only=True)
@@ -49,7 +49,7 @@ class Noise:
     """The moments of the noise on one value.
 
     Attributes:
-        variance: The variance, above 0.
+        variance: The variance, which is positive.
         fourth: The fourth cumulant (3 variance^2 for Laplace noise, 0 for Gaussian noise).
     """
 
@@ -58,19 +58,18 @@ class Noise:
 
 
 UNMEASURED: Final = Noise(variance=1e100)
-"""The noise of values that carry no information. Any other variance is negligible next to it, and sums stay finite."""
+"""The noise on values without information. Any other variance is negligible next to it, and sums remain finite."""
 
 
 @frozen(kw_only=True, eq=False)
 class Estimate:
-    """Unbiased estimates for one level: R regions with S values each.
+    """Unbiased estimates for one level.
 
     Attributes:
-        mean: (R, S) The estimates.
-        variance: (R, S) The variances of the errors, or (R, 1) if they are equal for all S values.
+        mean: Array of shape (regions, values) with the estimates.
+        variance: The error variances, with the shape of ``mean``, or (regions, 1) if a region's values have equal ones.
         fourth: The fourth cumulants of the errors, with the shape of ``variance``.
-        weighed: The variances whose inverses weight the estimates, with the shape of ``variance``. In least squares
-            these are the variances of the errors.
+        weighed: The inverses of the weights of the estimates. The default is ``variance``, as in least squares.
     """
 
     mean: Floats
@@ -81,10 +80,10 @@ class Estimate:
     def combine_with(self, other: Estimate) -> Estimate:
         """Return the average with an independent estimate of the same values, weighted by inverse variance.
 
-        An estimate of variance 0 is exact, so it gets all of the weight.
+        An estimate with variance 0 is exact and gets all of the weight.
         """
-        # Shares follow `weighed`, errors follow the true variances: with other weights than 1 / variance the fit is not
-        # the best one, but its errors are still exact. The floor avoids 0 / 0 for two exact values.
+        # If the weights are not 1 / variance, the fit is not optimal, but the variances of its errors are still exact.
+        # The maximum avoids 0 / 0 for two exact values.
         own_share = other.weighed / np.maximum(self.weighed + other.weighed, 1e-300)
         other_share = 1.0 - own_share
         return Estimate(
@@ -95,7 +94,7 @@ class Estimate:
         )
 
     def map_moments(self, change: Callable[[Floats], Floats]) -> Estimate:
-        """Return the estimate with a function, such as a sum over regions, applied to each of its four arrays."""
+        """Return the estimate with a linear map, such as a sum over regions, applied to each of its four arrays."""
         return Estimate(
             mean=change(self.mean),
             variance=change(self.variance),
@@ -104,12 +103,11 @@ class Estimate:
         )
 
     def sum_children(self, start: Ints, times: Floats | None = None) -> Estimate:
-        """Return the sums over the children of each region. Errors of different children are independent.
+        """Return the sums over the children of each region, whose errors are independent.
 
         Args:
-            start: The index of each parent's first child, and finally the number of all children.
-            times: (R, 1) The number of identical siblings that each region represents, itself included. None if each
-                region represents itself alone.
+            start: The index of each parent's first child, followed by the number of all children.
+            times: The number of identical siblings that each child represents, including itself, as a column, or None.
         """
         return self.map_moments(
             lambda moments: np.add.reduceat(moments if times is None else times * moments, start[:-1], axis=0)
@@ -120,17 +118,17 @@ def _to_estimate(values: Ints | Floats, noise: Noise, weight: float | Floats | N
     """Return estimates from noisy values.
 
     Args:
-        values: (R, S) noisy values.
+        values: Array of shape (regions, values) with the noisy values.
         noise: The noise on one value.
-        weight: The weight of a value, or (S,) weights. None means inverse variance.
+        weight: The weight of all values, or an array with one weight per value. None means inverse variance.
     """
-    # All values of a region have the same moments, so these have the shape (R, 1).
+    # All values of a region have the same moments, so the moments have the shape (regions, 1).
     column = np.ones((len(values), 1))
     return Estimate(
         mean=np.asarray(values, dtype=np.float64),
         variance=noise.variance * column,
         fourth=noise.fourth * column,
-        # Very large instead of infinite for a weight of 0, so that sums stay finite.
+        # A weight of 0 gives a very large number instead of infinity, so that sums remain finite.
         weighed=(noise.variance if weight is None else 1.0 / np.maximum(weight, 1e-100)) * column,
     )
 
@@ -139,12 +137,12 @@ def pool_upwards(tree: Tree, noisy: Sequence[Ints] | Sequence[Floats], noise: Se
     """Return an estimate for each region from its own noisy values and those of its descendants.
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, S) noisy values on each level.
-        noise: The noise on one value of each level.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, values) with the noisy values.
+        noise: The noise on one value, for each level.
 
     Returns:
-        The estimates of each level, which do not yet add up over the tree.
+        The estimates for each level, which do not yet add up over the tree.
     """
     return _pool_levels(tree, [_to_estimate(*level) for level in zip([*noisy], noise, strict=True)])
 
@@ -155,14 +153,13 @@ def _pool_levels(
     is_isolated: Sequence[bool] | None = None,
     times: Sequence[Floats] | None = None,
 ) -> list[Estimate]:
-    """Combine the estimate of each region with the sum of its children's estimates, from the leaves up.
+    """Combine the estimate for each region with the sum of its children's estimates, from the leaves up.
 
     Args:
-        tree: The hierarchy.
-        levels: The estimates of each level from its own values.
+        tree: The region tree.
+        levels: The estimates for each level from its own values.
         is_isolated: Whether each level ignores the levels below it. None if no level does.
-        times: For each level, (R_l, 1) the number of identical siblings that each region represents, itself included.
-            None if each region represents itself alone.
+        times: For each level, the number of identical siblings that each region represents, as a column, or None.
     """
     # A region's own value and the sum of its children's estimates have independent errors.
     pooled = [levels[-1]]
@@ -190,25 +187,25 @@ def least_squares(
     """Return an estimate for each region from the noisy values of the whole tree, by one pass up and one down.
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, S) noisy values on each level.
-        noise: The noise on one value of each level.
-        root: (S,) The root's values, if they are known exactly.
-        weights: The weight of each level in the minimised sum of squares, a number or (S,). By default 1 / variance.
-        down: Whether each level is fitted to the level above it, which remains unchanged (``top-down``).
-        times: For each level, (R_l, 1) the number of identical siblings that each region represents, itself included.
-            None if each region represents itself alone.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, values) with the noisy values.
+        noise: The noise on one value, for each level.
+        root: Array of shape (values,) with the root's values, if they are known exactly.
+        weights: The weight of each level in the minimised sum of squares, a scalar or one weight per value. The default
+            is 1 / variance.
+        down: Whether each level is fitted to the level above it, which stays unchanged (``top-down``).
+        times: For each level, the number of identical siblings that each region represents, as a column, or None.
 
     Returns:
-        The (R_l, S) estimates on each level, which add up over the tree.
+        The estimates for each level, which add up over the tree.
     """
     given_weights = [None] * tree.depth if weights is None else weights
-    # [*noisy] is for the type checker, which would keep the two types of sequences apart.
+    # The list [*noisy] satisfies the type checker, which would otherwise distinguish the two types of sequences.
     own_estimates = [_to_estimate(*level) for level in zip([*noisy], noise, given_weights, strict=True)]
-    # Top-down fits a measured level without those below it. An unmeasured level has nothing but the sum of those.
+    # Top-down fits a measured level without the levels below it. An unmeasured level is estimated from these alone.
     is_isolated = [down and level is not UNMEASURED for level in noise]
     pooled = _pool_levels(tree, own_estimates, is_isolated, times)
-    # `outer` contains a level's estimates from everything but the descendants of each region.
+    # `outer` contains each region's estimate from all values except those of its descendants.
     estimates, outer = [pooled[0]], own_estimates[0]
     if root is not None:
         outer = _to_estimate(root[None, :], Noise(variance=0.0))
@@ -216,11 +213,11 @@ def least_squares(
     for level, start in enumerate(tree.start):
         inner, parent = pooled[level + 1], tree.parents(level + 1)
         if is_isolated[level]:
-            # Weighed as exact, the level above stays as it is, whatever the children say.
+            # Weights as for exact values keep the level above unchanged, whatever the values of the children are.
             outer = evolve(estimates[-1], weighed=0.0 * estimates[-1].weighed)
         total = inner.sum_children(start, None if times is None else times[level + 1])
-        # A child is its parent less its siblings. `total` includes the child itself, so the child's own mean is added
-        # again, and its variance, which is independent of its siblings', is subtracted.
+        # A child is its parent less its siblings. `total` includes the child itself, so the child's mean is added
+        # again, and its variance, which is independent of those of its siblings, is subtracted.
         outer_estimate = Estimate(
             mean=(outer.mean - total.mean)[parent] + inner.mean,
             variance=np.maximum((outer.variance + total.variance)[parent] - inner.variance, 0.0),
@@ -235,17 +232,15 @@ def least_squares(
 
 @frozen(kw_only=True, eq=False)
 class NearestSums:
-    """The projection of values onto consistent values, which add up over the tree, by weighted least squares.
+    """The projection by weighted least squares onto consistent values, which add up over the tree.
 
-    The result is that of `least_squares`, but no errors are computed, because a joint projection calls this hundreds of
-    times.
+    The result is that of `least_squares`, but without errors, because joint projections call this hundreds of times.
 
     Attributes:
-        tree: The hierarchy.
-        own_weights: The weight of each region's value relative to the sum of its children, (R_l, 1) or (R_l, S), for
-            each level except the leaves.
-        child_shares: The share of its parent's correction that each region receives, (R_l, 1) or (R_l, S), for each
-            level except the root.
+        tree: The region tree.
+        own_weights: For each level except the leaves, the weight of a region's own value relative to the sum of its
+            children. The shape is (regions, 1) or (regions, values).
+        child_shares: For each level except the root, each region's share of its parent's correction, with these shapes.
     """
 
     tree: Tree
@@ -257,8 +252,8 @@ class NearestSums:
         """Return the projection with the given weights.
 
         Args:
-            tree: The hierarchy.
-            weights: The weight of each level, a number or (S,). A level of weight 0 has no influence.
+            tree: The region tree.
+            weights: The weight of each level, a scalar or one weight per value. A level of weight 0 has no influence.
         """
         level_own_weights: list[Floats] = []
         level_child_shares: list[Floats] = []
@@ -266,15 +261,15 @@ class NearestSums:
         for start, weight in zip(reversed(tree.start), reversed(weights[:-1]), strict=True):
             total = np.add.reduceat(variance, start[:-1], axis=0)
             level_child_shares.insert(0, variance / np.maximum(np.repeat(total, np.diff(start), axis=0), 1e-300))
-            # Own value (1 / weight) and children's sum (`total`) have a mean of variance total / (1 + total * weight).
+            # The weighted mean of the own value and the children's sum has the variance total / (1 + total * weight).
             precision = total * weight
             level_own_weights.insert(0, 1.0 - 1.0 / (1.0 + precision))
             variance = total / (1.0 + precision)
         return cls(tree=tree, own_weights=tuple(level_own_weights), child_shares=tuple(level_child_shares))
 
     def __call__(self, values: Sequence[Floats]) -> list[Floats]:
-        """Return the consistent values nearest to the (R_l, S) given values on each level."""
-        # Upwards, a region is the weighted mean of its own value and its children's sum. Corrections then go down.
+        """Return the nearest consistent values to an array of shape (regions, values) for each level."""
+        # On the way up, a region becomes the weighted mean of its own value and its children's sum.
         sums: list[Floats] = []
         fitted = [values[-1]]
         for start, own_weight, noisy in zip(
@@ -289,27 +284,30 @@ class NearestSums:
 
 
 def exactly(totals: Ints) -> Estimate:
-    """Return (R, 1) estimates without error from exact (R,) totals."""
-    # Variance 0: `combine_with` then lets no other estimate move it.
+    """Return estimates of shape (regions, 1) without error from an array of exact totals."""
+    # `combine_with` leaves estimates with variance 0 unchanged.
     return _to_estimate(totals[:, None], Noise(variance=0.0))
 
 
 def increments(courses: Estimate, end: Estimate) -> Estimate:
-    """Return (R, N) counts as differences of cumulative counts.
+    """Return estimates of counts as differences of cumulative counts.
 
     Args:
-        courses: (R, N - 1) Independent estimates of the cumulative counts of all sizes but the last.
-        end: (R, 1) The last cumulative count, which is the region's total.
+        courses: Independent estimates of shape (regions, sizes - 1): cumulative counts of all sizes but the last.
+        end: Estimates of shape (regions, 1): the last cumulative counts, which are the regions' totals.
+
+    Returns:
+        Estimates of shape (regions, sizes).
     """
     zeros, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
-        """Return the (R, N) sum of a moment over the two cumulative counts whose difference is each count."""
+        """Return for each count the sum of a moment over the two cumulative counts of which it is the difference."""
         moments = np.concatenate([zeros, np.broadcast_to(inner, (len(zeros), size)), last], axis=1)
         return np.asarray(moments[:, 1:] + moments[:, :-1])
 
-    # A count is the difference of two independent estimates, so variances and fourth cumulants add up. Below the first
-    # size there is nothing, with variance 0.
+    # A count is a difference of two independent estimates, so variances and fourth cumulants add up. The cumulative
+    # count before the first size is exactly 0.
     return Estimate(
         mean=np.diff(np.concatenate([courses.mean, end.mean], axis=1), axis=1, prepend=0.0),
         variance=both_ends(courses.variance, end.variance),
@@ -321,26 +319,26 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
 def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
     """Return a table of two-sided quantiles of errors, in standard deviations, by kurtosis.
 
-    An error is modelled as normal with a gamma-distributed variance, whose kurtosis follows from the inverse of the
-    gamma distribution's shape: 0 is a normal error, and 1 a Laplace error.
+    An error is modelled as normal with a gamma-distributed variance. Its kurtosis is determined by the inverse of the
+    gamma distribution's shape, which is 0 for a normal error and 1 for a Laplace error.
 
     Returns:
-        The grid of 1 / shape, and the quantiles.
+        The grid of values of 1 / shape, and the quantile at each of them.
     """
     from scipy.optimize import brentq
     from scipy.special import gammaincinv, ndtr, ndtri
 
-    # The gamma distribution of the variance is approximated by 4,000 points of equal probability.
+    # The gamma distribution of the variance is approximated by 4,000 points with equal probabilities.
     points = (np.arange(4000) + 0.5) / 4000
     grid = np.linspace(0.0, 1.0, 41)
     quantiles = [float(-ndtri((1.0 - confidence) / 2.0))]
     for inverse_shape in grid[1:]:
-        # The standard deviations of the mixed normal errors. Their mean variance is 1.
+        # The standard deviations of the normal distributions in the mixture, whose mean variance is 1.
         spread = np.sqrt(gammaincinv(1.0 / inverse_shape, points) * inverse_shape)
 
         # The default argument binds this iteration's `spread`.
         def excess_probability(reach: float, spread: Floats = spread) -> float:
-            """Return the probability that an error exceeds ``reach``, less the probability that is allowed."""
+            """Return the probability that an error exceeds ``reach``, less the allowed probability."""
             return float(2.0 * ndtr(-reach / spread).mean() - (1.0 - confidence))
 
         quantiles.append(float(brentq(excess_probability, 0.0, 60.0)))
@@ -350,7 +348,7 @@ def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
 def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
     """Return the half-widths of two-sided intervals for errors with given variances and fourth cumulants.
 
-    Kurtosis above that of a Laplace variate is reduced to it.
+    A kurtosis above that of the Laplace distribution is reduced to it.
 
     Args:
         variance: The variances.
@@ -365,21 +363,22 @@ def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
 def mean_absolute(error: Estimate) -> Floats:
     """Return the mean absolute errors of estimates, computed from their variances and fourth cumulants.
 
-    Let a normal error have a variance that is gamma-distributed with shape k. Its mean absolute value is sqrt(2 / pi)
-    Gamma(k + 1 / 2) / (Gamma(k) sqrt(k)) times its standard deviation: 0.707 for a Laplace error, and 0.798 if many
-    errors are pooled. An error more peaked than a Laplace error is discrete, and is modelled as a multiple of a double
-    geometric variate with variance v = 1 / (cosh(1 / scale) - 1). Let r be the fourth cumulant divided by 3 variance^2,
-    which is 1 for Laplace and 1 + 1 / (3 v) here. The mean absolute value 1 / sinh(1 / scale) is then sqrt(v / (3 r -
-    1)).
+    An error is modelled as normal with a gamma-distributed variance of shape k. Its mean absolute value is sqrt(2 / pi)
+    Gamma(k + 1/2) / (Gamma(k) sqrt(k)) times its standard deviation: 0.707 for a Laplace error, and 0.798 if many
+    errors are pooled.
+
+    An error that is more peaked than a Laplace error is discrete. It is modelled as a multiple of a double geometric
+    variate with variance v = 1 / (cosh(1 / scale) - 1). Let r be the fourth cumulant divided by 3 variance^2, which is
+    1 for a Laplace error and 1 + 1 / (3 v) here. The mean absolute value 1 / sinh(1 / scale) is then
+    sqrt(v / (3 r - 1)).
     """
     from scipy.special import gammaln
 
     ratio = error.fourth / np.maximum(3.0 * error.variance**2, 1e-300)
-    # The shape of the gamma-distributed variance. If the ratio is near 0, the error is nearly normal.
+    # The shape of the gamma distribution. If the ratio is near 0, the error is nearly normal.
     shape = 1.0 / np.clip(ratio, 1e-6, 1.0)
     gamma_factor = np.sqrt(2.0 / np.pi) * np.exp(gammaln(shape + 0.5) - gammaln(shape)) / np.sqrt(shape)
-    # Above Laplace's ratio of 1 the error is treated as discrete. The tolerance keeps Laplace errors out of this
-    # branch.
+    # If the ratio exceeds 1, as for Laplace, the error is modelled as discrete. The tolerance excludes Laplace errors.
     factor = np.where(ratio > 1.0 + 1e-9, 1.0 / np.sqrt(np.maximum(3.0 * ratio - 1.0, 1.0)), gamma_factor)
     return np.asarray(np.sqrt(error.variance) * factor)
 
@@ -387,19 +386,19 @@ def mean_absolute(error: Estimate) -> Floats:
 UNBOUNDED: Final = 1 << 62
 """The upper bound on counts if no total is known. It fits into 64 bits."""
 SLACK_GROUPS: Final = 1e-6
-"""The difference, in groups, up to which two interval ends count as equal, as machines round sums differently."""
+"""The difference, in groups, up to which two interval ends count as equal, because machines round sums differently."""
 
 
 @frozen(kw_only=True, eq=False)
 class Ends:
-    """The intervals of the true counts of one level, before their ends are rounded to whole numbers.
+    """The intervals for the true counts on one level, before their ends are rounded to integers.
 
     Attributes:
-        mean: (R, N) The estimates.
-        reach: (R, 1) or (R, N) The half-widths for the required confidence.
-        max_counts: (R, 1) Upper bounds on the counts: the region's total or, if it is not known, that of the nearest
-            region above it. (1, 1) for the root's total, or for :data:`UNBOUNDED` if no total is known.
-        released: (R, N) The released counts. Intervals are widened to contain them.
+        mean: Array of shape (regions, sizes) with the estimates.
+        reach: Array of shape (regions, 1) or (regions, sizes) with the half-widths for the required confidence level.
+        max_counts: Array of shape (regions, 1) with upper bounds: the region's total or, if unknown, that of the
+            nearest region above it. Shape (1, 1) for the root's total, or :data:`UNBOUNDED` if none is known.
+        released: Array of shape (regions, sizes) with the released counts. Intervals are widened to contain them.
     """
 
     mean: Floats
@@ -408,10 +407,10 @@ class Ends:
     released: Ints
 
     def round_outwards(self, slack: float = 0.0) -> tuple[Ints, Ints]:
-        """Return the lower and upper ends (R, N) as integers from 0 to the total, widened to contain released counts.
+        """Return integer lower and upper ends between 0 and the total, widened to contain the released counts.
 
         Before rounding, ends are moved outwards by ``slack`` (inwards if it is negative). Above 1e7, where doubles are
-        coarser, the slack grows in proportion to the value.
+        coarser, the slack increases in proportion to the value.
         """
         reach = self.reach + slack * np.maximum(1.0, (np.abs(self.mean) + self.reach) * 1e-7)
         lower = np.clip(np.floor(self.mean - reach).astype(np.int64), 0, self.max_counts)
@@ -433,18 +432,18 @@ def intervals(
     """Return the intervals for all true counts by level, computed from public values alone.
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, N) noisy counts on each level, or the noisy cumulative counts: (R_l, N - 1) if totals are
-            known, else (R_l, N).
-        counts: The (R_l, N) released counts on each level. Intervals are widened to contain them.
-        totals: Exact numbers of groups: (R_l,) for each level, or the root's alone. Empty if none is known.
-        noise: The noise on one value of each level.
-        cumulative: Whether the noisy values are cumulative counts, of groups of size s or less.
-        confidence: The confidence of each single interval, between 0 and 1.
+        tree: The region tree.
+        noisy: For each level, an array of noisy counts or cumulative counts with one row per region and one column per
+            size. Cumulative counts have no column for the last size if all totals are known.
+        counts: The released counts on each level, of shape (regions, sizes), which each interval must contain.
+        totals: Arrays with the regions' exact totals on all levels, or the root's alone. Empty if none is known.
+        noise: The noise on one value, for each level.
+        cumulative: Whether the noisy values are cumulative counts: groups of size s or less.
+        confidence: The confidence level of each single interval, between 0 and 1.
         descending: Whether the cumulative counts are of groups of size s or more instead.
 
     Returns:
-        The intervals of each level, with ends that are not yet rounded to integers.
+        The intervals for each level, with ends that are not yet rounded to integers.
     """
     size = counts[0].shape[1]
     steps = (
@@ -458,14 +457,14 @@ def intervals(
 def ends_of(
     tree: Tree, estimates: Sequence[Estimate], counts: Sequence[Ints], totals: Sequence[Ints], confidence: float
 ) -> list[Ends]:
-    """Return the intervals of estimated counts by level.
+    """Return the intervals for estimated counts by level.
 
     Args:
-        tree: The hierarchy.
-        estimates: The estimated counts of each level.
-        counts: The (R_l, N) released counts on each level. Intervals are widened to contain them.
-        totals: Exact (R_l,) totals on the first levels. Empty if none is known.
-        confidence: The confidence of each single interval, between 0 and 1.
+        tree: The region tree.
+        estimates: The estimated counts for each level.
+        counts: The released counts on each level, of shape (regions, sizes), which each interval must contain.
+        totals: Arrays with the regions' exact totals on the first levels. Empty if none is known.
+        confidence: The confidence level of each single interval, between 0 and 1.
     """
     level_ends: list[Ends] = []
     max_counts = np.array([[UNBOUNDED]])
@@ -473,13 +472,13 @@ def ends_of(
         if level < len(totals):
             max_counts = totals[level][:, None]
         elif len(max_counts) > 1:
-            # The nearest region above that has a known total bounds the counts inside it.
+            # The counts are bounded by the total of the nearest region above that has a known total.
             max_counts = max_counts[tree.parents(level)]
         mean, reach = estimate.mean, quantile(estimate.variance, estimate.fourth, confidence)
         is_repeated = ~tree.first_here(level)
         if is_repeated.any():
-            # A repeated leaf is one region, which files list once: its interval is that of the first level, where its
-            # number may be exact although those of the levels below are not.
+            # A repeated leaf is one region, which files list once with the interval from its first level. Its number
+            # may be exact there, although it is not on the levels below.
             above = tree.parents(level)[is_repeated]
             mean, reach = mean.copy(), np.broadcast_to(reach, mean.shape).copy()
             mean[is_repeated] = level_ends[-1].mean[above]
@@ -493,19 +492,19 @@ def _estimate_counts(
 ) -> list[Estimate]:
     """Return counts estimated from noisy counts by least squares.
 
-    If a region's total is known, the difference from this total is spread evenly over the sizes.
+    If a region's total is known, the difference from this total is divided evenly among the sizes.
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, N) noisy counts on each level.
-        totals: Exact numbers of groups: (R_l,) for each level, or the root's alone. Empty if none is known.
-        noise: The noise on one value of each level.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
+        totals: Arrays with the regions' exact totals on all levels, or the root's alone. Empty if none is known.
+        noise: The noise on one value, for each level.
     """
     estimates = least_squares(tree, noisy, noise)
     size = noisy[0].shape[1]
     part = 1.0 / size
-    # Subtracting the mean of N independent errors takes 1 / N off each variance. The fourth cumulants follow from the
-    # coefficients 1 - 1 / N of a count's own error and 1 / N of the N - 1 others.
+    # Subtracting the mean of N independent errors multiplies each variance by 1 - 1 / N. The fourth cumulants follow
+    # from the coefficients: 1 - 1 / N for a count's own error, and 1 / N for the N - 1 others.
     for level, total in enumerate(totals):
         mean, variance, fourth = estimates[level].mean, estimates[level].variance, estimates[level].fourth
         estimates[level] = Estimate(
@@ -528,18 +527,19 @@ def _estimate_increments(
     """Return counts estimated as differences of cumulative counts, whose errors are independent between sizes.
 
     Args:
-        tree: The hierarchy.
-        noisy: The cumulative counts of each level: (R_l, N - 1) if the totals of all regions are known, else (R_l, N).
-        totals: Exact numbers of groups (R_l,) of the first levels. Empty if none is known.
-        noise: The noise on one value of each level.
-        size: The number N of sizes.
+        tree: The region tree.
+        noisy: For each level, an array of noisy cumulative counts with one row per region and one column per size.
+            There is no column for the last size if all totals are known.
+        totals: Arrays with the regions' exact totals on the first levels. Empty if none is known.
+        noise: The noise on one value, for each level.
+        size: The number of sizes.
         descending: Whether groups of size s or more are counted, instead of size s or less.
     """
     if descending:
-        # The first column is the number of all groups, the others count groups of size 2 or more, 3 or more, and so on.
+        # The first column is the number of all groups. The others count groups of size 2 or more, 3 or more, and so on.
         numbers = least_squares_below(tree, [level[:, :1] for level in noisy], noise, totals)
         cumulative_levels = least_squares(tree, [level[:, 1:] for level in noisy], noise)
-        # Read backwards, these are numbers of groups of the largest sizes, and the number of all at the end.
+        # In reverse order, these are cumulative counts from the largest size down, which end with the total.
         ascending = [
             increments(level.map_moments(_reverse_columns), end)
             for level, end in zip(cumulative_levels, numbers, strict=True)
@@ -555,7 +555,7 @@ def _estimate_increments(
 
 
 def _reverse_columns(values: Floats) -> Floats:
-    """Return values with their columns in the opposite order."""
+    """Return values with their columns in reverse order."""
     return values[:, ::-1]
 
 
@@ -566,15 +566,14 @@ def least_squares_below(
     totals: Sequence[Ints],
     times: Sequence[Floats] | None = None,
 ) -> list[Estimate]:
-    """Return least-squares estimates of one value of each region, given its exact values on the first levels.
+    """Return least-squares estimates of one value per region, given the exact values on the first levels.
 
     Args:
-        tree: The hierarchy.
-        noisy: The (R_l, 1) noisy values on each level.
-        noise: The noise on one value of each level.
-        totals: The (R_l,) exact values on the first levels.
-        times: For each level, (R_l, 1) the number of identical siblings that each region represents, itself included.
-            None if each region represents itself alone.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, 1) with the noisy values.
+        noise: The noise on one value, for each level.
+        totals: Exact values on the first levels, of shape (regions,).
+        times: For each level, the number of identical siblings that each region represents, as a column, or None.
     """
     known_count = len(totals)
     values = [*(total[:, None] for total in totals), *noisy[known_count:]]
@@ -582,7 +581,7 @@ def least_squares_below(
     estimates = least_squares(tree, values, levels, root=totals[0] if totals else None, times=times)
     if not totals:
         return estimates
-    # Undo the rounding of sums of doubles: on the known levels, and where an only child repeats its parent's number.
+    # Remove rounding errors on the levels with exact values, and for only children, whose values equal their parent's.
     estimates[:known_count] = map(exactly, totals)
     is_exact = np.ones(len(totals[-1]), dtype=bool)
     for level in range(known_count, tree.depth):

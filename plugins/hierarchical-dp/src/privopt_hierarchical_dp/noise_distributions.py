@@ -1,13 +1,14 @@
-"""The noise distribution of each notion: its scale for a budget, the budget that it spends, and its moments.
+"""The noise distribution of each privacy notion: its scale for a budget, the budget it spends, and its moments.
 
-:mod:`.relations` defines sensitivities. Except for tables under ``replaced``, no entry changes by more than 1, so the
-sum of squared changes equals the sum of absolute changes. Therefore one number Delta is both the L1 sensitivity and the
-square of the L2 sensitivity. A search over neighbours in the tests confirms this. Under ``replaced``, Delta is the
-former for double geometric noise and the latter for Gaussian noise.
+:mod:`.relations` defines the sensitivities. No value changes by more than 1 between neighbouring inputs, except for
+tables under the relation ``replaced``. The sum of squared changes then equals the sum of absolute changes, so one
+number Delta is both the L1 sensitivity and the square of the L2 sensitivity. Tests confirm this by a search over
+neighbours. Under ``replaced``, Delta is the L1 sensitivity for double geometric noise, and the squared L2 sensitivity
+for Gaussian noise.
 
-Double geometric noise of scale b spends epsilon = Delta / b, and discrete Gaussian noise of variance V spends rho =
-Delta / (2 V). Both budgets add up over the levels. With a part of 0, nothing is measured: there is no scale (None),
-nothing is spent, and the values carry no information.
+Double geometric noise with scale b spends epsilon = Delta / b. Discrete Gaussian noise with variance V spends rho =
+Delta / (2 V). Both budgets add up over the levels. If a level's part of the budget is 0, it is not measured: the scale
+is None, nothing is spent, and the values carry no information.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from privopt_hierarchical_dp.least_squares import UNMEASURED, Estimate, Noise, m
 __all__ = ["GAUSSIAN", "GEOMETRIC", "KINDS", "NoiseDistribution", "Scale", "noise_of", "read_scales", "scale_texts"]
 
 WIDE_VARIANCE: Final = 4.0
-"""Variance above which the moments of discrete and continuous Gaussian noise agree to 1e-30."""
+"""The variance above which the moments of discrete and continuous Gaussian noise agree to 1e-30."""
 LEAST_LOG_RATIO: Final = log(1e-6)
-"""Logarithm of the smallest ratio of fourth cumulant to 3 variance^2 in the search. Smaller ratios have no effect."""
+"""The lower end of the search for log(fourth cumulant / (3 variance^2)). Smaller ratios have no effect."""
 Scale: TypeAlias = Fraction | None
-"""The scale of noise; None if nothing was measured."""
+"""The scale of the noise on a level, or None if the level was not measured."""
 
 
 @frozen(kw_only=True)
@@ -46,9 +47,9 @@ class NoiseDistribution:
     Attributes:
         law: The name of the family in certificates.
         name: The name of the family in the methods paragraph of a report.
-        budget: The name of the budget that the noise spends, epsilon or rho.
-        word: The word for the scale parameter: ``scale`` or ``variance``.
-        meaning: A sentence on the meaning of the scale for one draw.
+        budget: The name of the budget that the noise spends, ``epsilon`` or ``rho``.
+        word: The name of the scale parameter, ``scale`` or ``variance``.
+        meaning: A sentence that explains the scale of a single draw.
         times: The factor t in scale = sensitivity / (t budget): 1, or 2 for Gaussian noise.
     """
 
@@ -61,66 +62,71 @@ class NoiseDistribution:
 
     @property
     def sensitivity_name(self) -> str:
-        """The norm in which a sensitivity of this noise is stated, for the methods paragraph of a report."""
+        """The norm of the sensitivity to which the noise is calibrated, for the methods paragraph of a report."""
         return "L1 sensitivity" if self.law == "laplace" else "squared L2 sensitivity"
 
     @property
     def scales_name(self) -> str:
-        """The plural of ``word``, which names arrays and keys of results."""
+        """The plural of ``word``, used as the name of arrays and result keys."""
         return f"{self.word}s"
 
     def ideal_scale(self, budget: Fraction, delta: int) -> Fraction:
-        """Return the exact scale for a part of the budget. The sampler may be unable to draw with this scale.
+        """Return the exact scale for a part of the budget, even if the sampler does not support this scale.
 
         Args:
-            budget: The part of the budget, above 0.
+            budget: The positive part of the budget.
             delta: The sensitivity.
         """
         return delta / (self.times * budget)
 
     def max_drawable_scale(self, max_scale: int) -> int:
-        """Return the largest scale whose draws are no wider than double geometric draws of scale ``max_scale``.
+        """Return the largest scale whose draws are no wider than double geometric draws with scale ``max_scale``.
 
-        A Gaussian scale is a variance, so it may be the square of ``max_scale``, up to the sampler's limit.
+        For Gaussian noise this is a variance, so it is the square of ``max_scale``, up to the limit of the sampler.
         """
         return max_scale if self.law == "laplace" else min(max_scale**2, LARGEST_VARIANCE)
 
     def scale(self, budget: Fraction, delta: int) -> Scale:
-        """Return the scale of the noise drawn for a part of the budget. The noise spends at most this part.
+        """Return the scale of the noise that is drawn for a part of the budget, or None if this part is 0.
+
+        The noise spends at most the given part of the budget.
 
         Args:
-            budget: The part of the budget. If it is 0, the scale is None.
+            budget: The part of the budget, which must not be negative.
             delta: The sensitivity.
         """
         if not budget:
             return None
-        # A variance is rounded up to one that the sampler can draw from.
+        # A variance is rounded up to one that the sampler supports.
         ideal = self.ideal_scale(budget, delta)
         return ideal if self.law == "laplace" else variance_above(ideal)
 
     def spend_of(self, scale: Scale, delta: int) -> Fraction:
-        """Return the exact budget that noise of a given scale spends at sensitivity ``delta``."""
+        """Return the exact budget that noise with a given scale spends at sensitivity ``delta``."""
         return Fraction(0) if scale is None else delta / (self.times * scale)
 
     def moments(self, scale: Scale) -> Noise:
-        """Return the variance and the fourth cumulant of one draw."""
+        """Return the variance and the fourth cumulant of one draw of noise with a given scale."""
         if scale is None:
             return UNMEASURED
         return noise_of(scale) if self.law == "laplace" else _gaussian_moments(float(scale))
 
     def moments_of_budgets(self, budgets: Floats, delta: int) -> tuple[Floats, Floats]:
-        """Return the variances and fourth cumulants of draws for many parts of a budget, in doubles.
+        """Return the variances and fourth cumulants of the noise for many parts of a budget, in doubles.
 
         A part of 0 has the moments of `UNMEASURED`.
 
         Args:
-            budgets: The parts, of any shape.
+            budgets: The parts of the budget, an array of any shape.
             delta: The sensitivity.
+
+        Returns:
+            Two arrays with the shape of ``budgets``.
         """
         is_measured = budgets > 0.0
         scales = delta / (self.times * np.where(is_measured, budgets, 1.0))
         if self.law == "laplace":
-            # As in `noise_of`, element by element.
+            # The formula of `noise_of`, element by element.
             x = np.minimum(1.0 / scales, 1000.0)
             variances = np.maximum(1e-9, 2.0 * np.exp(-x) / np.expm1(-x) ** 2)
             fourths = 3.0 * variances**2 + variances
@@ -132,9 +138,9 @@ class NoiseDistribution:
         return np.where(is_measured, variances, UNMEASURED.variance), np.where(is_measured, fourths, 0.0)
 
     def precision(self, scale: Scale) -> Fraction:
-        """Return a rational weight, roughly proportional to 1 / variance, for values with noise of a scale.
+        """Return a rational weight, roughly proportional to 1 / variance, for values with noise of a given scale.
 
-        Unmeasured values have weight 0. The variance of double geometric noise is about 2 scale^2; the scale of
+        Unmeasured values have weight 0. The variance of double geometric noise is about 2 scale^2, and the scale of
         Gaussian noise is its variance.
         """
         if scale is None:
@@ -142,13 +148,13 @@ class NoiseDistribution:
         return 1 / scale**2 if self.law == "laplace" else 1 / scale
 
     def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
-        """Add noise to values.
+        """Add noise to an array of integers.
 
         Args:
             values: The true values.
-            budget: The part of the budget, above 0.
+            budget: The positive part of the budget to spend.
             delta: The sensitivity.
-            seed: A seed for experiments; None draws secure noise.
+            seed: A seed for experiments. With None, the noise is cryptographically secure.
 
         Returns:
             The noisy values, and a record of the draw.
@@ -163,17 +169,18 @@ class NoiseDistribution:
         """Return values with noise, or zeros if the budget is 0.
 
         Args:
-            values: (R, ...) True counts, or sums of true counts.
+            values: Array of shape (regions, ...) with true counts, or sums of true counts.
             budget: The budget of this measurement.
             delta: The sensitivity.
-            seed: The words of the seed, for experiments only.
+            seed: The integers from which the seed is derived, for experiments. With None, the noise is
+                cryptographically secure.
 
         Returns:
-            The noisy values, and a record of the draw. For a budget of 0 the values are 0, and the record is None.
+            The noisy values, and a record of the draw, which is None for a budget of 0.
         """
         if not budget:
             return np.zeros_like(values), None
-        # The words are hashed into one seed of 63 bits, which fits into a signed integer.
+        # The integers are hashed into one 63-bit seed, which fits into a signed 64-bit integer.
         seed_number = (
             None if seed is None else int(np.random.SeedSequence([*seed]).generate_state(1, np.uint64)[0] >> 1)
         )
@@ -201,15 +208,16 @@ KINDS: Final[dict[str, tuple[NoiseDistribution, tuple[str, ...]]]] = {
     "zcdp": (GAUSSIAN, ("rho",)),
     "approx-dp": (GAUSSIAN, ("epsilon", "delta")),
 }
-"""The noise distribution and the budget keys of each notion."""
+"""The noise distribution and the names of the budget keys for each privacy notion."""
 
 
 @lru_cache(maxsize=256)
 def _gaussian_moments(parameter: float) -> Noise:
-    """Return the moments of discrete Gaussian noise. Unless it is narrow, they are those of continuous noise.
+    """Return the moments of discrete Gaussian noise, using those of continuous noise if the variance is large.
 
-    For narrow noise the fourth cumulant is chosen so that :func:`.least_squares.mean_absolute` gives the exact mean
-    absolute value of one draw. The modelled noise is then more peaked, so intervals do not get narrower.
+    For narrow noise, the fourth cumulant is chosen to make :func:`.least_squares.mean_absolute` return the exact mean
+    absolute value of one draw. The modelled noise is then more peaked than the real noise, so intervals do not become
+    narrower.
 
     Args:
         parameter: The variance parameter of the noise.
@@ -218,22 +226,22 @@ def _gaussian_moments(parameter: float) -> Noise:
 
     if parameter > WIDE_VARIANCE:
         return Noise(variance=parameter)
-    # Forty is at least 20 standard deviations here. Probabilities beyond it are lost in rounding.
+    # Forty is at least 20 standard deviations here, so the tail mass beyond it is below the precision of doubles.
     values = np.arange(-40, 41)
     chances = np.exp(-(values**2) / (2.0 * parameter))
     chances /= chances.sum()
     variance = max(1e-9, float(chances @ values**2))
     mean_size = max(1e-9, float(chances @ np.abs(values)))
-    # Narrow noise: choose the fourth cumulant that gives the exact mean absolute value.
-    # The ratio of the fourth cumulant to 3 variance^2, by the formula of `mean_absolute` for ratios of 1 or more.
+    # Find the fourth cumulant that gives the exact mean absolute value. `ratio` is its ratio to 3 variance^2, from the
+    # formula that `mean_absolute` uses for ratios of 1 or more.
     ratio = (variance / mean_size**2 + 1.0) / 3.0
-    # Below 1 another formula applies, which has no closed inverse.
+    # For ratios below 1 another formula applies, which has no closed-form inverse.
     if ratio < 1.0:
         variance_array = np.array([[variance]])
 
-        # The excess of the mean absolute value falls as the fourth cumulant rises, so it has one root.
+        # The mean absolute value decreases as the fourth cumulant increases, so the excess has one root.
         def excess_of(power: float) -> float:
-            """Return how far the modelled mean absolute value is above the exact one, at a ratio of exp(power)."""
+            """Return the modelled mean absolute value less the exact one, if the ratio is exp(power)."""
             error = Estimate(
                 mean=0.0 * variance_array, variance=variance_array, fourth=3.0 * variance_array**2 * np.exp(power)
             )
@@ -244,29 +252,32 @@ def _gaussian_moments(parameter: float) -> Noise:
 
 
 def noise_of(scale: Fraction) -> Noise:
-    """Return the moments of double geometric noise. The variance is at least 1e-9, to be a safe divisor."""
-    # For 1 / scale above 1000 the variance is the floor of 1e-9 anyway, and exp(x) would overflow.
+    """Return the moments of double geometric noise with a given scale.
+
+    The variance is at least 1e-9, so that it is safe to divide by it.
+    """
+    # If 1 / scale exceeds 1000, the variance is the minimum of 1e-9 anyway, and larger exponents could overflow.
     x = float(min(1 / scale, Fraction(1000)))
     variance = max(1e-9, 2.0 * exp(-x) / expm1(-x) ** 2)
-    # The fourth cumulant of a difference of two geometric variables with variance v is 3 v^2 + v.
+    # A difference of two geometric variates that has the variance v has the fourth cumulant 3 v^2 + v.
     return Noise(variance=variance, fourth=3.0 * variance**2 + variance)
 
 
 def scale_texts(scales: Sequence[Scale]) -> np.ndarray:
-    """Return exact scales as an array of texts, in which an empty text means an unmeasured level."""
+    """Return exact scales as an array of strings, with an empty string for each level that was not measured."""
     return np.array(["" if scale is None else str(scale) for scale in scales], dtype=np.str_)
 
 
 def read_scales(path: Path, name: str, texts: np.ndarray) -> tuple[Scale, ...]:
-    """Convert an array of texts to scales.
+    """Parse the scales that :func:`scale_texts` wrote.
 
     Args:
-        path: The file that contains the array, for faults.
+        path: The file that contains the array, for error messages.
         name: The name of the array.
-        texts: Rationals as texts. An empty text means an unmeasured level.
+        texts: Array of rationals as strings. An empty string marks a level that was not measured.
 
     Raises:
-        InputError: The texts are not in the form that :func:`scale_texts` writes.
+        InputError: A string is neither empty nor a positive rational in the form that :func:`scale_texts` writes.
     """
     with suppress(ValueError):
         return tuple(noise.stated_scale(text) if text else None for text in texts.tolist())

@@ -1,4 +1,4 @@
-"""``privopt plan``: expected errors for several budgets, from the noise or from similar public counts."""
+"""``privopt plan``: expected errors at several budgets, from the noise alone or from similar public counts."""
 
 from __future__ import annotations
 
@@ -37,49 +37,54 @@ __all__ = [
 ]
 
 STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
-"""Budgets for which errors are stated, as multiples of the problem's own budget."""
+"""The budgets at which errors are predicted, as multiples of the problem's budget."""
 BUDGET_TRIALS: Final = 3
-"""Number of trials whose errors are averaged for each budget."""
+"""The number of trials whose errors are averaged for each budget."""
 SMALL_COUNTS: Final = 20_000
-"""Number of counts (regions times sizes) up to which each split gets as many trials as each budget, instead of one."""
+"""The largest number of counts (regions times sizes) for which splits get as many trials as budgets, not just one."""
 FRESH_SEED: Final = 1000
-"""First seed of the trials that compare the best split with the problem's own. Earlier seeds selected the best one."""
+"""The first seed for comparing the best split with the problem's own. Smaller ones served to select the best split."""
 JUDGE_TRIALS: Final = 30
-"""Number of trials of this comparison if there are few counts. Otherwise `BUDGET_TRIALS` is used."""
+"""The number of trials in this comparison if there are few counts. Otherwise it is `BUDGET_TRIALS`."""
 SURE_DEVIATIONS: Final = 2.0
-"""Number of standard errors of the paired difference of errors by which another split must be better."""
+"""The number of standard errors of the paired difference by which another split must have smaller errors."""
 ENOUGH_SHARE: Final = 0.995
-"""Another split is proposed only if its errors are below this share of the errors of the problem's own split."""
+"""A split is only proposed if its errors are below this fraction of those with the problem's own split."""
 WASTED: Final = 1.1
-"""The ratio of the errors of a file's split to those of the default split above which `solve` warns the owner."""
+"""`solve` warns if the errors with a file's split exceed those with the default split by more than this factor."""
 SPARSE: Final = "Before cells are made non-negative: if most are empty, releases err less."
 NOISE_ALONE: Final = (
     "These are errors of unbiased estimates, before counts are made non-negative: if most sizes are empty, releases "
     "err far less. Public counts like the secret ones in hierarchy.like give the method's own errors."
 )
 LEAVES_ONLY: Final = "leaves-only"
-"""The simplest baseline: the leaf regions' counts get the whole budget and are added up without a fit."""
+"""The simplest baseline: the counts of the leaf regions get the whole budget and are added up without a fit."""
 
 Splits = tuple[Split, Split]
-"""The shares of the levels, and those of the tables."""
+"""The budget shares of the levels, and the budget shares of the tables."""
 
 
 def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
-    """Predict errors by level and table for several budgets, and find the budget split with the least errors.
+    """Predict errors by level and table for several budgets, and find the budget split with the smallest errors.
 
-    The search minimises the errors of the linear fit (:mod:`.forecast`), which are smooth. If there are public counts
-    similar to the secret ones, the method runs on these counts with a few seeds, and its errors choose between the
-    result of the search and some simple splits. The winner is partly lucky. Therefore its errors are measured again
-    with fresh seeds, and it replaces the problem's own split only if it is better by more than chance.
+    The search minimises the errors of the linear fit (:mod:`.forecast`), which are smooth functions of the split. If
+    there are public counts that resemble the secret ones, the method is also run on them with a few seeds. The
+    resulting errors choose between the result of the search and some simple splits.
+
+    The split selected in this way may have been lucky. Its errors are therefore measured again with fresh seeds. It
+    replaces the problem's own split only if its errors are significantly smaller.
 
     Args:
-        declared: The problem file's keys. No secret file is read.
-        file: The name of the problem file, for faults.
-        context: The run, which has the method.
+        declared: The contents of the problem file. No secret file is read.
+        file: The name of the problem file, for error messages.
+        context: The run, which determines the method.
+
+    Returns:
+        The expected errors by budget, the shares of the problem's own split and the best split, and a baseline.
 
     Raises:
-        InputError: Public regions are missing, a table is malformed, a list does not have one number for each level,
-            ``solve`` would refuse the problem, or ``[plan] errors`` weights an unknown table or level.
+        InputError: There is no public table of regions, a table is malformed, a list does not have one number per
+            level, ``solve`` would refuse the problem, or ``[plan] errors`` has a weight for an unknown table or level.
         UsageError: The problem is too large for an integer program.
     """
     declared.check_keys(file)
@@ -87,13 +92,13 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     weights, has_few_counts = _error_weights(design), leaves is not None and leaves.size <= SMALL_COUNTS
     design.check()
     if isinstance(design, TablesDesign) and not design.problem.has_split:
-        # What `solve` does with such a file.
+        # `solve` does the same if the file gives no split.
         context.report("splits of the budget")
         design = design.with_searched_split(choose_split(design))
     weight_vector = np.array([float(weight) for weight in weights])
     name, total_budget = _budget_of(declared.privacy)
     errors_by_budget, leaf_errors_by_budget = {}, {}
-    # A budget whose noise would be too wide for 64 bits is omitted, as solve would refuse it.
+    # Budgets whose noise would not fit into 64 bits are omitted, because `solve` would refuse them.
     for number, step in enumerate(STEPS, start=1):
         context.report(f"errors by budget: {number} of {len(STEPS)}")
         if (changed_design := _allowed_design(design, design.split, step * total_budget)) is not None:
@@ -102,11 +107,11 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
             )
             leaf_errors_by_budget[step * total_budget] = tuple(changed_design.leaves_only().tolist())
     if leaves is None:
-        # Without public counts only the linear fit can be judged.
+        # Without public counts, only the errors of the linear fit are available.
         best = least_split(design, weights, lambda state: context.report(f"splits of the budget: {state}"))
         best_errors = forecast_errors(design.with_split(*best))
     else:
-        # Any better split may compete; the trials below decide.
+        # Every split with smaller forecast errors is a candidate, because the trials below decide.
         smooth = least_split(
             design, weights, lambda state: context.report(f"splits of the budget: {state}"), share_below=1.0
         )
@@ -115,12 +120,13 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
         judges = JUDGE_TRIALS if has_few_counts else BUDGET_TRIALS
         own_split = design.split
         context.report(f"the best split on {number_of(judges, 'fresh trial')}")
-        # The winner of a few noisy trials is partly lucky. Fresh seeds decide whether it beats the problem's own split.
+        # The best split in a few noisy trials may have been lucky. Fresh seeds decide whether it beats the problem's
+        # own.
         fresh = {
             split: _measure_errors(design.with_split(*split), leaves, judges, FRESH_SEED) for split in (own_split, best)
         }
         best = best if _is_surely_better(fresh[best] @ weight_vector, fresh[own_split] @ weight_vector) else own_split
-        # At the problem's own budget the errors of the more numerous trials are stated.
+        # At the problem's own budget, the plan states the errors from these trials, which may be more numerous.
         errors_by_budget[total_budget], best_errors = (
             tuple(fresh[own_split].mean(axis=0).tolist()),
             fresh[best].mean(axis=0),
@@ -144,25 +150,26 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
 
 
 def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple[Design, Ints | None, str]:
-    """Read the public files of a problem.
+    """Read the public files that a problem file names.
 
     Args:
         declared: The contents of the problem file.
-        file: The name of the problem file, for faults.
+        file: The name of the problem file, for error messages.
         method: The name of the method.
 
     Returns:
-        The design, public (R_L, N) counts if there are any, and a phrase that says how the errors were obtained.
+        The design, the public counts of shape (leaf regions, sizes) or None, and a phrase that says how errors are
+        obtained.
 
     Raises:
-        InputError: No table lists the regions, or a table is malformed or has regions that are missing in another
-            table.
+        InputError: No table lists the regions, a table is malformed, or a table contains regions that another one
+            lacks.
     """
     if not isinstance(declared, HierarchyProblem):
         return TablesDesign.of(declared, file, method), None, "least squares over all tables and levels"
     table, leaves, basis = declared.hierarchy, None, "the fit of the noisy values alone"
     regions = None if table.regions is None else read_regions(table.regions)
-    # Counts of an earlier census, for example, are used in place of the secret counts.
+    # Public counts, for example from an earlier census, take the place of the secret counts.
     if table.like is not None:
         public_counts = read_counts(table.like, table.sizes, first=table.first_size, listed=regions)
         tree, leaves, basis = public_counts.tree, public_counts.leaves, f"the public counts of {table.like.name}"
@@ -176,12 +183,12 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
 
 
 def _format_notes(design: Design, best: Splits) -> Iterator[str]:
-    """Yield sentences on the meaning of the predicted errors, and the best split as lines for the problem file."""
+    """Yield sentences that explain the predicted errors, and the best split as lines for the problem file."""
     if isinstance(design, SizesDesign):
         yield NOISE_ALONE
         return
     yield SPARSE
-    # Shares are relative, so they are multiplied by their common denominator and written as whole numbers.
+    # Shares are relative, so they are multiplied by their common denominator to give integers.
     if best != design.split:
         integer_splits = [
             [int(part * lcm(*(fraction.denominator for fraction in split))) for part in split] for split in best
@@ -192,13 +199,13 @@ def _format_notes(design: Design, best: Splits) -> Iterator[str]:
 
 
 def _shares_by_part(split: Splits) -> Split:
-    """Return the shares of all parts (a table on a level), level by level from the root, and table by table."""
+    """Return the budget share of each part (a table on a level), by level from the root and then by table."""
     levels, tables = split
     return tuple(a * b for a in levels for b in tables)
 
 
 def _budget_of(privacy: Privacy) -> tuple[str, Fraction]:
-    """Return the name of the key for the budget (``epsilon`` or ``rho``), and its value."""
+    """Return the name of the budget key, ``epsilon`` or ``rho``, and its value."""
     name = KINDS[privacy.kind][1][0]
     return name, getattr(privacy, name)
 
@@ -207,14 +214,14 @@ def _allowed_design(design: Design, split: Splits, budget: Fraction | None = Non
     """Return a design with the given split and budget, or None if ``solve`` would refuse it.
 
     Args:
-        design: The design.
-        split: The shares of the levels, and of the tables.
-        budget: The budget, as epsilon or rho. If None, the problem's own budget.
+        design: The design to change.
+        split: The budget shares of the levels and of the tables.
+        budget: The budget, as epsilon or rho. None keeps the problem's own budget.
     """
     changed = design.with_split(*split)
     if budget is not None:
         privacy = changed.problem.privacy
-        # zCDP has rho as its budget, the other notions epsilon.
+        # The budget is rho for zCDP, and epsilon for the other notions.
         changed_privacy = evolve(privacy, rho=budget) if privacy.rho is not None else evolve(privacy, epsilon=budget)
         changed = evolve(changed, problem=evolve(changed.problem, privacy=changed_privacy))
     try:
@@ -225,16 +232,18 @@ def _allowed_design(design: Design, split: Splits, budget: Fraction | None = Non
 
 
 def _error_weights(design: Design) -> tuple[Fraction, ...]:
-    """Return the weights of the errors of all parts, as in ``[plan] errors``, or equal weights by default.
+    """Return the weight of each part's error as given in ``[plan] errors``, or equal weights if there are none.
+
+    A part is a table on a level. Parts are listed by level and then by table.
 
     Raises:
-        InputError: A weight is for an unknown table or level.
+        InputError: A weight is given for an unknown table or level.
     """
     given_weights, depth, file = design.problem.plan.errors, design.tree.depth, design.file
     names = [form.name for form in design.layout.forms]
     if given_weights is None:
         return (Fraction(1),) * (depth * len(names))
-    # hierarchical-dp has one table without a name, and its weights are given by level alone.
+    # hierarchical-dp has a single table without a name, so its weights are given by level only.
     by_name: Mapping[str, Mapping[str, Fraction]] = {"": given_weights} if names == [""] else given_weights
     levels, faults = [f"level_{level}" for level in range(1, depth + 1)], Faults()
     for name, by_level in by_name.items():
@@ -251,19 +260,22 @@ def _error_weights(design: Design) -> tuple[Fraction, ...]:
 
 
 def forecast_errors(design: Design) -> Floats:
-    """Return the expected sums of absolute errors (parts,) of the linear fit, in the order of `_shares_by_part`."""
+    """Return the expected sum of absolute errors of the linear fit for each part, in the order of `_shares_by_part`."""
     return design.forecast(design.noise_of(design.scales), [float(table_share) for table_share in design.split[1]])
 
 
 def format_descents(done: int, count: int, seconds: float) -> str:
-    """Describe how many of a search's ``count`` descents are done, and about how long the others will take.
+    """Describe the progress of a search, with an estimate of the remaining time.
 
-    The ``seconds`` are those since the search began.
+    Args:
+        done: The number of completed descents.
+        count: The number of all descents.
+        seconds: The time since the search began.
 
     >>> format_descents(0, 14, 0.2), format_descents(3, 14, 30.0)
     ('search 1 of 14', 'search 4 of 14, about 110 s left')
     """
-    # The first descents, from the even and the current split, are as long as the others, so their mean predicts them.
+    # All descents take about equally long, so the mean time so far predicts the rest.
     remaining = f", about {(count - done) * seconds / done:.0f} s left" if done else ""
     return f"search {done + 1} of {count}{remaining}"
 
@@ -275,16 +287,16 @@ def least_split(
     *,
     share_below: float = ENOUGH_SHARE,
 ) -> Splits:
-    """Search for the shares of levels and tables with the least weighted errors of the linear fit.
+    """Search for the budget shares of levels and tables that minimise the weighted errors of the linear fit.
 
-    A level may have a share of 0, because it is the sum of the level below. A table may have a share of 0 if another
-    measured table has all of its attributes.
+    A level may get a share of 0, because its counts are sums of the level below. A table may get a share of 0 if
+    another measured table contains all of its attributes.
 
     Args:
-        design: The design with the problem's own shares.
-        weights: The weight of the errors of each part, a table on a level.
-        progress: Called before each evaluation with how much of the search is done, in words.
-        share_below: Other splits are accepted only if their errors are below this share of the errors of the problem's
+        design: The design, with the problem's own split.
+        weights: The weight of each part's error, where a part is a table on a level.
+        progress: Called before each evaluation with a text about the progress of the search.
+        share_below: Another split is accepted only if its errors are below this fraction of those with the problem's
             own split.
 
     Returns:
@@ -294,12 +306,12 @@ def least_split(
     begin, state = time.monotonic(), "searching"
 
     def note_descents(done: int, count: int) -> None:
-        """Update the state that each evaluation reports: the end is near when all descents are done."""
+        """Update the progress text that is passed on before each evaluation."""
         nonlocal state
         state = format_descents(done, count, time.monotonic() - begin)
 
     def cost(points: Sequence[Point]) -> Floats:
-        """Return the weighted errors of splits, which are infinite if a split is not possible."""
+        """Return the weighted errors for several splits, with infinity for splits that are not feasible."""
         progress(state)
         costs = np.full(len(points), np.inf)
         possible = [number for number, (levels, tables) in enumerate(points) if can_measure(levels, tables)]
@@ -309,14 +321,14 @@ def least_split(
         return costs
 
     def can_measure(levels: Floats, tables: Floats) -> bool:
-        """Return whether each level and table has a share, or is a sum of others that have one."""
-        # The leaves are no sums of another level, and some tables are no sums of another table.
+        """Return whether each level and table has a share or can be computed from others that have one."""
+        # The leaves are not sums of another level, and some tables are not sums over another table.
         return bool(levels[-1]) and all(
             bool(table_share) or not is_needed
             for is_needed, table_share in zip(design.need_shares(tables), tables, strict=True)
         )
 
-    # The search works on doubles; its result is turned into exact fractions, which `solve` can use.
+    # The search works in doubles. Its result is converted to exact fractions for `solve`.
     start = tuple(np.array([float(fraction) for fraction in block]) for block in design.split)
     levels, tables = map(as_split, best_point(cost, start, note_descents))
     best = _allowed_design(design, (levels, tables))
@@ -327,22 +339,26 @@ def least_split(
 
 
 def choose_split(design: Design) -> Splits:
-    """Return the split that ``solve`` uses if the problem file has none, the one with the least expected errors.
+    """Return the split with the smallest expected errors, which ``solve`` uses if the problem file has none.
 
-    It depends on public files alone.
+    It depends only on public files.
     """
     return least_split(design, _error_weights(design))
 
 
 def describe_waste(design: Design) -> list[str]:
-    """Return a line if the errors of a file's split are expected to be much larger than those of the default split.
+    """Return a warning if the errors with the file's split are expected to be much larger than with the default split.
 
-    The default of several tables is the best split. That of groups by size is the method's own. The best split of the
-    linear fit would give all to the leaves, but if most sizes are empty, which public files do not show, the levels
-    above lose far more than the forecast says (the figures are in plugins/hierarchical-dp/README.md).
+    With several tables, the default is the best split for the linear fit. With groups by size, it is the method's own
+    split. The best split for the linear fit would give the whole budget to the leaves here. If most sizes are empty,
+    which public files do not show, the levels above would then have far larger errors than forecast (figures in
+    plugins/hierarchical-dp/README.md).
 
     Args:
-        design: The design with the problem's own split.
+        design: The design, with the split from the problem file.
+
+    Returns:
+        A list with the warning, or an empty list.
     """
     weights = _error_weights(design)
     is_of_sizes = isinstance(design, SizesDesign)
@@ -366,21 +382,22 @@ def describe_waste(design: Design) -> list[str]:
 
 
 def _best_simple(design: Design, smooth: Splits, leaves: Ints, error_weights: Floats, trials: int) -> Splits:
-    """Return the one of four splits of the levels that has the least measured errors on public counts.
+    """Return the split with the smallest errors measured on public counts, from four candidates.
 
-    The four splits are the problem's own, the best one for the linear fit, all budget on the leaves, and equal shares.
+    The candidates are the problem's own split, the best one for the linear fit, the whole budget on the leaves, and
+    equal shares for all levels.
 
     Args:
-        design: The design with the problem's own split.
-        smooth: The split that is best for the linear fit.
-        leaves: Public counts (R_L, N).
+        design: The design, with the problem's own split.
+        smooth: The best split for the linear fit.
+        leaves: Array of shape (leaf regions, sizes) with public counts.
         error_weights: The weight of each level's errors.
         trials: The number of trials for each split.
     """
     depth = design.tree.depth
 
     def value(split: Split) -> float:
-        """Return the weighted errors measured with a split, which are infinite if the split is not allowed."""
+        """Return the mean weighted error measured with a split of the levels, or infinity if it is not allowed."""
         changed_design = _allowed_design(design, (split, (Fraction(1),)))
         return (
             np.inf
@@ -389,8 +406,7 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, error_weights: Fl
         )
 
     leaves_split = (*(Fraction(0) for _ in range(depth - 1)), Fraction(1))
-    # Equal splits are tried once. The problem's own comes first, because `min` keeps the first of
-    # equals.
+    # Identical splits are tried once. The problem's own comes first, because `min` returns the first of several minima.
     candidates = dict.fromkeys((design.split[0], smooth[0], leaves_split, (Fraction(1, depth),) * depth))
     return min(candidates, key=value), (Fraction(1),)
 
@@ -399,41 +415,46 @@ def _is_surely_better(challenger: Floats, current: Floats) -> bool:
     """Return whether a challenger's errors are smaller by more than `SURE_DEVIATIONS` standard errors.
 
     Args:
-        challenger: (trials,) weighted errors of the challenger.
-        current: (trials,) weighted errors of the current split, drawn with the same seeds.
+        challenger: Array of shape (trials,) with the weighted errors of the challenger.
+        current: Array of shape (trials,) with the weighted errors of the current split, drawn with the same seeds.
     """
     savings = current - challenger
-    # Paired by seed: the noise that both splits share cancels in the difference.
+    # The trials are paired by seed, so noise that both splits have in common cancels in the difference.
     standard_error = savings.std(ddof=1) / np.sqrt(len(savings)) if len(savings) > 1 else 0.0
     return bool(savings.mean() > SURE_DEVIATIONS * standard_error)
 
 
 def _measure_errors(design: Design, leaves: Ints | None, trials: int, seed: int = 0) -> Floats:
-    """Return (trials, parts) errors measured on public counts, or (1, parts) of the linear fit if there are none.
-
-    The parts are the levels or, with several tables, each table on each level.
+    """Return the errors measured on public counts or, if there are none, the errors forecast for the linear fit.
 
     Args:
         design: The design.
-        leaves: Public (R_L, N) counts, or None.
+        leaves: Array of shape (leaf regions, sizes) with public counts, or None.
         trials: The number of trials.
         seed: The seed of the first trial.
+
+    Returns:
+        Array of shape (trials, parts), or (1, parts) for a forecast. The parts are the levels or, with several tables,
+        each table on each level.
     """
     return forecast_errors(design)[None, :] if leaves is None else errors_on([leaves] * trials, design, seed=seed)
 
 
 def errors_on(leaves: Sequence[Ints], design: Design, *, seed: int = 0) -> Floats:
-    """Return the L1 errors (trials, L) of the method measured on known counts, summed over each level.
+    """Return the errors of the method on known counts: the sum of absolute errors for each trial and level.
 
     Args:
-        leaves: The (R_L, N) counts of the leaves, for each trial.
+        leaves: For each trial, an array of shape (leaf regions, sizes) with the counts.
         design: The design.
-        seed: The seed of the first trial. Later trials use the next seeds.
+        seed: The seed of the first trial. Later trials use the following seeds.
+
+    Returns:
+        Array of shape (trials, levels).
     """
     errors = []
     for trial, leaf_counts in enumerate(leaves, start=seed):
         levels = add_up(design.tree, leaf_counts)
-        # The same seeds for every design, so that trials of two splits can be compared in pairs.
+        # Every design uses the same seeds, so that the trials of two splits can be compared in pairs.
         noisy, _ = design.draw([levels], seed=trial)
         fitted = design.fit(noisy, [level.sum(axis=1) for level in levels[: design.exact]])
         errors.append([float(np.abs(a - b).sum()) for a, b in zip(fitted.counts[0], levels, strict=True)])

@@ -1,7 +1,7 @@
 """Tables for readers, with a margin of error for each cell. Cells that are too noisy are marked or suppressed.
 
-These tables are computed from the released counts and the stated noise, which are public. So they cost no privacy, and
-suppression protects nobody. The certified tables keep every count.
+These tables are computed from released counts and published noise scales, so they cost no privacy budget. Suppressing
+cells protects nobody. The certified tables contain every count.
 """
 
 from __future__ import annotations
@@ -33,37 +33,42 @@ __all__ = [
 ]
 
 MARK: Final = "too noisy"
-"""The text in the column ``quality`` for cells whose coefficient of variation is above the limit."""
+"""The entry in the column ``quality`` for cells whose coefficient of variation exceeds the limit."""
 
 
 def margins_of(ends: Ends, slack: float = 0.0) -> Ints:
-    """Return the margins of error (R, N) of all cells: the half-widths of their intervals, rounded up.
+    """Return the margins of error of all cells on a level: the half-widths of their intervals, rounded up.
 
-    Unlike intervals, margins are not cut off at 0, so they show the noise of small counts as well.
+    Unlike intervals, margins are not cut off at 0, so they show the noise on small counts as well.
 
     Args:
-        ends: The intervals of one level, before rounding.
-        slack: Amount added to each half-width before rounding, because machines round sums of doubles differently.
+        ends: The intervals on one level, before rounding.
+        slack: The amount added to each half-width before rounding, because machines round sums of doubles differently.
+
+    Returns:
+        Integer array of shape (regions, cells).
     """
     reach = np.broadcast_to(ends.reach, ends.released.shape)
-    # The noise of a tiny epsilon can exceed 64 bits, where a conversion would give a margin of 0.
+    # For a tiny epsilon, a half-width can exceed 64 bits. Converting it without clipping would give a wrong margin.
     return np.clip(np.ceil(reach + slack), 0, UNBOUNDED).astype(np.int64)
 
 
 def find_noisy_cells(counts: Ints, margins: Ints, coefficient: Fraction, confidence: float) -> Bools:
-    """Return a mask of the cells whose coefficient of variation exceeds the given one.
+    """Return a mask of the cells whose coefficient of variation exceeds a limit.
 
-    The coefficient of variation is the standard error divided by the count. The standard error is the margin divided by
-    the normal quantile, as statistical offices convert margins. A count of 0 with any margin is too noisy.
+    The coefficient of variation is the standard error divided by the count. The standard error is the margin of error
+    divided by the normal quantile, which is how statistical offices convert margins. A count of 0 with a positive
+    margin is too noisy.
 
     Args:
-        counts: (R, N) The released counts.
-        margins: (R, N) The margins of error of the counts.
-        coefficient: The largest coefficient of variation of a usable cell.
-        confidence: The confidence of the margins.
+        counts: Array of shape (regions, ...) with the released counts.
+        margins: Array of shape (regions, cells) with the margins of error.
+        coefficient: The limit.
+        confidence: The confidence level of the margins.
     """
-    # Four decimals, as offices print it (1.9600), so that every machine compares with the same number.
-    # By the lower tail: for confidences next to 1, (1 + confidence) / 2 is the double 1, which has no quantile.
+    # Rounded to four decimals, as statistical offices print it (1.9600), which makes it the same on every machine. The
+    # lower tail is used because (1 + confidence) / 2 rounds to 1 if the confidence is close to 1, and 1 has no
+    # quantile.
     quantile = round(-NormalDist().inv_cdf((1 - confidence) / 2), 4)
     is_noisy: Bools = margins > float(coefficient) * quantile * counts.reshape(margins.shape)
     return is_noisy
@@ -76,17 +81,17 @@ def publication_files(
     confidence: float,
     slack: float = 0.0,
 ) -> dict[str, bytes]:
-    """Return the tables for readers: the contents of files by path in the release's folder.
+    """Return the tables for readers: the contents of CSV files by their paths in the release folder.
 
     Args:
         release: The release.
-        table_ends: The intervals before rounding, by table and level.
-        rules: The rules of publication.
-        confidence: The confidence of the intervals.
-        slack: Amount added to the half-widths before rounding; see :func:`margins_of`.
+        table_ends: For each table and level, the intervals before rounding.
+        rules: The publication rules.
+        confidence: The confidence level of the intervals.
+        slack: The amount added to the half-widths before rounding; see :func:`margins_of`.
     """
-    assert rules.coefficient_of_variation is not None  # the caller publishes by it
-    assert release.bounds is not None  # there are ends
+    assert rules.coefficient_of_variation is not None  # the caller has checked this
+    assert release.bounds is not None  # the release has intervals
     files = {}
     for number, (form, level_ends) in enumerate(zip(release.layout.forms, table_ends, strict=True)):
         columns: dict[str, list[NDArray[Any]]] = {name: [] for name in (form.count, *ENDS, "margin", "quality")}
@@ -103,12 +108,12 @@ def publication_files(
 
 
 def _path_of(form: Form) -> str:
-    """Return the path of a table for readers in the release's folder."""
+    """Return the path of a table for readers, relative to the release folder."""
     return f"{PUBLICATION}/{Path(form.file).name}"
 
 
 def _write_table(release: HierarchyRelease, form: Form, columns: Mapping[str, Sequence[NDArray[Any]]]) -> bytes:
-    """Return a table with the given columns as the bytes of a CSV file."""
+    """Return a table with the given columns as the contents of a CSV file."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "table.csv"
         write_rows(path, release.tree, form.cells, columns)
@@ -118,16 +123,16 @@ def _write_table(release: HierarchyRelease, form: Form, columns: Mapping[str, Se
 def find_wrong_lines(
     release: HierarchyRelease, table_ends: Sequence[Sequence[Ends]], rules: PublishRules, confidence: float
 ) -> list[str]:
-    """Check the tables for readers against the release, with a tolerance for margins rounded on other machines.
+    """Check the tables for readers against the release, allowing margins to be rounded differently on other machines.
 
     Args:
         release: The release, with its tables for readers.
-        table_ends: The intervals before rounding, by table and level.
-        rules: The rules of publication.
-        confidence: The confidence of the intervals.
+        table_ends: For each table and level, the intervals before rounding.
+        rules: The publication rules.
+        confidence: The confidence level of the intervals.
 
     Returns:
-        A message about the first wrong line of each file.
+        A message about the first wrong line in each file that has one.
     """
     expected_files = [
         publication_files(release, table_ends, rules, confidence, slack) for slack in (-SLACK_GROUPS, 0.0, SLACK_GROUPS)
@@ -136,7 +141,7 @@ def find_wrong_lines(
     for path in expected_files[0]:
         lines = release.publication.get(path, b"").splitlines()
         alternatives = list(zip(*(files[path].splitlines() for files in expected_files), strict=True))
-        # A missing or additional line is a wrong one.
+        # A missing line or an extra line is also wrong.
         wrong_numbers = [
             number
             for number, (line, allowed) in enumerate(zip(lines, alternatives, strict=False), start=1)
@@ -150,22 +155,22 @@ def find_wrong_lines(
 
 
 def count_noisy_cells(publication: Mapping[str, bytes], form: Form) -> int:
-    """Return the number of cells that a table for readers marks or suppresses."""
+    """Return the number of cells that are marked or suppressed in a table for readers."""
     lines = publication.get(_path_of(form), b"").splitlines()
     return sum(line.endswith(f",{MARK}".encode()) for line in lines[1:])
 
 
 def describe_margins(level_ends: Sequence[Ends], confidence: float, noun: str) -> str:
-    """Return a sentence on the largest margin of error of a table's cells on each level.
+    """Return a sentence that states the largest margin of error of a table's cells on each level.
 
     Args:
-        level_ends: The intervals before rounding, by level.
-        confidence: The confidence of the intervals.
-        noun: What the cells count, in the plural.
+        level_ends: For each level, the intervals before rounding.
+        confidence: The confidence level of the intervals.
+        noun: The plural noun for what the cells count.
     """
     margins = [int(margins_of(ends).max(initial=0)) for ends in level_ends]
     names = [f"level {level}" for level in range(1, 1 + len(margins))]
-    # Readers do not know yet that levels are counted from the top.
+    # Readers may not know that levels are counted from the top.
     names[0] += " (the whole)" if len(names) > 1 else ""
     by_level = ", ".join(f"{margin:,} on {name}" for margin, name in zip(margins, names, strict=True))
     return (

@@ -1,7 +1,7 @@
-"""Reads a hierarchy from the paths of its leaves: its regions level by level, and the names that files give them.
+"""Read a hierarchy from the paths of its leaves: its regions by level, and the names under which files list them.
 
-All steps are joins and comparisons of whole columns. A path is a row of names, root first; names after a leaf that ends
-above the last level are empty.
+A path is a row of region names from the root to a leaf. If a leaf is above the last level, its path ends in empty
+names. All steps are joins and comparisons of whole columns.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Levels: TypeAlias = list[tuple[pl.Series, Ints, Bools]]
 
 
 def as_frame(paths: Sequence[tuple[str, ...]] | pl.DataFrame, depth: int = 0) -> pl.DataFrame:
-    """Return paths as a table with the columns ``level_1, ..., level_L``, in which no name is missing.
+    """Return paths as a table with the text columns ``level_1``, ..., ``level_L`` and no missing names.
 
     Args:
-        paths: The paths, as tuples of any lengths or as rows.
-        depth: The minimum number of columns. Names in added columns are empty.
+        paths: The paths from the root to a leaf, as tuples of any length or as the rows of a table.
+        depth: The minimum number of columns. Added columns contain empty names.
     """
     if not isinstance(paths, pl.DataFrame):
         length = max(map(len, paths), default=0)
@@ -40,19 +40,19 @@ def as_frame(paths: Sequence[tuple[str, ...]] | pl.DataFrame, depth: int = 0) ->
 
 
 def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
-    """Return the regions of a hierarchy, level by level, with the names under which they are written.
+    """Return the regions of a hierarchy by level, with the names under which files list them.
 
     Args:
-        paths: The distinct paths of the leaves, from :func:`as_frame`.
-        file: The file from which the paths were read, for faults.
+        paths: The distinct paths of the leaves, as returned by :func:`as_frame`.
+        file: The file from which the paths were read, for error messages.
 
     Returns:
         For each level the names of its regions in any order, the index of each region's parent on the level above, and
-        whether it repeats its parent; and the (paths,) index of each path's leaf on the last level.
+        whether the region repeats its parent. The second item is the index of each path's leaf on the last level.
 
     Raises:
         InputError: There is no path, an empty name is followed by another name, a leaf has regions below it, there are
-            two roots, or two regions would be written with the same name.
+            two roots, or two regions would get the same name in files.
     """
     if paths.is_empty():
         raise InputError([Fault(file=file, where="", actual="no region", expectation="at least one leaf region")])
@@ -64,19 +64,19 @@ def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
     if len(roots) > 1:
         actual = f"the roots {', '.join(map(repr, roots.sort().head(3).to_list()))}"
         raise InputError([Fault(file=file, where="level_1", actual=actual, expectation="one root")])
-    # On the last level the prefixes are the paths themselves, in their order.
+    # On the last level the prefixes are the paths themselves, in the same order.
     return _write_names(prefixes, levels, file), np.arange(paths.height)
 
 
 def _list_prefixes(paths: pl.DataFrame) -> tuple[list[pl.DataFrame], Levels]:
-    """Return the distinct beginnings of paths, which are the regions of each level, and the tree that they form.
+    """Return the distinct prefixes of the paths, which are the regions on each level, and how they form a tree.
 
     Args:
-        paths: The distinct paths.
+        paths: The distinct paths from the root to a leaf.
 
     Returns:
-        The beginnings of each length, from 1; and for each level the last name of each beginning, the index of its
-        parent, and whether it repeats its parent, which is so where that name is empty.
+        The prefixes of each length, starting with length 1. The second item contains, for each level, the last name in
+        each prefix, the index of its parent, and whether it repeats its parent because this name is empty.
     """
     prefixes: list[pl.DataFrame] = []
     levels: Levels = []
@@ -97,13 +97,13 @@ def _check_gaps(paths: pl.DataFrame, prefixes: Sequence[pl.DataFrame], levels: L
     """Check that no empty name is followed by another name, and that no leaf has regions below it.
 
     Args:
-        paths: The distinct paths.
-        prefixes: The beginnings of the paths, by level.
-        levels: The regions, from :func:`_list_prefixes`.
-        file: The file, for faults.
+        paths: The distinct paths from the root to a leaf.
+        prefixes: The prefixes of the paths, by length.
+        levels: The regions of each level, as returned by :func:`_list_prefixes`.
+        file: The file from which the paths were read, for error messages.
 
     Raises:
-        InputError: There are such paths. Each has a fault, in the order of the paths' names.
+        InputError: Some paths are invalid. There is one fault per invalid path, sorted by names.
     """
     columns = paths.columns
     has_gap = paths[columns[0]] == ""
@@ -111,7 +111,7 @@ def _check_gaps(paths: pl.DataFrame, prefixes: Sequence[pl.DataFrame], levels: L
         has_gap |= (paths[name] == "") & (paths[following] != "")
     has_regions_below = np.zeros(paths.height, np.bool_)
     for depth, (_, parents, is_repeated) in enumerate(levels[1:], start=1):
-        # A region with an empty child ends there; with another child beside it, it has regions below as well.
+        # An empty child makes its parent a leaf. If the parent has a second child, this leaf has regions below it.
         is_inner = is_repeated & (np.bincount(parents)[parents] > 1)
         if is_inner.any():
             ends = prefixes[depth].filter(is_inner).with_columns(inner=True)
@@ -135,25 +135,25 @@ def _check_gaps(paths: pl.DataFrame, prefixes: Sequence[pl.DataFrame], levels: L
 
 
 def _write_names(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) -> Levels:
-    """Return the regions with the names under which files list them.
+    """Return the regions of each level with the names under which files list them.
 
-    A name shared by several regions becomes a path below the root, joined by ``/``. A path keeps the root if its second
-    name is the root's own, because root and child would otherwise be written alike.
+    A name shared by several regions is replaced by the path below the root, joined by ``/``. If the second name on this
+    path is the root's own, the path includes the root, because otherwise root and child would have the same name.
 
     Args:
-        prefixes: The beginnings of the paths, by level.
-        levels: The regions with their own names, in which a repeated leaf has an empty name.
-        file: The file, for faults.
+        prefixes: The prefixes of the paths, by length.
+        levels: The regions of each level with their last names, which are empty for repeated leaves.
+        file: The file from which the paths were read, for error messages.
 
     Raises:
-        InputError: Two regions would be written with the same name. Each but the first has a fault.
+        InputError: Some regions would get the same name. There is one fault for each of them except the first.
     """
     own_names = pl.concat([names.filter(~is_repeated) for names, _, is_repeated in levels])
-    # Counting distinct names takes half the time of marking those that are shared.
+    # Counting the distinct names takes half as long as marking the shared ones.
     has_shared = own_names.n_unique() < len(own_names)
     shared = own_names.is_duplicated() if has_shared else own_names[:0]
     written_levels: Levels = []
-    # The number of own names that were used, and the paths and written names of the level above.
+    # The number of names used so far, and the paths and file names of the level above.
     used, path, written = 0, own_names[:0], own_names[:0]
     for level, (names, parents, is_repeated) in enumerate(levels):
         is_new, count = ~is_repeated, int((~is_repeated).sum())
@@ -173,34 +173,35 @@ def _write_names(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) ->
 
 
 def _extend_paths(above: pl.Series, names: pl.Series, parents: Ints, level: int) -> pl.Series:
-    """Return the path of each region of a level, joined by ``/``.
+    """Return the path of each region on a level, with names joined by ``/``.
 
     Args:
-        above: The paths of the level above.
-        names: The names of the level's regions.
-        parents: (R_l,) The index of each region's parent.
-        level: The level, counted from 0.
+        above: The paths of the regions on the level above.
+        names: The names of the regions on the level.
+        parents: Array of shape (regions,) with the index of each region's parent.
+        level: The index of the level; the root has 0.
     """
     if level == 0:
         return names
     frame = pl.DataFrame({"above": above.gather(parents), "name": names})
     joined = pl.col("above") + "/" + pl.col("name")
     if level == 1:
-        # Paths are those below the root, unless the second name is the root's own.
+        # A path omits the root, unless its second name is the root's own.
         joined = pl.when(pl.col("above") == pl.col("name")).then(joined).otherwise("name")
     return frame.select(path=joined).to_series()
 
 
 def _check_written_once(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) -> None:
-    """Check that no two regions are written with the same name.
+    """Check that no two regions have the same name in files.
 
     Args:
-        prefixes: The beginnings of the paths, by level.
-        levels: The regions with their written names.
-        file: The file, for faults.
+        prefixes: The prefixes of the paths, by length.
+        levels: The regions of each level, with their names in files.
+        file: The file from which the paths were read, for error messages.
 
     Raises:
-        InputError: There are such regions. Each but the first, in the order of paths, has a fault.
+        InputError: Some regions have the same name. There is one fault for each of them except the first, sorted by
+            path.
     """
     written = pl.concat([names.filter(~is_repeated) for names, _, is_repeated in levels])
     if not written.is_duplicated().any():

@@ -1,9 +1,10 @@
-"""A search for the best shares of a budget: continuous, with shares of 0 allowed, from several starting points.
+"""A continuous search for the best budget shares, which may be 0, from several starting points.
 
-Under zCDP the sum of errors is convex in the shares, because precisions are linear in rho, unless the noise is narrower
-than 1. So any start leads to the optimum. Under pure DP the sum is not convex once levels are combined: 1 / sqrt(e1^2 +
-e2^2) is largest at the even split, and the best split is often a corner, where one share is 1. Therefore one start is
-near each corner, and small shares that remain after a descent are set to 0 if this does not raise the cost.
+Under zCDP the sum of errors is convex in the shares, unless the noise is narrower than 1, because precisions are linear
+in rho. Every start then leads to the optimum. Under pure DP the sum is not convex if several levels are combined:
+1 / sqrt(e1^2 + e2^2) is largest at the even split. The best split is often a corner, at which one share is 1. The
+search therefore starts near each corner as well. After each descent, small shares are set to 0 if this does not
+increase the cost.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from privopt.arrays import Floats
 __all__ = ["Point", "Split", "as_split", "best_point", "normalize_shares"]
 
 Point: TypeAlias = tuple[Floats, ...]
-"""The shares of each block (the levels, and the tables). Each block adds up to 1."""
+"""The shares of each block (the levels, and the tables). The shares of a block add up to 1."""
 Split: TypeAlias = tuple[Fraction, ...]
 """The shares of one block as exact fractions."""
 
 START_SHARE: Final = 0.9
-"""Each descent starts at a mixture with this weight of a corner or the current shares. The rest is the even split."""
+"""The weight of a corner or the current shares in the mixture with the even split at which a descent starts."""
 DIFFERENCE: Final = 1e-8
-"""The step of the differences that approximate a gradient, in logarithms of shares."""
+"""The step of the finite differences that approximate a gradient, in logarithms of shares."""
 SHARE_PARTS: Final = 1000
 """Proposed shares are multiples of 1 / SHARE_PARTS."""
 
 
 def normalize_shares(shares: Sequence[Fraction]) -> Split:
-    """Return the shares scaled so that they add up to 1."""
+    """Return the shares scaled to a sum of 1."""
     return tuple(part / sum(shares) for part in shares)
 
 
@@ -42,44 +43,44 @@ def best_point(
     current: Point,
     progress: Callable[[int, int], None] = lambda done, count: None,
 ) -> Point:
-    """Return the shares with the least cost that the search finds.
+    """Return the shares with the lowest cost found by the search.
 
     Args:
-        cost: Returns the costs of several shares at once, infinite if they are not possible.
-        current: The current shares, which are returned if no other shares are better.
-        progress: Called before each descent with the number of those that are done, and of all.
+        cost: Function that returns the costs of several points at once, with infinity for infeasible points.
+        current: The current shares, which are returned if no better ones are found.
+        progress: Called before each descent with the number of completed descents and the number of all descents.
     """
     even = tuple(np.full(len(block), 1.0 / len(block)) for block in current)
     corners = list(product(*(np.eye(len(block)) for block in current)))
     best = _least(cost, [current, *corners])
-    # The cost may have several local minima, often at corners: descend from near each of them.
+    # The cost may have several local minima, often at corners, so there is a descent from near each corner.
     starts = (even, current, *corners)
     for number, start in enumerate(starts):
         progress(number, len(starts))
-        # Not the corner itself: `_descend` leaves shares of 0 at 0.
+        # The start is not the corner itself, because `_descend` keeps shares of 0 unchanged.
         inner_start = tuple(START_SHARE * a + (1 - START_SHARE) * b for a, b in zip(start, even, strict=True))
         descended = _descend(cost, inner_start)
         thinned = _drop_shares(cost, descended)
-        # Without a share that was dropped, a second descent would begin where the first one ended.
+        # If no share was dropped, a second descent would start where the first one ended.
         again = [] if thinned is descended else [_descend(cost, thinned)]
         best = _least(cost, [best, thinned, *again])
     return best
 
 
 def _least(cost: Callable[[Sequence[Point]], Floats], points: Sequence[Point]) -> Point:
-    """Return the point with the least cost, or the first of several such points."""
+    """Return the point with the lowest cost, and the first one if there are several."""
     return points[int(np.argmin(cost(points)))]
 
 
 def _drop_shares(cost: Callable[[Sequence[Point]], Floats], point: Point) -> Point:
-    """Return the shares with some set to 0, the smallest first, wherever this does not raise the cost.
+    """Return the shares after setting some to 0, the smallest first, wherever this does not increase the cost.
 
     Args:
-        cost: Returns the costs of several shares.
-        point: The shares.
+        cost: Function that returns the costs of several points at once.
+        point: The shares of each block.
     """
     for number, block in enumerate(point):
-        # The largest share stays, because a block must add up to 1.
+        # The largest share is kept, because the block must add up to 1.
         for index in np.argsort(block).tolist()[:-1]:
             if not point[number][index]:
                 continue
@@ -90,39 +91,39 @@ def _drop_shares(cost: Callable[[Sequence[Point]], Floats], point: Point) -> Poi
 
 
 def _descend(cost: Callable[[Sequence[Point]], Floats], start: Point) -> Point:
-    """Return a local minimum of the cost, found by descent over the logarithms of the shares above 0.
+    """Return a local minimum of the cost, found by descent in the logarithms of the positive shares.
 
     Args:
-        cost: Returns the costs of several shares.
-        start: The initial shares. Shares of 0 stay 0.
+        cost: Function that returns the costs of several points at once.
+        start: The initial shares of each block. Shares of 0 remain 0.
     """
     from scipy.optimize import minimize
 
     places = [np.flatnonzero(block) for block in start]
     split_points = np.cumsum([len(positions) for positions in places])[:-1]
-    # With one share above 0 in each block there is nothing to search.
+    # If each block has a single positive share, there is nothing to optimise.
     if all(len(positions) == 1 for positions in places) or not np.isfinite(cost([start])[0]):
         return start
 
     def to_point(logs: Floats) -> Point:
-        """Return the shares with the given logarithms, up to the normalisation of each block."""
+        """Return the normalised shares with the given logarithms."""
         blocks = []
         for positions, block_logs, block in zip(places, np.split(logs, split_points), start, strict=True):
             shares = np.zeros(len(block))
-            # The maximum is subtracted so that no exponential overflows.
+            # Subtracting the maximum prevents overflow in the exponential.
             raised = np.exp(block_logs - block_logs.max())
             shares[positions] = raised / raised.sum()
             blocks.append(shares)
         return tuple(blocks)
 
     def value_and_gradient(logs: Floats) -> tuple[float, Floats]:
-        """Return the logarithm of the cost, and its differences along each axis, from one batch of costs."""
+        """Return the logarithm of the cost and its gradient by finite differences, from one batch of costs."""
         points = [to_point(logs), *(to_point(logs + step) for step in DIFFERENCE * np.eye(len(logs)))]
         # The logarithm makes the tolerances of the descent relative.
         values = np.log(np.maximum(cost(points), 1e-300))
         return float(values[0]), (values[1:] - values[0]) / DIFFERENCE
 
-    # The bounds keep the smallest share from vanishing in doubles.
+    # The bounds prevent the smallest share from vanishing in doubles.
     solved = minimize(
         value_and_gradient,
         np.concatenate([np.log(block[positions]) for block, positions in zip(start, places, strict=True)]),
@@ -134,8 +135,8 @@ def _descend(cost: Callable[[Sequence[Point]], Floats], start: Point) -> Point:
 
 
 def as_split(shares: Floats) -> Split:
-    """Return shares rounded to multiples of 1 / `SHARE_PARTS`. Shares above 0 stay above 0."""
-    # The largest share takes the rounding difference, so that the parts add up.
+    """Return shares rounded to multiples of 1 / `SHARE_PARTS`. Positive shares remain positive."""
+    # The largest share absorbs the rounding difference, so that the shares add up to 1.
     parts = np.maximum(np.rint(shares * SHARE_PARTS), shares > 0).astype(int)
     parts[int(parts.argmax())] += SHARE_PARTS - int(parts.sum())
     return tuple(Fraction(int(part), SHARE_PARTS) for part in parts)

@@ -1,8 +1,8 @@
-"""The region hierarchy: levels of regions, in which each region has one parent.
+"""The tree of regions: levels of regions in which each region below the root has one parent.
 
-Branches may end above the last level. Such a leaf is repeated on every level below it, so that each level covers the
-whole hierarchy. Names are polars columns and positions NumPy arrays, so that a nation's ten million blocks need no
-Python object each.
+Branches may end above the last level. The leaf of a short branch is repeated on every level below it, so that each
+level covers the whole hierarchy. Names are polars columns and positions are NumPy arrays, because a nation's ten
+million blocks would need too many Python objects.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["Regions", "Tree", "add_up", "past_sums", "sum_axes", "sum_squares"]
 
 
 N = TypeVar("N", bound=np.number[Any])
-"""The number type of an array."""
+"""The numeric type of an array."""
 LARGEST_SUM: Final = 2.0**61
-"""If absolute values add up to less than this, all sums of values and differences of sums fit into 64 bits."""
+"""If absolute values add up to less than this, all sums of the values and differences of such sums fit into 64 bits."""
 
 
 def _to_read_only(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
-    """Return read-only int64 copies of the arrays, because a tree must not change."""
+    """Return read-only int64 copies of the arrays, because a tree is immutable."""
     return tuple(read_only(np.array(array, dtype=np.int64)) for array in arrays)
 
 
@@ -37,14 +37,14 @@ def _to_read_only(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
 class Tree:
     """A hierarchy of L levels, each of which covers the whole hierarchy.
 
-    A leaf above level L is its own only child on every level below. It is measured on these levels again, with their
-    shares of the budget, which would otherwise not be used for this leaf. Files list the leaf once.
+    A leaf above level L is its own only child on every level below. It is measured again on these levels with their
+    budget shares, which would otherwise remain unused for this leaf. Files list the leaf only once.
 
-    A name shared by several regions is written as its path below the root, joined by ``/`` (``OR/Washington``). If this
-    path begins with the root's own name, it includes the root (``Luxembourg/Luxembourg``).
+    A name shared by several regions is replaced by its path below the root, joined by ``/`` (``OR/Washington``). If
+    this path starts with the root's own name, it includes the root (``Luxembourg/Luxembourg``).
 
-    Within a level, the children of one region are adjacent and sorted by name (Unicode code points), in the order of
-    their parents. So a hierarchy always yields the same tree, whatever the order of its rows, which may be secret.
+    Within a level, regions are ordered by their parents' order and then by name (Unicode code points). The tree is
+    therefore independent of the order of rows in a file, which may be secret.
 
     >>> tree = Tree.from_paths([("US", "NY"), ("US", "GA")])
     >>> tree.depth, tree.names, tree.start[0].tolist()
@@ -57,11 +57,12 @@ class Tree:
     (('L',), ('L/L', 'M'), ('L/L/L', 'M/L'))
 
     Attributes:
-        columns: The names of the regions of each level, as a column of texts.
-        start: Offsets (R_l + 1,) for each level except the last. The children of region r are the regions start[r] to
-            start[r + 1] - 1 of the next level.
-        ranks: The (R_l,) place of each region on each level in the list of all regions by name, in which a repeated
-            leaf occurs once. In a :meth:`subtree` these are the places in the whole tree's list.
+        columns: For each level, a text column with the names of its regions.
+        start: For each level except the last, an array of shape (regions + 1,) with offsets. The children of region r
+            are the regions start[r] to start[r + 1] - 1 on the next level.
+        ranks: For each level, an array of shape (regions,) with the position of each region in the list of all regions
+            by name. A repeated leaf occurs only once in this list. In a :meth:`subtree`, the list is that of the whole
+            tree.
     """
 
     columns: tuple[pl.Series, ...]
@@ -70,51 +71,59 @@ class Tree:
 
     @cached_property
     def names(self) -> tuple[tuple[str, ...], ...]:
-        """The names of the regions of each level, as Python texts, for small trees and for messages."""
+        """The names of the regions on each level as Python strings, for small trees and for messages."""
         return tuple(tuple(column.to_list()) for column in self.columns)
 
     @property
     def depth(self) -> int:
-        """The number of levels, L."""
+        """The number L of levels."""
         return len(self.columns)
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The number of regions on each level, starting with the root."""
+        """The number of regions on each level, starting at the root."""
         return tuple(map(len, self.columns))
 
     @property
     def regions(self) -> int:
-        """The number of regions on all levels together."""
+        """The number of regions on all levels, counting a repeated leaf on each level."""
         return sum(self.widths)
 
     def name_of(self, level: int, place: int) -> str:
         """Return the name of a region.
 
         Args:
-            level: The region's level, counted from 0.
-            place: The region's position on this level.
+            level: The index of the region's level; the root has 0.
+            place: The position of the region on its level.
         """
         name: str = self.columns[level][place]
         return name
 
     def parents(self, level: int) -> Ints:
-        """Return the position, on ``level - 1``, of the parent of each region on ``level`` (counted from 0)."""
+        """Return the position of each region's parent on the level above.
+
+        Args:
+            level: The index of the regions' level, at least 1; the root has 0.
+        """
         return np.repeat(np.arange(self.widths[level - 1]), np.diff(self.start[level - 1]))
 
     def first_here(self, level: int) -> Bools:
-        """Return a mask of the regions of ``level`` that do not repeat a leaf of the level above."""
+        """Return a mask of the regions on a level that do not repeat a leaf from the level above.
+
+        Args:
+            level: The index of the level; the root has 0.
+        """
         if not level:
             return np.ones(1, dtype=bool)
-        # A repeated leaf has the place of the leaf in the list of regions; all other regions have places of their own.
+        # A repeated leaf has the same rank as the leaf itself. All other regions have unique ranks.
         return np.asarray(self.ranks[level] != self.ranks[level - 1][self.parents(level)])
 
     def leaf_range(self, level: int, place: int) -> tuple[int, int]:
-        """Return the range of the leaf regions below a region, excluding the end.
+        """Return the leaves below a region as a range: the position of the first leaf, and the one after the last leaf.
 
         Args:
-            level: The region's level, counted from 0.
-            place: The region's position on this level.
+            level: The index of the region's level; the root has 0.
+            place: The position of the region on its level.
         """
         begin, end = place, place + 1
         for start in self.start[level:]:
@@ -122,11 +131,11 @@ class Tree:
         return begin, end
 
     def subtree(self, level: int, place: int) -> tuple[Tree, list[slice]]:
-        """Return the tree below a region, and the regions of each of its levels as slices of this tree's levels.
+        """Return the tree below a region, and for each of its levels the slice of this tree's level that it occupies.
 
         Args:
-            level: The region's level, counted from 0.
-            place: The region's position on this level.
+            level: The index of the region's level; the root has 0.
+            place: The position of the region on its level.
         """
         begin, end = place, place + 1
         slices, starts = [slice(begin, end)], []
@@ -141,11 +150,15 @@ class Tree:
 
     @property
     def root_alone(self) -> Tree:
-        """The tree of one level that has the root alone."""
+        """The tree that consists of the root alone."""
         return Tree(columns=self.columns[:1], start=(), ranks=self.ranks[:1])
 
     def labels(self, level: int) -> list[str]:
-        """Return the names of a level. Repeated leaves get their level added, to make names unique across levels."""
+        """Return the names of the regions on a level, made unique across levels by adding the level to repeated leaves.
+
+        Args:
+            level: The index of the level; the root has 0.
+        """
         new = self.first_here(level).tolist()
         return [
             name if is_new else f"{name} (level {level + 1})"
@@ -154,17 +167,17 @@ class Tree:
 
     @cached_property
     def listing(self) -> pl.DataFrame:
-        """Every region once, sorted by name (Unicode code points), as files list them.
+        """A table with one row per region, sorted by name (Unicode code points), in the order in which files list them.
 
-        The columns are ``region``; ``parent``, the parent's name, which is null for the root; and ``number``, the
-        region's index if all regions are counted level by level, from the root. A repeated leaf has the index of its
+        The columns are ``region``; ``parent``, the parent's name, which is null for the root; and ``number``, the index
+        of the region if all regions are counted level by level from the root. A repeated leaf has the index of its
         first occurrence.
         """
         offsets = np.cumsum([0, *self.widths])
         numbers = np.concatenate(
             [offsets[level] + np.flatnonzero(self.first_here(level)) for level in range(self.depth)]
         )
-        # The number of each region, in the order of names.
+        # The index of each region, in the order of their names.
         order = np.empty(len(numbers), np.int64)
         order[np.concatenate(self.ranks)[numbers]] = numbers
         # The root has no parent: -1 marks it until it is replaced by null.
@@ -182,10 +195,10 @@ class Tree:
         """Find regions by name. A leaf that is repeated on several levels is found on the first one.
 
         Args:
-            names: The names.
+            names: The names to find.
 
         Returns:
-            The level of each name, counted from 0, and the position on this level; -1 for names that no region has.
+            The level index of each name, and its position on this level. Both are -1 for unknown names.
         """
         listed = self.listing.select("region", "number")
         matches = pl.DataFrame({"region": names}).join(listed, on="region", how="left", maintain_order="left")
@@ -194,40 +207,44 @@ class Tree:
         return levels, np.where(numbers < 0, -1, numbers - offsets[levels])
 
     def by_name(self, level: int) -> Ints:
-        """Return the positions of the regions of ``level`` in the order of their names, as in files."""
+        """Return the positions of a level's regions in the order of their names, which is their order in files.
+
+        Args:
+            level: The index of the level; the root has 0.
+        """
         return np.argsort(self.ranks[level])
 
     @classmethod
     def from_paths(cls, paths: Sequence[tuple[str, ...]] | pl.DataFrame, *, file: str = "counts") -> Tree:
-        """Return the tree with the given paths of leaves.
+        """Return the tree whose leaves have the given paths.
 
         Args:
-            paths: The names of the regions from the root to a leaf. Paths may repeat, be shorter, or end in empty
-                names.
-            file: The file from which the paths were read, for faults.
+            paths: The names of the regions on the way from the root to each leaf. Paths may repeat, have different
+                lengths, or end in empty names.
+            file: The file from which the paths were read, for error messages.
 
         Raises:
             InputError: An empty name is followed by another name, a leaf has regions below it, there are two roots, or
-                two regions would be written with the same name.
+                two regions would get the same name in files.
         """
         return Regions.of(paths, file=file).tree
 
     @classmethod
     def arrange(cls, levels: Sequence[tuple[pl.Series, Ints, Bools]]) -> tuple[Tree, list[Ints]]:
-        """Return the tree with the regions of each level ordered by parent and then by name.
+        """Return the tree with the regions on each level ordered by parent and then by name.
 
-        The order depends on the set of regions alone, since the order of the rows of a file may reveal secrets.
+        The order depends only on the set of regions, because the order of rows in a file may reveal secrets.
 
         Args:
-            levels: For each level the names of its regions in any order, which are unique but for repeated leaves; the
-                index (R_l,) of each region's parent in the level above, which is not read for the root; and a mask
-                (R_l,) of the regions that repeat their parent, which is a leaf.
+            levels: For each level, three columns with one entry per region, in any order. The names must be unique
+                except for repeated leaves. The index of the parent refers to the level above and is ignored for the
+                root. The mask marks the regions that repeat their parent, which is a leaf.
 
         Returns:
-            The tree, and for each level the (R_l,) position in the tree of each given region.
+            The tree, and for each level an array with the position in the tree of each given region.
         """
         new = [~is_repeated for _, _, is_repeated in levels]
-        # Names are compared only here; the order within each level then follows from these ranks.
+        # Names are only compared here. The order within each level follows from the resulting ranks.
         names = pl.concat([column.filter(is_new) for (column, _, _), is_new in zip(levels, new, strict=True)])
         ranks_of_new = np.empty(len(names), np.int64)
         ranks_of_new[names.arg_sort().to_numpy()] = np.arange(len(names))
@@ -237,7 +254,7 @@ class Tree:
         ranks: list[Ints] = []
         used, given_ranks = 0, np.zeros(0, np.int64)
         for (column, parents, is_repeated), is_new in zip(levels, new, strict=True):
-            # A repeated leaf keeps the rank that it has on the level above.
+            # A repeated leaf has the same rank as on the level above.
             level_ranks = given_ranks[parents] if is_repeated.any() else np.empty(len(column), np.int64)
             count = int(is_new.sum())
             level_ranks[is_new] = ranks_of_new[used : used + count]
@@ -255,18 +272,19 @@ class Tree:
 
 
 def _nulls(count: int) -> pl.Series:
-    """Return a text column with ``count`` missing values."""
+    """Return a text column of ``count`` missing values."""
     return pl.Series([None], dtype=pl.String).new_from_index(0, count)
 
 
 @frozen(kw_only=True, eq=False)
 class Regions:
-    """A hierarchy, and the position of the leaf for each path in a table.
+    """A hierarchy, together with the leaf that belongs to each path in a table.
 
     Attributes:
-        tree: The hierarchy.
-        paths: The distinct paths of the leaves, root first, in the order of the table. Short paths end in empty names.
-        leaves: (paths,) The position of each path's leaf among the leaves of the tree.
+        tree: The region tree.
+        paths: The distinct paths of the leaves from the root, in the order of the table. Short paths end in empty
+            names.
+        leaves: Array of shape (paths,) with the position of each path's leaf among the leaves of the tree.
     """
 
     tree: Tree
@@ -275,11 +293,11 @@ class Regions:
 
     @classmethod
     def of(cls, paths: Sequence[tuple[str, ...]] | pl.DataFrame, *, file: str) -> Regions:
-        """Return the regions that a table lists.
+        """Return the regions listed by a table.
 
         Args:
-            paths: The path of each leaf, root first, as a tuple of names or as a row.
-            file: The file from which the paths were read, for faults.
+            paths: The path of each leaf from the root, as a tuple of names or as a row of a table.
+            file: The file from which the paths were read, for error messages.
 
         Raises:
             InputError: The paths do not form a tree.
@@ -292,27 +310,27 @@ class Regions:
         return cls(tree=tree, paths=frame, leaves=positions[-1][leaf])
 
     def find_leaves(self, paths: pl.DataFrame) -> pl.Series:
-        """Return the position of the leaf with each path, or null if there is none.
+        """Return the position of the leaf with each path, or null if there is no such leaf.
 
         Args:
-            paths: A row for each path, root first. The table may have more or fewer levels than the regions.
+            paths: A table with one path from the root per row. It may have more or fewer levels than the hierarchy.
         """
         depth = max(paths.width, self.paths.width)
-        # Missing levels are those of short branches, whose names are empty.
+        # Missing levels get empty names, as in short branches.
         given_paths, listed_paths = (as_frame(frame, depth) for frame in (paths, self.paths))
         leaves = listed_paths.with_columns(leaf=pl.Series(self.leaves))
         return given_paths.join(leaves, on=given_paths.columns, how="left", maintain_order="left")["leaf"]
 
 
 def add_up(tree: Tree, leaves: NDArray[N]) -> list[NDArray[N]]:
-    """Return the values of every level, root first, as sums over the leaves.
+    """Return the values on every level, from the root to the leaves, as sums over the leaves.
 
     Args:
-        tree: The hierarchy.
-        leaves: (R_L, ...) The values of the leaves.
+        tree: The region tree.
+        leaves: Array of shape (leaf regions, ...) with the values of the leaves.
 
     Returns:
-        The (R_l, ...) values on each level.
+        For each level, an array of shape (regions, ...).
     """
     levels = [leaves]
     for start in reversed(tree.start):
@@ -321,19 +339,19 @@ def add_up(tree: Tree, leaves: NDArray[N]) -> list[NDArray[N]]:
 
 
 def sum_axes(values: Ints, of: Sequence[int], onto: Sequence[int]) -> Ints:
-    """Return values summed over all attributes except those in ``onto``.
+    """Return values summed over the axes of all attributes that are not in ``onto``.
 
     Args:
-        values: (R, ...) A row for each region, and an axis for each attribute.
-        of: The attributes of the axes of ``values``.
+        values: Array of shape (regions, ...) with one further axis per attribute.
+        of: The attribute of each further axis.
         onto: The attributes to keep.
     """
     return np.asarray(values.sum(axis=tuple(1 + axis for axis, attribute in enumerate(of) if attribute not in onto)))
 
 
 def sum_squares(values: Ints) -> int:
-    """Return the exact sum of squares, however large the values are."""
-    # 64-bit integers are faster, and exact if no sum of squares can overflow them.
+    """Return the exact sum of squares, for values of any size."""
+    # 64-bit integers are faster, and they are exact if the sum of squares cannot overflow.
     largest = int(np.abs(values).max(initial=0))
     if largest * largest * max(1, values.size) < 2**62:
         return int(np.sum(values * values))
@@ -341,13 +359,13 @@ def sum_squares(values: Ints) -> int:
 
 
 def past_sums(values: Ints, *, rows: bool = False) -> bool:
-    """Return whether sums of values could overflow 64 bits.
+    """Return whether sums of the values could overflow 64-bit integers.
 
     Args:
-        values: (R, ...) The values.
-        rows: Whether only values of the same row are added up.
+        values: Array of shape (rows, ...).
+        rows: Whether only values in the same row are added up.
     """
-    # The sums are computed in doubles, which cannot overflow. LARGEST_SUM, 2**61, is a quarter of what int64 holds, so
-    # it also covers their rounding.
+    # Sums in doubles cannot overflow here. LARGEST_SUM is a quarter of 2**63, which leaves a margin for rounding
+    # errors.
     sizes = np.abs(values.astype(np.float64)).reshape(len(values), -1).sum(axis=1)
     return bool((sizes.max(initial=0.0) if rows else sizes.sum()) >= LARGEST_SUM)

@@ -109,12 +109,12 @@ def fit_smoothed(fit_input: FitInput) -> Fit:
 
 
 def _fit_with_known_totals(fit_input: FitInput, noisy: list[Ints], *, cumulative: bool) -> Fit:
-    """Fit Model 1 or Model 2 to noisy values, given the totals of all regions.
+    """Fit counts (Model 1) or cumulative counts (Model 2) to noisy values, given the totals of all regions.
 
     Args:
         fit_input: The tree, totals, weights and options.
         noisy: For each level, an array with the noisy values, which replace those in ``fit_input``.
-        cumulative: Whether the noisy values are cumulative counts (Model 2) instead of counts (Model 1).
+        cumulative: Whether the noisy values are cumulative counts instead of counts.
     """
     return fit_with_totals(
         fit_input.tree,
@@ -173,7 +173,7 @@ def fit_top_down(fit_input: FitInput) -> Fit:
 
 
 def fit_counts_relaxed(fit_input: FitInput) -> Fit:
-    """Fit Model 1 without integrality, and round each count separately. The result may be inconsistent."""
+    """Fit counts (Model 1) without integrality, and round each count separately. The result may be inconsistent."""
     grid, relaxed = half_prices.relax_counts(
         fit_input.tree, fit_input.noisy, total=fit_input.total, weights=fit_input.weights
     )
@@ -184,7 +184,7 @@ def fit_counts_relaxed(fit_input: FitInput) -> Fit:
 
 
 def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
-    """Fit Model 2 without integrality, and round each value separately. The result may be inconsistent."""
+    """Fit cumulative counts (Model 2) without integrality, and round each of them. The result may be inconsistent."""
     size = fit_input.noisy[0].shape[1]
     if size == 0:  # there is only one size, whose counts are the totals
         return Fit(counts=[total[:, None] for total in fit_input.known_totals], solver="none")
@@ -212,7 +212,7 @@ def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
 
 
 def fit_published_chain(fit_input: FitInput) -> Fit:
-    """Fit the chain exactly as printed in section 9.2 of the paper."""
+    """Fit the chain of cumulative counts over all regions exactly as printed in section 9.2 of the paper."""
     fitted = fit_chain(fit_input.tree, fit_input.noisy, total=fit_input.total)
     # The fit is exact for equal weights, so the value of its objective is a lower bound.
     value = float(half_prices.objective(fitted, fit_input.noisy))
@@ -220,7 +220,7 @@ def fit_published_chain(fit_input: FitInput) -> Fit:
 
 
 def fit_program(fit_input: FitInput) -> Fit:
-    """Fit M_H or M_c by an integer program that starts from the result of a fast method.
+    """Fit counts (M_H) or cumulative counts (M_c) by an integer program that starts from the result of a fast method.
 
     If the time runs out before the program has a solution, the result of the fast method is returned.
     """
@@ -251,12 +251,12 @@ def fit_program(fit_input: FitInput) -> Fit:
 
 
 def fit_counts(fit_input: FitInput) -> Fit:
-    """Fit Model 1 to noisy counts."""
+    """Return the consistent non-negative counts nearest to the noisy counts (Model 1)."""
     return _fit_model_1(fit_input, fit_input.noisy)
 
 
 def fit_jointly(fit_input: FitInput) -> Fit:
-    """Fit Model 2 to noisy cumulative counts, given the totals of all regions."""
+    """Return consistent cumulative counts near the noisy ones (Model 2), given the totals of all regions."""
     return _fit_with_known_totals(fit_input, fit_input.noisy, cumulative=True)
 
 
