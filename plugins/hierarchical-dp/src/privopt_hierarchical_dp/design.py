@@ -1,6 +1,7 @@
-"""The base class of a release's design: budgets, noise, measurement, fit, checks and expected errors.
+"""The base class for the design of a release: budgets, noise, measurement, fit, checks and expected errors.
 
-:mod:`.sizes` implements it for one table of groups by size, :mod:`.tables.design` for several tables of individuals.
+:mod:`.sizes` implements it for one table of groups by size, and :mod:`.tables.design` for several tables of
+individuals.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = ["CountsProblem", "Design", "FitOptions"]
 
 CountsProblem: TypeAlias = HierarchyProblem | TablesProblem
 LARGEST_SCALE: Final = 1 << 40
-"""The largest scale of double geometric noise that is drawn, so that 64 bits hold the noisy values."""
+"""The largest scale of double geometric noise that is drawn, chosen so that noisy values fit into 64 bits."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -42,9 +43,9 @@ class FitOptions:
     """Options of a fit. A method ignores options that do not apply to it.
 
     Attributes:
-        gap: The relative gap at which an iteration stops.
+        gap: The relative gap at which iterative fits stop.
         backend: The solver for integer programs.
-        at_once: Whether to use the quickest method that yields a release of the same form.
+        at_once: Whether to use the fastest method that yields a release of the same form.
         report: Function that is called with the name and number of each step.
     """
 
@@ -55,7 +56,7 @@ class FitOptions:
 
 
 DEFAULT: Final = FitOptions()
-"""The options that a fit uses if none are given."""
+"""The options of a fit if none are given."""
 
 
 CONTRADICTING_ERRORS: Final = 6.0
@@ -64,12 +65,12 @@ CONTRADICTING_ERRORS: Final = 6.0
 
 @frozen(kw_only=True)
 class Contradiction:
-    """A public bound on a region's number that is contradicted by the noisy values.
+    """A public bound on the total of a region that the noisy values contradict.
 
     Attributes:
-        region: The region.
+        region: The name of the region.
         bound: The bound that the estimate violates.
-        estimate: The estimated number, rounded.
+        estimate: The estimated total, rounded.
         standard_error: The standard error of the estimate.
     """
 
@@ -81,25 +82,26 @@ class Contradiction:
 
 @frozen(kw_only=True, eq=False)
 class Design(ABC):
-    """The design of a release for one problem and method: measured values, noise, and constraints of the fit.
+    """The design of a release for one problem and method: what is measured, with which noise, and how it is fitted.
 
     Attributes:
-        problem: The declared problem.
-        file: The name of the problem file, for faults.
+        problem: The contents of the problem file.
+        file: The name of the problem file, for error messages.
         method: The name of the method.
-        tree: The regions.
-        limits: Public bounds on the regions' numbers. None if the problem has no bounds.
+        tree: The region tree.
+        limits: Public bounds on the regions' totals, or None if the problem has no bounds.
         split: The budget shares of the levels, and those of the tables. Each of the two adds up to 1.
-        delta: The sensitivity to which noise is scaled.
-        exact: The number of levels, from the root down, whose numbers are published exactly.
-        hides: Whether the noise hides anything. It does not if all numbers are exact and no region has two cells.
+        delta: The sensitivity to which the noise is calibrated.
+        exact: The number of levels, from the root down, whose totals are published exactly.
+        hides: Whether the noise hides anything. It does not if all totals are exact and every region has a single cell.
         valid: Whether releases are always consistent.
-        statement: The privacy guarantee of a release as a text.
-        claimed: Further entries of the guarantee in ``result.json``.
-        in_words: The measured values and the exact numbers, described for the methods paragraph of a report.
-        parts: Names of the parts for which errors are stated: all tables of each level, with their numbers of regions
-            or cells.
-        is_split_searched: Whether the problem file leaves the split to the search of :mod:`.plan`.
+        statement: The privacy guarantee of a release as text.
+        claimed: Additional entries for the guarantee in ``result.json``.
+        in_words: A description of the measured values and one of the exact totals, for the methods paragraph of a
+            report.
+        parts: Names of the parts for which errors are stated: each table on each level, with its number of regions or
+            cells.
+        is_split_searched: Whether the problem file leaves the split to the search in :mod:`.plan`.
     """
 
     problem: Any
@@ -123,26 +125,26 @@ class Design(ABC):
         return self
 
     def with_split(self, levels: Sequence[Fraction], tables: Sequence[Fraction]) -> Self:
-        """Return the design with the given shares of the budget, which are normalised to add up to 1.
+        """Return the design with the given budget shares, normalised to a sum of 1.
 
         Args:
-            levels: The shares of the levels, from the root.
+            levels: The shares of the levels, from the root down.
             tables: The shares of the tables.
         """
         return evolve(self, split=(normalize_shares(levels), normalize_shares(tables)))
 
     @property
     def searched_split(self) -> tuple[Split, Split] | None:
-        """The split of the budget if a search found it because the problem file gives none; otherwise None."""
+        """The budget split if it comes from a search because the problem file gives none, otherwise None."""
         return self.split if self.is_split_searched else None
 
     def with_searched_split(self, split: tuple[Split, Split]) -> Self:
-        """Return the design with a split that a search found because the problem file gives none."""
+        """Return the design with a split that comes from a search because the problem file gives none."""
         return evolve(self.with_split(*split), is_split_searched=True)
 
     @property
     def law(self) -> NoiseDistribution:
-        """The distribution of the noise."""
+        """The noise distribution."""
         law: NoiseDistribution = self.problem.privacy.law
         return law
 
@@ -154,32 +156,32 @@ class Design(ABC):
 
     @cached_property
     def alike(self) -> AlikeRegions:
-        """The regions for forecasts: one for all that have equal errors."""
+        """A smaller tree for forecasts, in which one region represents all regions with equal errors."""
         return find_alike_regions(self.tree)
 
     @cached_property
     def budgets(self) -> tuple[tuple[Fraction, ...], ...]:
-        """The part of the budget that each table gets on each level. Their exact sum is at most the budget."""
-        # split_budget rounds in privacy's favour; its flat list is by level, then by table.
+        """The part of the budget for each table and level. The exact sum of all parts is at most the budget."""
+        # split_budget rounds in favour of privacy. Its flat list is ordered by level, then by table.
         parts, table_count = split_budget(self.problem.privacy.budget, self.budget_shares), len(self.split[1])
-        # The parts of one table are every table_count-th entry.
+        # Every table_count-th entry belongs to the same table.
         return tuple(parts[number::table_count] for number in range(table_count))
 
     @property
     def budget_shares(self) -> list[Fraction]:
-        """The relative share of each part: first all tables on level 1, then all on level 2, and so on."""
+        """The relative budget share of each table on each level, first by level and then by table."""
         levels, tables = self.split
         return [level * table for level in levels for table in tables]
 
     @cached_property
     def scales(self) -> tuple[tuple[Scale, ...], ...]:
-        """The scale of each table's noise on each level; None if the table is not measured there."""
+        """The noise scale for each table and level, or None if the table is not measured on the level."""
         return tuple(
             tuple(self.law.scale(budget, self.delta) for budget in table_budgets) for table_budgets in self.budgets
         )
 
     def noise_of(self, scales: Sequence[Sequence[Scale]]) -> list[list[Noise]]:
-        """Return the variance and fourth cumulant of noise of the given scales, for each table and level."""
+        """Return the variance and fourth cumulant of the noise for each table and level, given the noise scales."""
         return [list(map(self.law.moments, table_scales)) for table_scales in scales]
 
     # --- measurement --------------------------------------------------------------------------------------
@@ -192,18 +194,18 @@ class Design(ABC):
         """Add noise to the true counts of each table and level.
 
         Args:
-            counts: The (R_l, ...) true counts by table and level.
-            seed: A seed for experiments; None draws secure noise.
+            counts: For each table and level, an array of shape (regions, ...) with the true counts.
+            seed: A seed for experiments. With None, the noise is cryptographically secure.
 
         Returns:
-            The noisy values, and a record of each draw. A level without budget has no record;
-            :meth:`fill_unmeasured` says what values it has.
+            The noisy values by table and level, and a record of each draw. Without a budget, the record is None and
+            :meth:`fill_unmeasured` determines the values.
         """
         noisy: Tables = []
         records: list[list[NoiseRecord | None]] = []
         for table, (levels, budgets) in enumerate(zip(self.compute_queries(counts), self.budgets, strict=True)):
             measurements = [
-                # Each measurement gets its own random stream, as levels would get the same noise from a common seed.
+                # Each measurement has a separate random stream. With a common seed, levels would get the same noise.
                 self.law.measure(values, budget, self.delta, seed=None if seed is None else (seed, level, table))
                 for level, (values, budget) in enumerate(zip(levels, budgets, strict=True))
             ]
@@ -212,23 +214,27 @@ class Design(ABC):
         return self.fill_unmeasured(noisy, self.budgets, numbers_of(counts)[: self.exact]), records
 
     def fill_unmeasured(self, noisy: Tables, measured: Sequence[Sequence[object]], totals: Sequence[Ints]) -> Tables:
-        """Return the values with those without noise replaced by what follows from public numbers and other values.
+        """Replace values without noise by values derived from public totals and noisy values.
 
-        Where no table is measured on a level, the values are the sums of the level below. Where another table is, or
-        on the leaves, they are 0. A number that is published exactly takes the place of its own measurement. So no
-        value without noise can carry a secret count.
+        If no table is measured on a level, its values become the sums of the level below. If another table is measured
+        on the level, or the level is that of the leaves, they become 0. Totals that are published exactly replace
+        measurements. A value without noise therefore never contains a secret count.
 
         Args:
-            noisy: The (R_l, ...) noisy values by table and level.
-            measured: The part of the budget or the scale, by table and level. Truthy if the level was measured.
-            totals: The (R_l,) exact numbers on the first levels.
+            noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
+            measured: For each table and level, the part of the budget or the noise scale. A false value (0 or None)
+                means that the level was not measured.
+            totals: The exact totals on the first levels, of shape (regions,).
+
+        Returns:
+            The values by table and level, with the shapes of ``noisy``.
         """
         filled = [
             [values if part else np.zeros_like(values) for values, part in zip(levels, parts, strict=True)]
             for levels, parts in zip(noisy, measured, strict=True)
         ]
         is_measured = [any(level) for level in zip(*measured, strict=True)]
-        # From the leaves up: a level that is not measured may lie above another one.
+        # Go from the leaves up, because a level that is not measured may lie above another such level.
         for level, start in reversed(list(enumerate(self.tree.start))):
             for levels in filled if not is_measured[level] else ():
                 levels[level] = np.add.reduceat(levels[level + 1], start[:-1], axis=0)
@@ -239,16 +245,16 @@ class Design(ABC):
         return filled
 
     def shows_exact_numbers(self, form: Form, level: int) -> bool:
-        """Return whether a table has only exact numbers on a level, in which case it is not measured there.
+        """Return whether a table contains only exact totals on a level, in which case it is not measured there.
 
         Args:
             form: The table.
-            level: The level, counted from 0.
+            level: The index of the level; the root has 0.
         """
         return False
 
     def real_loss(self, release: HierarchyRelease) -> Fraction:
-        """Return the exact privacy loss between neighbouring inputs under the noise scales of a release."""
+        """Return the exact privacy loss between neighbouring inputs, given the noise scales in a release."""
         losses = (self.law.spend_of(scale, self.delta) for table_scales in release.scales for scale in table_scales)
         return sum(losses, Fraction(0))
 
@@ -260,7 +266,7 @@ class Design(ABC):
 
         Args:
             noisy: The noisy values by table and level.
-            totals: The (R_l,) exact numbers on each of the first levels, as far as they are published.
+            totals: The exact totals on the first levels, of shape (regions,), as far as they are published.
             how: The options of the fit.
         """
 
@@ -270,25 +276,29 @@ class Design(ABC):
 
     @abstractmethod
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight in the loss of squared distances from noisy values. The largest weight is 1."""
+        """Return the weight of a table on a level in the loss, which sums squared distances from noisy values.
+
+        The largest weight is 1.
+        """
 
     @abstractmethod
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Return the intervals of all counts by table and level, or None if the method has no intervals."""
+        """Return the intervals for all counts by table and level, or None if the method has no intervals."""
 
     @property
     def has_intervals(self) -> bool:
-        """Whether the method's counts have intervals."""
+        """Whether the method provides intervals for the counts."""
         return True
 
     @abstractmethod
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return the (R_l, 1) least-squares estimates of the numbers of all regions, without regard to bounds."""
+        """Return least-squares estimates of the regions' totals by level, of shape (regions, 1), ignoring bounds."""
 
     def find_contradictions(self, release: HierarchyRelease) -> list[Contradiction]:
-        """Return the bounds on numbers that the noisy values contradict by more than noise, the largest first.
+        """Return the bounds on totals that the noisy values contradict, sorted by decreasing size of the contradiction.
 
-        This uses noisy values and public numbers alone, so it may be published.
+        A bound is contradicted if the estimate is outside it by more than `CONTRADICTING_ERRORS` standard errors. Only
+        noisy values and public totals are used, so the result may be published.
         """
         if self.limits is None or self.exact == self.tree.depth:
             return []
@@ -297,7 +307,7 @@ class Design(ABC):
             numbers, errors = estimate.mean[:, 0], np.sqrt(estimate.variance[:, 0])
             lower, upper = self.limits.lower[level], self.limits.upper[level]
             excess = np.maximum(lower - numbers, numbers - upper)
-            # A leaf that is repeated on the levels below is listed once. Half a group is allowed for rounding.
+            # A leaf that is repeated on the levels below is listed once. Half a unit is allowed for rounding.
             is_new = self.tree.first_here(level)
             for region in np.flatnonzero((excess > CONTRADICTING_ERRORS * errors + 0.5) & is_new).tolist():
                 bound = int(lower[region] if numbers[region] < lower[region] else upper[region])
@@ -318,10 +328,10 @@ class Design(ABC):
     # --- checks -------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Check before anything is drawn that the method can solve the problem, and that 64 bits hold the noise.
+        """Check before any draw that the method can solve the problem and that noisy values fit into 64 bits.
 
         Raises:
-            InputError: A key of the problem has a value that the method cannot use, or the noise is too wide.
+            InputError: A key of the problem file has a value that the method cannot use, or the noise is too wide.
             UsageError: The problem is too large for an integer program.
         """
         # Only the first fault is reported, because others often follow from it.
@@ -329,20 +339,20 @@ class Design(ABC):
         self.check_noise()
 
     def check_noise(self, max_scale: int = LARGEST_SCALE, method: str = "") -> None:
-        """Check that no part of the budget needs noise wider than double geometric noise of scale ``max_scale``.
+        """Check that no part of the budget needs noise wider than double geometric noise with scale ``max_scale``.
 
         Args:
             max_scale: The limit. For Gaussian noise it is converted to a variance.
-            method: The name of the method that has the limit, for the message.
+            method: The name of the method that imposes the limit, for the message.
 
         Raises:
-            InputError: The noise is too wide. The message names the part of the budget, where it is spent, and its
+            InputError: The noise is too wide. The message states the part of the budget, its table and level, and its
                 noise.
         """
         key, widest = KINDS[self.problem.privacy.kind][1][0], self.law.max_drawable_scale(max_scale)
         for level in range(self.tree.depth):
             for form, table_budgets in zip(self.layout.forms, self.budgets, strict=True):
-                # A part of 0 is not measured, so it needs no noise.
+                # A table with a budget of 0 is not measured, so it needs no noise.
                 scale = self.law.ideal_scale(table_budgets[level], self.delta) if table_budgets[level] else Fraction(0)
                 if scale > widest:
                     where, word = form.part(level + 1), self.law.word
@@ -354,7 +364,7 @@ class Design(ABC):
 
     @abstractmethod
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return the key, the actual value and the expected value of every setting that the method cannot use."""
+        """Return the key, the actual value and the expected value for every setting that the method cannot use."""
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
         """Return a line for each part of a release whose number of values differs from what the method measures."""
@@ -364,32 +374,32 @@ class Design(ABC):
 
     @abstractmethod
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return a line for each estimated number that differs from the estimate recomputed from the noisy values."""
+        """Return a line for each released total that differs from the estimate recomputed from the noisy values."""
 
     # --- forecast -----------------------------------------------------------------------------------------
 
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return whether each table needs a share of the budget, given all tables' shares. By default all need one."""
+        """Return whether each table needs a positive budget share, given all tables' shares. By default all do."""
         return [True] * len(tables)
 
     @abstractmethod
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected sums of absolute errors of the linear fit, for all tables of each level.
+        """Return the expected sums of absolute errors of the linear fit, for all tables on each level.
 
         Args:
-            noise: The noise on one value, for each table and level.
-            tables: The shares of the tables.
+            noise: The moments of the noise on one value, for each table and level.
+            tables: The budget shares of the tables.
         """
 
     def forecast_splits(self, levels: Floats, tables: Floats) -> Floats:
-        """Return the expected errors of the linear fit, as :meth:`forecast`, for B splits of the budget.
+        """Return the expected errors of the linear fit for several splits of the budget.
 
         Args:
-            levels: (B, L) The shares of the levels.
-            tables: (B, T) The shares of the tables.
+            levels: Array of shape (splits, levels) with the budget shares of the levels.
+            tables: Array of shape (splits, tables) with the budget shares of the tables.
 
         Returns:
-            The (B, parts) errors, where each table on each level is a part, or (B, L) if there is one table.
+            Array of shape (splits, parts). A part is a table on a level, ordered as in :meth:`forecast`.
         """
         total, errors = self.problem.privacy.budget, []
         for level_shares, table_shares in zip(levels, tables, strict=True):
@@ -403,9 +413,9 @@ class Design(ABC):
 
     @abstractmethod
     def leaves_only(self) -> Floats:
-        """Return the expected errors if the leaves get the whole budget, for all tables of each level."""
+        """Return the expected errors for all tables on each level if the leaves get the whole budget."""
 
 
 def _format_short(value: Fraction) -> str:
-    """Return a rational as a text with three significant digits, even if it is out of the range of doubles."""
+    """Format a rational with three significant digits, even if it is outside the range of doubles."""
     return f"{Decimal(value.numerator) / Decimal(value.denominator):.3g}"

@@ -49,15 +49,18 @@ SHAPES: Final = (
     (("a", "b"), ("b", "c")),
     (("a", "b"), ("b", "c"), ("a", "c")),
 )
-"""The attributes of the tables of generated problems: one table; one and a table of numbers of individuals alone; one
-inside another; two that share an attribute; three of which any two share one."""
+"""The attributes of the tables in generated problems.
+
+The cases are one table; a table of totals and a table by one attribute; a table contained in another; two tables that
+share an attribute; and three tables of which any two share an attribute.
+"""
 LEVELS: Final = ("level_1", "level_2", "level_3")
 PLANTED: Final = 10**6
-"""The smallest planted count. Seven-digit numbers rarely occur in published files by chance, so the kit can search for
+"""The smallest planted count. Seven-digit numbers rarely occur by chance in published files, so the kit can search for
 them.
 """
 _MAX_GROUPS: Final = 40
-"""The largest number of groups for which cost tables compute the optimum."""
+"""The largest number of groups for which the optimum is computed from cost tables."""
 BUDGETS: Final[dict[str, tuple[dict[str, float], ...]]] = {
     "pure-dp": ({"epsilon": 1.0}, {"epsilon": 0.5}, {"epsilon": 0.1}),
     "zcdp": ({"rho": 0.5}, {"rho": 0.125}, {"rho": 0.005}),
@@ -67,7 +70,7 @@ BUDGETS: Final[dict[str, tuple[dict[str, float], ...]]] = {
         {"epsilon": 0.1, "delta": 1e-9},
     ),
 }
-"""The budgets of each notion from which generated problems choose."""
+"""The budgets for each notion from which generated problems choose."""
 
 
 @st.composite
@@ -79,20 +82,20 @@ def problems(
     listed: bool = False,
     exact: int = 0,
 ) -> GeneratedProblem:
-    """Generate a problem of hierarchical-dp with one to three levels, up to four leaves and up to four sizes.
+    """Generate a problem for hierarchical-dp with one to three levels, up to four leaves and up to four sizes.
 
     Counts are at most 4, unless two seven-digit counts are planted in each leaf.
 
     Args:
-        draw_from: Hypothesis's function that draws from a strategy.
-        kind: The notion of privacy.
+        draw_from: The Hypothesis function that draws from a strategy.
+        kind: The privacy notion.
         relation: The neighbouring relation.
-        first: The smallest size of a group, 0 or 1.
-        listed: Whether a public table lists the regions. The counts then have only nonzero rows.
-        exact: The number of levels, from the root down, whose numbers are exact; all levels if there are fewer.
+        first: The smallest group size, 0 or 1.
+        listed: Whether a public table lists the regions. In this case rows with a count of 0 are omitted.
+        exact: The number of levels, from the root down, whose totals are exact. It is limited to the number of levels.
 
     Returns:
-        The problem. Its ``secrets`` are those planted counts that must not occur in published files.
+        The problem. Its ``secrets`` are the planted counts that must not occur in published files.
     """
     depth = draw_from(st.integers(1, 3))
     paths: list[tuple[str, ...]] = [("all",)]
@@ -103,7 +106,7 @@ def problems(
             for path, number in zip(paths, children, strict=True)
             for child in range(number)
         ]
-    # Only a region without siblings can end its branch above the last level here: its parent becomes the leaf.
+    # A short branch is only generated if no leaf has siblings. The parent of the first leaf then becomes the leaf.
     has_only_children = len({path[:-1] for path in paths}) == len(paths) > 1
     if has_only_children and draw_from(st.booleans()):  # a short branch
         paths[0] = (*paths[0][:-1], "")
@@ -112,9 +115,9 @@ def problems(
     rows: list[list[Any]] = []
     secrets: list[bytes] = []
     for path in paths:
-        # One count for each size from the least size to N.
+        # One count per size, from the smallest size to N.
         groups = draw_from(st.lists(st.integers(0, 4), min_size=sizes + 1 - first, max_size=sizes + 1 - first))
-        # Two counts are planted, so that a region's total, which may be public, is equal to neither.
+        # Two counts are planted, so that neither of them equals the total of the region, which may be public.
         if planted:
             groups[:2] = [draw_from(st.integers(PLANTED, 9_999_999)) for _ in range(2)]
             secrets += [str(number).encode() for number in groups[:2]]
@@ -130,10 +133,10 @@ def problems(
         tables["privacy"]["max_household"] = draw_from(st.integers(1, sizes))
     if draw_from(st.booleans()):
         tables["hierarchical-dp"] = {"budget": draw_from(st.lists(st.integers(1, 3), min_size=depth, max_size=depth))}
-    # Under "replaced" an individual is a person, who counts for 1.
+    # Under "replaced", individuals are persons, who count as 1.
     if relation != "replaced" and draw_from(st.booleans()):
         tables.setdefault("hierarchical-dp", {})["max_quantity"] = draw_from(st.integers(1, 3))
-    # A planted count that is the total of its region may be published, so it is no secret.
+    # A planted count that equals the total of a region may be published, so it is not secret.
     totals = [sum(int(row[-1]) for row in rows if tuple(row[:depth]) == path) for path in paths]
     hidden_secrets: Any = tuple(secret for secret in secrets if int(secret) not in totals)
     files = {COUNTS: csv_bytes(header, rows)}
@@ -153,14 +156,14 @@ def _change_counts(
         problem: The problem.
         file: The name of the file to change.
         header: The header of the file.
-        rows: The rows of the file. The last column is the count.
-        changes: Pairs of a row number and the amount by which the row's count changes.
+        rows: The rows of the file, with the count in the last column.
+        changes: Pairs of a row index and the amount to add to the count in this row.
     """
     table = [list(row) for row in rows]
     for index, by in changes:
         table[index][-1] = str(int(table[index][-1]) + by)
     now = [int(table[index][-1]) for index, _ in changes]
-    # A file of individuals has no row for a combination without anybody.
+    # A file of individuals has no rows for empty cells.
     if min(now) == 0 and file == RECORDS:
         table = [row for row in table if row[-1] != "0"]
     if min(now) >= 0:
@@ -168,50 +171,51 @@ def _change_counts(
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield all neighbours of a problem of hierarchical-dp.
+    """Yield all neighbours of a problem for hierarchical-dp.
 
-    The function follows the text of the neighbouring relations, not the code under test.
+    The implementation follows the text of the neighbouring relations and does not use the code under test.
     """
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"].get("relation", "sizes")
     max_quantity = tables.get("hierarchical-dp", {}).get("max_quantity", 1)
     header, *rows = problem.rows(COUNTS)
-    if REGIONS in problem.files:  # regions without rows have counts as well, which are 0
+    if REGIONS in problem.files:  # cells without a row have the count 0
         stored_cells = {tuple(row[:-1]) for row in rows}
         first, last = tables["hierarchy"]["first_size"], tables["hierarchy"]["sizes"]
         cells = [[*path, str(size)] for path in problem.rows(REGIONS)[1:] for size in range(first, last + 1)]
         rows += [[*cell, "0"] for cell in cells if tuple(cell) not in stored_cells]
-    # The row number of each leaf region and size.
+    # The row index for each leaf region and size.
     where = {(tuple(row[:-2]), int(row[-2])): index for index, row in enumerate(rows)}
 
     changed = partial(_change_counts, problem, COUNTS, header, rows)
     household = tables["privacy"].get("max_household")
     exact = max((int(name[6:]) for name in tables["hierarchy"].get("exact", ())), default=0)
     for (path, size), index in where.items():
-        # "replaced": a household is replaced by another of its region, both at most as large as is public.
+        # "replaced": a household is replaced by another one in its region. Both have at most the public maximum size.
         for new_size in range(household + 1) if household else ():
             if new_size != size <= household and (path, new_size) in where:
                 yield from changed((index, -1), (where[path, new_size], 1))
         if household:
             continue
-        # Exact numbers: a group is replaced by another in the same region of the deepest exact level.
+        # Exact totals: a group is replaced by another one in the same region on the deepest exact level.
         if relation == "groups" and exact:
             for (other_path, _), other_index in where.items():
                 if other_index != index and other_path[:exact] == path[:exact]:
                     yield from changed((index, -1), (other_index, 1))
             continue
-        # "groups": a group joins or leaves. "individuals": so does one of at most max_quantity, which is one person's.
+        # "groups": a group joins or leaves. "individuals": so does a group of size at most max_quantity, because it may
+        # consist of one individual.
         if relation != "sizes" and (relation == "groups" or size <= max_quantity):
             yield from changed((index, 1))
             yield from changed((index, -1))
-        # A member joins or leaves a group, which changes its size by up to max_quantity.
+        # An individual joins or leaves a group, whose size changes by up to max_quantity.
         for new_size in () if relation == "groups" else range(size - max_quantity, size + max_quantity + 1):
             if new_size != size and (path, new_size) in where:
                 yield from changed((index, -1), (where[path, new_size], 1))
 
 
 def queries_of(problem: Instance, method: str) -> Sequence[Query]:
-    """Return the noise calls of the mechanism, each with the sensitivity that the design states.
+    """Return the mechanism's calls of noise functions, each with the sensitivity stated by the design.
 
     The calls are recorded while the noise functions return the true values.
 
@@ -219,18 +223,18 @@ def queries_of(problem: Instance, method: str) -> Sequence[Query]:
         problem: The problem, with its secrets.
         method: The method of the mechanism.
     """
-    assert problem.truth is not None  # a problem to be solved
+    assert problem.truth is not None  # the problem has secrets
     design = problem.design(method)
     with watch_noise(answer_truthfully) as calls:
         design.draw([add_up(design.tree, leaves) for leaves in problem.truth.leaves], seed=None)
-    # Exact numbers are not measured.
+    # Exact totals are not measured.
     parts = [
         form.part(level + 1)
         for form, budgets in zip(design.layout.forms, design.budgets, strict=True)
         for level, budget in enumerate(budgets)
         if budget
     ]
-    # The noise functions do not receive the sensitivity of a query: the design states it, and the kit searches for a
+    # The noise functions do not receive the sensitivity of a query. The design states it, and the kit searches for a
     # larger one.
     return [evolve(call, name=name, sensitivity=design.delta) for call, name in zip(calls, parts, strict=True)]
 
@@ -244,12 +248,12 @@ def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
         count: The number of draws.
 
     Returns:
-        (count, values) noisy values, with a column for each cell of each region, table and level.
+        Array of shape (count, values), with one column per cell of each region, table and level.
     """
     law = problem.declared.privacy.law
     return np.concatenate(
         [
-            # A budget for sensitivity 1 that gives exactly the scale of the query.
+            # With sensitivity 1, this budget gives exactly the scale of the query.
             law.draw(np.tile(query.values, (count, 1)), law.spend_of(query.scale, 1), 1, seed=None)[0]
             for query in queries_of(problem, method)
         ],
@@ -258,21 +262,21 @@ def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
 
 
 def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Return the optimum of the paper's Model 1 (integers nearest to noisy counts) by cost tables (M_dp^OP).
+    """Return the optimum of the paper's Model 1 (integers nearest to noisy counts), computed by cost tables (M_dp^OP).
 
     Args:
-        tree: The regions.
-        noisy: The (R_l, sizes) noisy counts on each level.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
         total: The exact number of all groups.
     """
-    # A cost table gives, for each count v of a region, the least squared distance in the region's subtree.
+    # A cost table contains, for each count v of a region, the smallest squared distance in the region's subtree.
     values = np.arange(total + 1)
 
     def merge_costs(left: Ints, right: Ints) -> Ints:
         """Return the min-plus convolution of two cost tables: the best way to split v groups between two subtrees."""
         return np.array([(left[: v + 1] + right[v::-1]).min() for v in values])
 
-    # Sizes are independent but for the total, so the trees of all sizes are merged at the end.
+    # Sizes are independent except for the total, so the trees of all sizes are merged at the end.
     roots = []
     for s in range(noisy[0].shape[1]):
         costs = [(values - value) ** 2 for value in noisy[-1][:, s]]
@@ -284,13 +288,13 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Yield a line for each inconsistency of a release, and one if it misses the optimum of the paper's cost tables."""
+    """Yield a line for each inconsistency in a release, and one if it does not attain the optimum from cost tables."""
     method = result.method
-    # Releases of the other methods need not be consistent, so that no optimum is claimed of them.
+    # Releases of other methods need not be consistent, so no optimum is claimed for them.
     if not METHODS[method].valid:
         return
     yield from release.complaints()
-    assert problem.truth is not None  # a problem that was solved
+    assert problem.truth is not None  # the problem was solved
     total, true_total = int(release.counts[0][0].sum()), int(problem.truth.leaves[0].sum())
     design = problem.design(method)
     if design.exact and total != true_total:
@@ -299,11 +303,11 @@ def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result)
     for level, numbers in enumerate(true_levels[: design.exact]):
         if (release.counts[0][level].sum(axis=1) != numbers).any():
             yield f"level {level + 1}: a number that is exact is not the input's"
-    # The cost tables grow with the square of the total, so they are computed for few groups only.
+    # The cost of merging tables grows with the square of the total, so they are only computed for few groups.
     if (
         method in ("hierarchical-dp", "hierarchical")
         and total <= _MAX_GROUPS
-        and design.exact < 2  # the cost tables allow for the root's exact number alone
+        and design.exact < 2  # the cost tables only support an exact total at the root
     ):
         (counts,), (noisy,) = release.counts, release.noisy
         value, optimum = objective(counts, noisy), least_objective(release.tree, noisy, total)
@@ -326,16 +330,16 @@ PROFILE = Profile(
 def make_profile(
     relation: str, *, kind: str = "pure-dp", first: int = 1, listed: bool = False, exact: int = 0
 ) -> Profile:
-    """Return the profile for problems of one neighbouring relation, notion and least size.
+    """Return the profile for problems with one neighbouring relation, notion and smallest size.
 
     Args:
         relation: The neighbouring relation.
-        kind: The notion of privacy.
-        first: The smallest size of a group, 0 or 1.
+        kind: The privacy notion.
+        first: The smallest group size, 0 or 1.
         listed: Whether a public table lists the regions.
-        exact: The number of levels, from the root down, whose numbers are exact.
+        exact: The number of levels, from the root down, whose totals are exact.
     """
-    # Only under pure DP and "sizes" does the paper claim that the printed chain is private.
+    # The paper claims that the printed chain is private only under pure DP and the relation "sizes".
     claims = PROFILE.claims if relation == "sizes" and kind == "pure-dp" else {}
     strategy = problems(kind, relation, first, listed, exact)
     return evolve(PROFILE, problems=strategy, notion="" if kind == "pure-dp" else kind, claims=claims)
@@ -349,15 +353,15 @@ PROFILES: Final = {kind: make_profile("sizes", kind=kind) for kind in BUDGETS}
 def tables_problems(
     draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "individuals", exact: int = 0
 ) -> GeneratedProblem:
-    """Generate a problem of hierarchical-tables with a small tree and up to three attributes of two values.
+    """Generate a problem for hierarchical-tables with a small tree and up to three attributes with two values each.
 
     Counts are at most 2, unless two seven-digit counts are planted.
 
     Args:
-        draw_from: Hypothesis's function that draws from a strategy.
-        kind: The notion of privacy.
+        draw_from: The Hypothesis function that draws from a strategy.
+        kind: The privacy notion.
         relation: The neighbouring relation.
-        exact: The number of levels, from the root down, whose numbers are published exactly.
+        exact: The number of levels, from the root down, whose totals are published exactly.
     """
     # The attributes by which each table counts.
     shape: tuple[tuple[str, ...], ...] = draw_from(st.sampled_from(SHAPES))
@@ -368,7 +372,7 @@ def tables_problems(
     values = {attribute: [f"{attribute}1", f"{attribute}2"] for attribute in attributes}
     cells = [(*path, *cell_values) for path in paths for cell_values in product(*values.values())]
     counts: list[int] = draw_from(st.lists(st.integers(0, 2), min_size=len(cells), max_size=len(cells)))
-    # Sometimes a single individual: the smallest input that is not empty.
+    # Sometimes there is a single individual, which is the smallest non-empty input.
     if draw_from(st.integers(0, 3)) == 3:
         counts = [1, *[0] * (len(cells) - 1)]
     secrets: Any = []
@@ -387,7 +391,7 @@ def tables_problems(
     }
     if exact:
         tables["hierarchy"]["exact"] = [f"level_{exact}"]
-    # With 8 cells only households of one: larger ones would have thousands of neighbours.
+    # With 8 cells, households have one person, because larger ones would have thousands of neighbours.
     if relation == "replaced":
         tables["privacy"]["max_household"] = draw_from(st.integers(1, 2 if len(attributes) < 3 else 1))
     if draw_from(st.booleans()):
@@ -395,7 +399,7 @@ def tables_problems(
     if draw_from(st.booleans()):
         tables["hierarchy"]["tables"]["t0"]["share"] = draw_from(st.integers(1, 3))
     files: dict[str, bytes] = {}
-    # Under other relations inputs whose exact numbers contradict the bounds are refused, and cannot be compared.
+    # With exact totals, inputs that contradict the bounds are refused and cannot be compared.
     if draw_from(st.booleans()) and relation == "individuals" and not exact:
         tables["hierarchy"]["bounds"] = BOUNDS
         files[BOUNDS] = csv_bytes(["region", "at_most"], [["all", draw_from(st.integers(0, 3))]])
@@ -412,9 +416,9 @@ def tables_problems(
 
 
 def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield all neighbours of a problem of hierarchical-tables.
+    """Yield all neighbours of a problem for hierarchical-tables.
 
-    The function follows the text of the neighbouring relations, not the code under test.
+    The implementation follows the text of the neighbouring relations and does not use the code under test.
     """
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"]["relation"]
@@ -427,18 +431,18 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
         for path in dict.fromkeys(tuple(row[:depth]) for row in rows):
             cells = [index for index, row in enumerate(rows) if tuple(row[:depth]) == path]
             persons = range(1, tables["privacy"]["max_household"] + 1)
-            # A household is a multiset of cells, one for each person.
+            # A household is a multiset of cells, with one cell per person.
             homes = [household for size in persons for household in combinations_with_replacement(cells, size)]
             for gone, come in product(homes, repeat=2):
-                # With exact numbers a household is replaced by one of as many persons.
+                # With exact totals, a household is replaced by one with the same number of persons.
                 if exact and len(gone) != len(come):
                     continue
-                # By how much each cell changes if one household is replaced by the other.
+                # The change in each cell if one household is replaced by the other.
                 net = {cell: come.count(cell) - gone.count(cell) for cell in {*gone, *come}}
                 if any(net.values()):
                     yield from changed(*net.items())
         return
-    # The levels on which an individual keeps its region: all under "attributes", else those that are exact.
+    # The number of levels on which an individual stays in its region.
     fixed_levels = {"moves": max(exact, 1), "attributes": depth}.get(relation, exact)
     for source, row in enumerate(rows):
         if not fixed_levels:
@@ -450,21 +454,21 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _check_margins(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Yield a line for each contradiction between a region and its children, two tables, or a count and an exact value.
+    """Yield a line for each inconsistency between a region and its children, two tables, or a count and an exact total.
 
-    As an independent implementation, the check uses dictionaries instead of the mechanism's arrays.
+    The check uses dictionaries instead of the mechanism's arrays, as an independent implementation.
     """
     attributes = list(problem.declared.hierarchy.attributes)
     assert problem.truth is not None  # a problem that was solved
     truth, tree = problem.truth, release.tree
     for level, counts in enumerate(zip(*release.counts, strict=True)):
-        # The count of each region and each part of a cell, for example (region 3, sex = 1), from the tables so far.
+        # The count for each region and each part of a cell, for example (region 3, sex = 1), from the tables so far.
         known_sums: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
         for values, margin in zip(counts, problem.declared.domain.tables, strict=True):
             table_sums: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
             for (region, *cell), count in np.ndenumerate(values):
                 pairs = [(attributes[a], k) for a, k in zip(margin, cell, strict=True)]
-                # Every table gives the counts of all its margins, by summing over the other attributes.
+                # Every table determines the counts of all its margins, as sums over the other attributes.
                 for selection in product((False, True), repeat=len(pairs)):
                     part = tuple(pair for pair, is_selected in zip(pairs, selection, strict=True) if is_selected)
                     table_sums[region, part] = table_sums.get((region, part), 0) + int(count)
@@ -495,6 +499,6 @@ TABLES_PROFILE = Profile(
 
 
 def related_tables(relation: str, *, kind: str = "pure-dp", exact: int = 0) -> Profile:
-    """Return the profile of hierarchical-tables for problems of one relation, notion and number of exact levels."""
+    """Return the profile of hierarchical-tables for problems with one relation, notion and number of exact levels."""
     strategy = tables_problems(kind, relation, exact)
     return evolve(TABLES_PROFILE, problems=strategy, notion="" if kind == "pure-dp" else kind)

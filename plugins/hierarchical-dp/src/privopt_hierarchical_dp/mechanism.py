@@ -1,8 +1,8 @@
 """The two mechanisms, hierarchical-dp and hierarchical-tables: measure every table with noise, fit, and publish.
 
-Both are subclasses of :class:`CountsMechanism`, with different problem files and :mod:`designs <.design>`. Only two
-methods read true counts: ``draw`` of a design, which adds the noise, and ``errors``, whose result only the owner gets.
-Everything after the noise is post-processing and costs no privacy.
+Both are subclasses of :class:`CountsMechanism` that differ in their problem files and :mod:`designs <.design>`. True
+counts are read in two places only: by the method ``draw`` of a design, which adds the noise, and by ``errors``, whose
+result is only for the owner. Everything after the noise is post-processing and costs no privacy budget.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ from privopt_hierarchical_dp.tree import add_up
 __all__ = ["CountsMechanism", "HierarchicalDP", "HierarchicalTables"]
 
 SMALLEST_GAP: Final = 1e-4
-"""The smallest relative gap requested from a fit. Smaller gaps given by the user are raised to this value."""
+"""The smallest relative gap requested from a fit. Smaller gaps given by the user are increased to this value."""
 BYTES_PER_COUNT: Final = 500.0
-"""Peak memory in bytes per count of groups of one size in one region, including noise, fit, files and proof."""
+"""The peak memory in bytes per region and size, including noise, fit, files and proof."""
 BYTES_PER_CELL: Final = 600.0
-"""Peak memory in bytes per cell of one of several tables in one region."""
+"""The peak memory in bytes per region and cell of each of several tables."""
 BOUND_TOLERANCE: Final = Fraction(1, 10**9)
-"""Relative amount by which the stated lower bound is below the bound that a fit proves.
+"""The relative amount by which the stated lower bound is below the bound proved by a fit.
 
-Another machine may round the sums of doubles differently, and must still reach the stated bound.
+Another machine may round sums of doubles differently, but must still reach the stated bound.
 """
 
 
 SHOWN_CONTRADICTIONS: Final = 3
-"""The largest number of contradicted bounds that are named one by one."""
+"""The largest number of contradicted bounds that are listed individually."""
 
 
 class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
-    """Publishes tables of counts in a hierarchy of regions, under pure, zero-concentrated or (epsilon, delta) DP.
+    """A mechanism that publishes tables of counts over a hierarchy of regions under pure DP, zCDP or approximate DP.
 
     Subclasses define the problem file and the :class:`.design.Design`, which determines what is measured and how it is
     fitted.
@@ -82,21 +82,27 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     """A description of the secret input that the problem file must name."""
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return the privacy constraint of the method, which certifies the noise of every table and level."""
+        """Return the privacy constraint for a method, which certifies the noise for every table and level."""
         return MeasuredNoise(design=problem.design(method))
 
     def notion(self, problem: Instance, method: str) -> str | None:
-        """Return the notion of privacy that the problem declares as ``privacy.kind``."""
+        """Return the privacy notion that the problem declares as ``privacy.kind``."""
         kind: str = problem.declared.privacy.kind
         return kind
 
     def utility(self, problem: Instance, method: str) -> PostProcessing:
-        """Return the utility loss, which is the squared distance of a release from the noisy values."""
+        """Return the utility loss, which is the squared distance between a release and the noisy values."""
         design = problem.design(method)
         return PostProcessing(design=design, unit=f"{design.layout.noun} squared")
 
     def check_problem(self, problem: Instance, method: str) -> None:
-        """Raise InputError for published copies, problems that the method cannot solve, and noise beyond 64 bits."""
+        """Check that a problem can be solved by a method.
+
+        Raises:
+            InputError: The problem is a published copy without secret input, the method cannot solve it, or the noise
+                does not fit into 64 bits.
+            UsageError: The problem is too large for the method.
+        """
         design = problem.design(method)
         if problem.truth is None:
             actual = f"no {design.layout.noun}, as in a published copy"
@@ -111,14 +117,14 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         assert problem.truth is not None  # check_problem
         design = problem.design(context.method)
         with context.time_phase("build"):
-            # The release depends on the true counts through these noisy values and the exact public numbers alone.
+            # The release depends on the true counts only through these noisy values and the exact public totals.
             counts = [add_up(design.tree, leaves) for leaves in problem.truth.leaves]
             public = numbers_of(counts)[: design.exact]
             noisy, records = design.draw(counts, seed=context.seed)
         how = FitOptions(gap=max(context.gap, SMALLEST_GAP), backend=context.solver, report=context.report)
         with context.time_phase("solve"):
             fitted, stopped = _fit_in_time(partial(design.fit, noisy, public), how, context)
-        # A fit also notes itself that a limit ended it early, for example an integer program.
+        # A fit, for example an integer program, may also report that a limit ended it early.
         stopped |= bool(fitted.details.get("stopped"))
         release = HierarchyRelease(
             tree=design.tree,
@@ -126,15 +132,15 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             counts=fitted.counts,
             noisy=noisy,
             totals=public,
-            # These are the scales that the sampler recorded rather than the design's, because the certificate must hold
-            # for the noise that was drawn.
+            # The scales are those recorded by the sampler and not those of the design, because the certificate must
+            # hold for the noise that was drawn.
             scales=[[None if record is None else Fraction(record.scale) for record in levels] for levels in records],
             law=design.law,
             truth=counts,
             split=design.searched_split,
         )
         table_ends = design.compute_ends(release)
-        # Ends are rounded outwards so that an interval keeps its confidence.
+        # Interval ends are rounded outwards to preserve the confidence level.
         bounds = (
             None
             if table_ends is None
@@ -154,8 +160,8 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             and remaining_seconds is not None
             and (stopped or remaining_seconds < context.times["solve"])
         ):
-            # The folder is verified before it is published, and verifying a bound repeats the fit. Without the time
-            # for it, the bound is only reported among the details.
+            # The folder is verified before it is published, and verifying a bound repeats the fit. If there is no time
+            # for this, the bound is only reported among the details.
             details, bound = {"lower_bound": bound, **details}, None
         return Outcome(
             release=release,
@@ -168,7 +174,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         )
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:
-        """Return the errors of a release, compared with the true counts. The result is only for the owner.
+        """Return the errors of a release compared with the true counts. The result is only for the owner.
 
         Args:
             problem: The problem.
@@ -176,20 +182,20 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             true: The true counts by table and level.
 
         Returns:
-            L1 errors and the shares of intervals that contain the true count, by table and level, and the number of
-            regions whose true number is outside the public bounds.
+            The L1 errors and the fractions of intervals that contain the true count, by table and level, and the number
+            of regions whose true total violates the public bounds.
         """
         errors: dict[str, list[int]] = {}
         hold_rates: dict[str, list[float]] = {}
         for number, (form, true_counts) in enumerate(zip(release.layout.forms, true, strict=True)):
             pairs = list(zip(release.counts[number], true_counts, strict=True))
             errors[form.title] = [int(np.abs(a - b).sum()) for a, b in pairs]
-            # Without intervals the list is empty, so the pairs are not zipped strictly.
+            # The zip is not strict, because the list of intervals is empty for methods without intervals.
             hold_rates[form.title] = [
                 float(((lower <= b.reshape(lower.shape)) & (b.reshape(lower.shape) <= upper)).mean())
                 for (_, b), (lower, upper) in zip(pairs, release.bounds[number] if release.bounds else (), strict=False)
             ]
-        # Public bounds may be wrong, and the release is moved into them whatever the true numbers are.
+        # Public bounds may be wrong. The release satisfies them regardless of the true totals.
         limits = problem.public.limits
         return {
             release.layout.noun: int(true[0][0].sum()),
@@ -207,7 +213,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             problem: The problem.
             release: The release.
             method: The name of the method.
-            recorded: Not used, because all details follow from the release.
+            recorded: Not used, because all details are computed from the release.
         """
         design, tables = problem.design(method), {}
         for number, form in enumerate(release.layout.forms):
@@ -233,16 +239,16 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         }
 
     def verify(self, problem: Instance, release: HierarchyRelease, result: Result) -> list[str]:
-        """Check counts, intervals, unmeasured levels, estimated totals and public bounds of a published release.
+        """Check the counts, intervals, unmeasured levels, estimated totals and public bounds in a published release.
 
         Returns:
-            One line for each condition that fails.
+            One line for each failed check.
         """
         design = problem.design(result.method)
         if overflows := release.past_sums():
             return overflows  # the sums below would overflow
         complaints = release.complaints()
-        # Methods that round each count by itself may be inconsistent, and say so; negative counts are never allowed.
+        # Methods that round each count separately may be inconsistent. Negative counts are never allowed.
         if not design.valid and not any("negative" in line for line in complaints):
             complaints = []
         shapes = design.shape_faults(release)
@@ -258,7 +264,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
 
     def proved_bound(self, problem: Instance, release: HierarchyRelease, result: Result, folder: Path) -> float | None:
         """Return the lower bound on the loss that the released noisy values prove, or None if they prove none."""
-        # A release with overflowing sums or wrong shapes is reported by `verify`; nothing can be computed from it here.
+        # `verify` reports overflowing sums and wrong shapes. No bound can be computed from such a release.
         design, application = problem.design(result.method), result.asked
         if release.past_sums() or design.shape_faults(release):
             return None
@@ -273,9 +279,9 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return plan(declared, file, context)
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Return warnings about alike region names, contradicted bounds, and numbers of all regions published exactly.
+        """Return warnings about similar region names, contradicted bounds, and publication of all regions' totals.
 
-        When the problem is solved, the warnings also tell the owner which columns of the secret file were not read.
+        When the problem is solved, the owner is also told which columns of the secret file were not read.
         """
         lines = list(problem.truth.unread) if problem.truth is not None else []
         lines += warn_of_alike_regions(release.tree)
@@ -294,20 +300,20 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return lines
 
     def audit(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
-        """Return the claimed epsilon, and the largest privacy loss between neighbours under the actual noise scales.
+        """Return the claimed epsilon, and the largest privacy loss between neighbours with the actual noise scales.
 
-        The claimed epsilon is None if there is no claim. The loss is None for Gaussian noise, which has no finite bound
-        for every release.
+        The claimed epsilon is None if there is no claim. The privacy loss is None for Gaussian noise, for which it is
+        unbounded.
         """
         epsilon = None if self.notion(problem, result.method) is None else problem.declared.privacy.epsilon
         claimed, achieved = None if epsilon is None else float(epsilon), None
-        if release.law is GEOMETRIC:  # no epsilon bounds the likelihood ratio of Gaussian noise for every release
+        if release.law is GEOMETRIC:  # the likelihood ratio of Gaussian noise is unbounded
             achieved = float_up(problem.design(result.method).real_loss(release))
         return {"epsilon": {"claimed": claimed, "achieved": achieved}}
 
 
 class HierarchicalDP(CountsMechanism):
-    """Counts of groups by size in a hierarchy of regions, as one table."""
+    """A mechanism that publishes counts of groups by size over a hierarchy of regions, as one table."""
 
     problem_class: ClassVar[type] = HierarchyProblem
     secret = "counts or units"
@@ -324,8 +330,8 @@ class HierarchicalDP(CountsMechanism):
 
         Args:
             declared: The contents of the published problem file.
-            file: The name of the problem file, for faults.
-            folder: The folder of the release. Without a public table of regions, its files also define the tree.
+            file: The name of the problem file, for error messages.
+            folder: The release folder. If there is no public table of regions, its files also define the region tree.
         """
         declared.check_keys(file)
         regions = declared.hierarchy.regions
@@ -343,25 +349,25 @@ class HierarchicalDP(CountsMechanism):
         return None if METHODS[method].query == "chain" else super().notion(problem, method)
 
     def bytes_needed(self, problem: Instance, method: str) -> float:
-        """Return the estimated peak memory in bytes, from the measured use per count (tests/run/test_memory.py)."""
+        """Return the estimated peak memory in bytes, from measurements per count (tests/run/test_memory.py)."""
         return BYTES_PER_COUNT * problem.public.tree.regions * float(problem.declared.hierarchy.sizes)
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Return the warnings, plus one for a wasteful split, and one for cumulative counts that need more noise.
+        """Return the base class's warnings, and warnings about a wasteful split and about counts that need more noise.
 
-        The owner is told if the file's split of the budget has much larger expected errors than the method's own. Noise
-        is scaled to the number of measured values that one change affects, which may be greater for cumulative counts
-        than for counts.
+        The owner is warned if the expected errors with the file's split are much larger than with the method's own
+        split. There is also a warning if one change affects more cumulative counts than counts, because all cumulative
+        counts then get more noise.
         """
         from privopt_hierarchical_dp.plan import describe_waste
 
         lines = super().warnings(problem, release, result)
         design = problem.design(result.method)
-        # The method that is not private has no forecast.
+        # There is no forecast for the published chain, which is not private.
         if problem.truth is not None and problem.declared.settings.budget and METHODS[result.method].query != "chain":
             lines = [*lines, *describe_waste(design)]
         relation, max_quantity = problem.declared.relation, problem.declared.settings.max_quantity
-        # The sensitivity to which the noise of this method is scaled, and the one of methods that measure counts.
+        # The sensitivity of this method's queries, and the sensitivity for methods that measure counts.
         delta, counts_delta = design.delta, relation.sensitivity("counts", max_quantity)
         if METHODS[result.method].query != "cumulative" or delta <= counts_delta:
             return lines
@@ -373,19 +379,18 @@ class HierarchicalDP(CountsMechanism):
         ]
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:
-        """Return the errors that the base class returns, with further errors by level.
+        """Return the errors from the base class, with further errors by level. The result is only for the owner.
 
         Args:
             problem: The problem, with its secrets.
             release: The release.
-            true: The (R_l, N) true counts on each level, for the single table.
+            true: The true counts, of shape (regions, sizes) for each level of the single table.
 
         Returns:
-            The errors, and the number of groups of size 0 that were omitted from the counts. The result is only for the
-            owner.
+            The errors, and the number of groups of size 0 that were omitted from the counts.
         """
         assert problem.truth is not None  # solve
-        # The largest error of the number of groups of any region, by level.
+        # The largest error in the total of any region, by level.
         totals = [int(np.abs(a - b).max()) for a, b in zip(release.numbers, numbers_of(true), strict=True)]
         first_size = problem.declared.hierarchy.first_size
         errors_by_level = [errors_of(a, b, first_size) for a, b in zip(release.counts[0], true[0], strict=True)]
@@ -400,7 +405,7 @@ class HierarchicalDP(CountsMechanism):
 
 
 class HierarchicalTables(CountsMechanism):
-    """Several tables of the same individuals in a hierarchy of regions, under one budget."""
+    """A mechanism that publishes several tables of the same individuals over a hierarchy, under one budget."""
 
     problem_class: ClassVar[type] = TablesProblem
     secret = "records"
@@ -409,7 +414,7 @@ class HierarchicalTables(CountsMechanism):
     reporting: ClassVar[str] = "privopt_hierarchical_dp.report:CountsReport"
 
     def load(self, declared: TablesProblem, file: str) -> Instance:
-        """Read the public files and the individuals of a problem, and split the budget if the file does not."""
+        """Read the public files and the individuals of a problem, and search for a budget split if none is given."""
         from privopt_hierarchical_dp.plan import choose_split
 
         problem = read_tables(declared, file)
@@ -418,7 +423,7 @@ class HierarchicalTables(CountsMechanism):
         return evolve(problem, public=problem.public.with_searched_split(choose_split(problem.public)))
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Return the warnings, plus one to the owner if the file's split of the budget wastes much of it."""
+        """Return the base class's warnings, and a warning to the owner if the file's budget split is wasteful."""
         from privopt_hierarchical_dp.plan import describe_waste
 
         lines = super().warnings(problem, release, result)
@@ -431,18 +436,18 @@ class HierarchicalTables(CountsMechanism):
 
         Args:
             declared: The contents of the published problem file.
-            file: The name of the problem file, for faults.
-            folder: The folder of the release.
+            file: The name of the problem file, for error messages.
+            folder: The release folder.
         """
         public = TablesDesign.of(declared, file)
         release = HierarchyRelease.read(folder, (declared, public.tree))
-        # A split that the file does not give was searched by `solve`, and is published with the noisy values.
+        # If the file gives no split, `solve` searched for one, which is published with the noisy values.
         if release.split is not None and not declared.has_split:
             public = public.with_searched_split(release.split)
         return Instance(public=public), release
 
     def bytes_needed(self, problem: Instance, method: str) -> float:
-        """Return the estimated peak memory in bytes, from the measured use per cell (tests/run/test_memory.py)."""
+        """Return the estimated peak memory in bytes, from measurements per cell (tests/run/test_memory.py)."""
         design = problem.design(method)
         return BYTES_PER_CELL * design.tree.regions * sum(float(np.prod(form.shape)) for form in design.layout.forms)
 
@@ -457,9 +462,9 @@ class HierarchicalTables(CountsMechanism):
         totals: Sequence[str] = (),
         keep_totals: bool = False,
     ) -> Sequence[str]:
-        """Write a problem file ``out`` for a table of individuals, and return sentences on what was guessed.
+        """Write a problem file for a table of individuals, and return sentences that state what was guessed.
 
-        The options are those of ``privopt init``, as :func:`.tables.draft.init` explains them.
+        The options are those of ``privopt init``, as documented in :func:`.tables.draft.init`.
         """
         from privopt_hierarchical_dp.tables.draft import init
 
@@ -467,10 +472,10 @@ class HierarchicalTables(CountsMechanism):
 
 
 def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: SolveContext) -> tuple[Fit, bool]:
-    """Fit the noisy values within the time limit. On a timeout or an interrupt, fall back to the quickest fit.
+    """Fit the noisy values within the time limit, and use the fastest method after a timeout or an interrupt.
 
     Args:
-        fit: Fits the noisy values under given options.
+        fit: Function that fits the noisy values with given options.
         how: The options of the fit.
         context: The run, which has the time limit.
 
@@ -478,30 +483,30 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
         The fit, and whether it ended early.
 
     Raises:
-        StoppedError: Even the quickest fit failed, for example because the import of a library was interrupted.
+        StoppedError: Even the fastest method failed, for example because the import of a library was interrupted.
     """
-    # Both context managers swallow what ends the block early: an interrupt, or the end of the time limit. In that case
-    # the quick fit below follows.
+    # The context managers suppress an interrupt and the end of the time limit. After either of them, control continues
+    # with the fast fit below.
     with suppress(KeyboardInterrupt), limit(context.remaining):
         fitted = fit(how)
         return fitted, clock().left == 0.0
     try:
-        with limit(0.0):  # the projections of the quick methods stop at their first check of the clock
+        with limit(0.0):  # the projections in fast methods stop at their first check of the clock
             return fit(evolve(how, at_once=True)), True
     except Exception as error:
         raise StoppedError("stopped before anything could be fitted; nothing written") from error
-    # Reached if the time limit ended the quick fit, too.
+    # This line is reached if the time limit ended the fast fit as well.
     raise StoppedError("stopped before anything could be fitted; nothing written")
 
 
 def _noise_records(forms: Sequence[Form], records: Sequence[Sequence[NoiseRecord | None]]) -> Any:
-    """Return how the noise was drawn, by table and level, for result.json. None for unmeasured levels.
+    """Return how the noise was drawn, by table and level, for ``result.json``. Unmeasured levels have None.
 
-    The single table of hierarchical-dp has no name, so it is only a list of its levels.
+    The single table of hierarchical-dp has no name, so the result is only the list of its levels.
 
     Args:
         forms: The published tables.
-        records: The sampler's record of each table and level.
+        records: For each table and level, the sampler's record or None.
     """
     records_by_table = {
         form.name: [None if record is None else {"engine": record.engine, "draws": record.draws} for record in levels]
@@ -517,13 +522,13 @@ def _certified_bound(
     *,
     tolerance: Fraction = Fraction(0),
 ) -> float | None:
-    """Return a lower bound on the loss of all valid releases of the same noisy values, or None if the fit has none.
+    """Return a lower bound on the loss of all valid releases from the same noisy values, or None if the fit has none.
 
-    If no number of groups is public, the bound holds for releases with the same estimated numbers. If the fit is proved
-    to be optimal, up to rounding errors of sums of doubles, the bound is the loss itself.
+    If no total is public, the bound holds for releases with the same estimated totals. If the fit is proved to be
+    optimal, up to rounding errors in sums of doubles, the bound is the loss itself.
 
     Args:
-        loss: The loss of this problem.
+        loss: The utility loss for this problem.
         release: The release.
         fitted: The bound that the fit computed in doubles, and whether the fit is proved to be optimal.
         tolerance: The relative amount by which the bound is lowered.
@@ -532,19 +537,19 @@ def _certified_bound(
     if fitted_bound is None:
         return None
     value = loss.exactly(release)
-    # The fit's bound is a sum of doubles: it is lowered by 1e-12, which covers its rounding.
+    # The fit's bound is a sum of doubles, so it is lowered by 1e-12 to cover rounding errors.
     bound = max(Fraction(0), Fraction(fitted_bound) * (1 - Fraction(1, 10**12)) * (1 - tolerance))
-    # The optimum in doubles and the exact loss differ by rounding. A larger difference means the claim is wrong.
+    # The optimum in doubles and the exact loss differ by rounding errors only, unless the claim of optimality is wrong.
     is_reached = is_optimal and fitted_bound > value * (1 - Fraction(1, 10**9))
-    # A valid bound cannot exceed the loss of a valid release, so rounding must not carry it above that.
+    # A valid bound cannot exceed the loss of a valid release, so rounding errors must not raise it above the loss.
     return float_down(value if is_reached else min(bound, value))
 
 
 def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[str]:
-    """Check that values without noise are those that :meth:`.Design.fill_unmeasured` derives, for each table and level.
+    """Check that values without noise equal those derived by :meth:`.Design.fill_unmeasured`.
 
     Returns:
-        A line for each table and level for which this is false.
+        A line for each table and level with other values.
     """
     filled_tables = design.fill_unmeasured(release.noisy, release.scales, release.totals)
     complaint = "has no noise, and its values are neither exact numbers nor the sums of the level below"
@@ -557,10 +562,10 @@ def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[
 
 
 def _check_publication(design: Design, release: HierarchyRelease) -> list[str]:
-    """Check the tables for readers against tables recomputed from the released counts and the noise.
+    """Check the tables for readers against tables recomputed from the released counts and the noise scales.
 
     Returns:
-        A message about the first wrong line of each table.
+        A message about the first wrong line in each table that has one.
     """
     rules, table_ends = design.problem.publish, design.compute_ends(release)
     if rules.coefficient_of_variation is None or table_ends is None or release.bounds is None:
@@ -571,11 +576,11 @@ def _check_publication(design: Design, release: HierarchyRelease) -> list[str]:
 def _check_intervals(design: Design, release: HierarchyRelease) -> list[str]:
     """Check the published intervals against intervals recomputed from the noisy values.
 
-    An end that is within `SLACK_GROUPS` of a whole number may be rounded either way, because machines round sums of
-    doubles differently.
+    If an end is within `SLACK_GROUPS` of an integer before rounding, both rounded values are accepted, because machines
+    round sums of doubles differently.
 
     Returns:
-        A line for the first wrong lower end, and the first wrong upper end, of each table and level.
+        A line for the first wrong lower end and the first wrong upper end in each table and level.
     """
     if release.bounds is None:
         return []
@@ -584,7 +589,7 @@ def _check_intervals(design: Design, release: HierarchyRelease) -> list[str]:
         return [f"{form.intervals}: the method has no intervals" for form in release.layout.forms]
     for form, bounds, level_ends in zip(release.layout.forms, release.bounds, recomputed, strict=True):
         for level, (stated_edges, ends) in enumerate(zip(bounds, level_ends, strict=True)):
-            # A stated end must lie between the results of rounding with the tolerance added, and subtracted.
+            # A stated end must lie between the rounded ends with the tolerance added and with it subtracted.
             widest, narrowest = (ends.round_outwards(by) for by in (SLACK_GROUPS, -SLACK_GROUPS))
             for edge, values, *allowed in zip(("low", "high"), stated_edges, widest, narrowest, strict=True):
                 differences = np.argwhere((values < np.minimum(*allowed)) | (values > np.maximum(*allowed)))

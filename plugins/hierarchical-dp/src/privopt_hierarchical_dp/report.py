@@ -1,6 +1,6 @@
-"""The body of the report: the tree, tables with their intervals, the noise, and a methods paragraph.
+"""The body of a report: the region tree, tables with intervals, the noise, and a methods paragraph.
 
-Only :meth:`CountsReport.report_truth`, the owner's part, uses values that were computed from true counts.
+Only :meth:`CountsReport.report_truth`, which is for the owner, uses values that were computed from true counts.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ NOTIONS: Final = {
     "zcdp": "zero-concentrated differential privacy with rho",
     "approx-dp": "(epsilon, delta)-differential privacy with epsilon",
 }
-"""The beginning of the statement of the budget in the methods paragraph, by notion."""
+"""The beginning of the sentence that states the budget in the methods paragraph, by privacy notion."""
 SCOPES_IN_WORDS: Final = {
     "one individual moves one existing group by one size": "one person belongs to a group that exists without them",
     "one individual joins or leaves": "one individual is in the data",
 }
-"""Plain words for the headline, by the scope whose terms its readers may not know."""
+"""Plain wording for the headline, by the scope of the guarantee, whose terms readers may not know."""
 SHOWN_ROWS: Final = 10_000
 """The largest number of rows of a table on the page. If a table has more, the page says so and names the file."""
 SHOWN_CELLS: Final = 60
 """The largest number of cells in a figure. Larger tables have no figure."""
 UPRIGHT_CHARACTERS: Final = 10
-"""The largest number of characters of a label that fits into the height of a region, if it is turned upright."""
+"""The largest number of characters in a label that fits into the height of a region if it is rotated by 90 degrees."""
 NARROW_SHARE: Final = 2e-4
-"""Regions narrower than this share of the tree's width are not drawn."""
+"""Regions narrower than this fraction of the tree's width are not drawn."""
 
 
 @use_theme
 def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figure:
-    """Draw the hierarchy with one row for each level. The width of a region shows its released number.
+    """Draw the region tree with one row per level, in which the width of a region shows its released total.
 
     Args:
-        tree: The regions.
-        numbers: The (R_l,) released numbers of each level's regions.
+        tree: The region tree.
+        numbers: For each level, an array of shape (regions,) with the released totals.
         width: The width of the figure in inches. A region that is too narrow for its name has no label.
     """
     figure, axes = axes_of(width, 0.7 + 0.75 * tree.depth)
@@ -72,7 +72,7 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figu
     left_edges: list[Floats] = [np.zeros(1)]
     for level in range(1, tree.depth):
         start = tree.start[level - 1]
-        # Offset of each region from the left edge of its parent: the numbers of its earlier siblings.
+        # The offset of each region from the left edge of its parent is the sum of its earlier siblings' totals.
         within = np.concatenate([np.cumsum([0.0, *totals[level][a:b]])[:-1] for a, b in pairwise(start.tolist())])
         left_edges.append(left_edges[-1][tree.parents(level)] + within)
     for level in range(tree.depth):
@@ -83,7 +83,7 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figu
         axes.barh(np.full(len(drawn), -level - 0.45), shares[drawn], 0.9, starts[drawn], **style)
         for region in drawn.tolist():
             label = f"{tree.name_of(level, region)}\n{int(totals[level][region]):,}"
-            # A tenth of an inch is the width of a character with some space around the text; two lines are 0.3 high.
+            # A character is about a tenth of an inch wide, including some padding. Two lines are 0.3 inches high.
             characters, inches = max(map(len, label.split("\n"))), shares[region] * width
             if inches > min(0.1 * characters, 0.3 if characters <= UPRIGHT_CHARACTERS else math.inf):
                 middle, rotation = starts[region] + shares[region] / 2, 90 * (inches <= 0.1 * characters)
@@ -96,7 +96,7 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figu
 
 @use_theme
 def size_figure(release: HierarchyRelease) -> Figure:
-    """Draw groups by size in the whole hierarchy as steps with intervals, for more sizes than bars can show."""
+    """Draw the groups by size in the whole hierarchy as a step line with intervals, for too many sizes for bars."""
     figure, axes = axes_of(7.6, 3.8)
     sizes = np.array(list(release.layout.forms[0].cells["size"]))
     if release.bounds is not None:
@@ -104,7 +104,7 @@ def size_figure(release: HierarchyRelease) -> Figure:
         lower, upper = (edge[0] for edge in release.bounds[0][0])
         axes.fill_between(sizes, lower, upper, step="mid", color=LINE, label="interval of the true count")
     axes.step(sizes, release.counts[0][0][0], where="mid", color=MARK, label="released")
-    # Logarithmic, but linear near 0, because counts may be 0.
+    # The scale is logarithmic but linear near 0, because counts may be 0.
     axes.set_yscale("symlog")
     axes.set_ylim(bottom=0)
     use_whole_ticks(axes.xaxis)
@@ -116,7 +116,12 @@ def size_figure(release: HierarchyRelease) -> Figure:
 
 @use_theme
 def cells_figure(release: HierarchyRelease, number: int) -> Figure:
-    """Draw the cells of a table for the whole hierarchy as bars, with intervals as whiskers."""
+    """Draw the cells of a table for the whole hierarchy as bars with intervals.
+
+    Args:
+        release: The release.
+        number: The index of the table.
+    """
     form = release.layout.forms[number]
     labels = [" / ".join(parts) for parts in _cell_labels(form)]
     if not form.name:
@@ -136,21 +141,27 @@ def cells_figure(release: HierarchyRelease, number: int) -> Figure:
 
 
 def _heading_of(form: Form) -> str:
-    """Return the title of a table as a heading, with a capital; a name that the problem file gives stays as it is."""
+    """Return the heading for a table: its name from the problem file, or its title with a capital letter."""
     return form.name or form.title[:1].upper() + form.title[1:]
 
 
 def _cell_labels(form: Form) -> list[tuple[str, ...]]:
-    """Return the attribute values of each cell of a table, in the published order of cells."""
-    # A table by no attribute has one cell, the number of all individuals, which has no label.
+    """Return the attribute values of each cell in a table, in the published order of cells."""
+    # A table without attributes has a single cell, the number of all individuals, which has no label.
     return list(zip(*(map(str, values) for values in form.cells.values()), strict=True)) or [()]
 
 
 class CountsReport(Reporting[Instance, HierarchyRelease]):
-    """The report of both mechanisms. The owner's version also states the true errors of the release."""
+    """The report for both mechanisms. The owner's version also states the true errors of the release."""
 
     def figures(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
-        """Draw the tree of regions, and each table that has at most `SHOWN_CELLS` cells."""
+        """Draw the region tree, and every table with at most `SHOWN_CELLS` cells.
+
+        Groups by size are drawn as a step line if there are more sizes.
+
+        Returns:
+            The figures by name.
+        """
         figures = {"tree": tree_figure(release.tree, release.numbers)}
         for number, form in enumerate(release.layout.forms):
             if len(_cell_labels(form)) <= SHOWN_CELLS:
@@ -160,7 +171,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         return figures
 
     def headline(self, problem: Instance, release: HierarchyRelease, result: Result) -> str:
-        """Return sentences on what was counted, how wide intervals are, and how often an attacker's guess is right."""
+        """Return sentences on what was counted, the typical width of intervals, and an attacker's chance of success."""
         tree, noun = release.tree, release.layout.noun
         regions = sum(int(tree.first_here(level).sum()) for level in range(tree.depth))
         total = format_digits(float(release.numbers[0].sum()))
@@ -175,9 +186,9 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
             on_levels = "in the whole" if exact == 1 < tree.depth else on_levels
             sentences.append(f"The number of {noun} {on_levels} is exact.")
         if release.bounds is not None:
-            # One for each table, because a number of a coarse table is a sum of several noisy ones.
+            # The half-widths differ between tables, because a count in a coarse table is a sum of several noisy values.
             half_widths = sorted({math.ceil(np.median(upper - lower) / 2) for *_, (lower, upper) in release.bounds})
-            # The smallest and the largest of them, or the only one.
+            # The smallest and the largest half-width, or the only one.
             ends = half_widths[:: len(half_widths) - 1 or 1]
             margins = " to ".join(f"\u00b1{format_digits(float(half_width))}" for half_width in ends)
             sure = f"{100 * problem.declared.confidence:g}\u00a0% probability"
@@ -188,7 +199,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         return " ".join([*sentences, notion.describe_attack(in_words)])
 
     def report(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[Section]:
-        """Return the sections on the tree, the noise, the tables and the methods, computed from published values."""
+        """Return the sections about the tree, the noise, the tables and the methods, computed from published values."""
         figures, noun = self.figures(problem, release, result), release.layout.noun
         lead = (
             f"Each region is as wide as its released number of {noun}; regions add up to the one above. Those too "
@@ -206,7 +217,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
             lead += f" Each interval, here and in {{file}}, contains the true count with {probability}."
         table_ends = None if release.bounds is None else design.compute_ends(release)
         for number, form in enumerate(release.layout.forms):
-            # The key of the table's figure, which is missing for large tables.
+            # The name of the table's figure, which large tables do not have.
             name = f"table-{form.name}" if form.name else "sizes"
             if name in figures:
                 sections.append(figure_section(_heading_of(form), figures[name], lead.format(file=form.intervals)))
@@ -217,21 +228,20 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
     def report_truth(
         self, problem: Instance, release: HierarchyRelease, result: Result, private: Path
     ) -> Sequence[Section]:
-        """Return the owner's sections: the true errors, and the shares of intervals that contain the true count.
+        """Return the owner's sections: the true errors, and the fractions of intervals that contain the true count.
 
         Args:
             problem: The problem.
             release: The release.
-            result: The result.json of the release.
-            private: The folder of files that only the owner may see. Without a ``truth.json`` in it, there are no
-                sections.
+            result: The contents of the release's result.json.
+            private: The folder of files for the owner only. If it contains no ``truth.json``, there are no sections.
         """
         path = private / "truth.json"
         if not path.is_file():
             return []
         truth, noun = json.loads(path.read_text("utf-8")), release.layout.noun
         header = ["table", *(f"level {level}" for level in range(1, release.tree.depth + 1))]
-        # One row for each table, one column for each level.
+        # Each row is a table, and each column a level.
         errors, hold_rates = ([[name, *values] for name, values in truth[key].items()] for key in (ERRORS, INSIDE))
         lead = f"Summed over all cells, in {noun}; there are {truth[noun]:,} in the input."
         promised = f"Of all intervals between low and high; {problem.declared.confidence:g} is promised."
@@ -243,14 +253,14 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
     def _methods(self, design: Design, release: HierarchyRelease, result: Result) -> Section:
         """Return the section with a methods paragraph that the owner can copy into a publication.
 
-        The paragraph states the neighbouring relation, the budget of each measured part, the exact numbers, and the
+        The paragraph states the neighbouring relation, the budget for each measured part, the exact totals, and the
         meaning of the intervals.
         """
         privacy, law = design.problem.privacy, release.law
         measured_tables, invariant = design.in_words
         budget, amount = NOTIONS[privacy.kind], privacy.rho if privacy.epsilon is None else privacy.epsilon
         delta_clause = "" if privacy.delta is None else f" and delta = {exact_text(privacy.delta)}"
-        # Texts on measured parts with their budgets, and on parts that are sums of the level below.
+        # The measured parts with their budgets, and the parts that are sums over the level below.
         spent, sums = [], []
         for level in range(release.tree.depth):
             for form, scales, budgets in zip(release.layout.forms, release.scales, design.budgets, strict=True):
@@ -277,7 +287,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
 
 
 def _noise_section(design: Design, release: HierarchyRelease) -> Section:
-    """Return the section with a table of noise scales, budgets and mean widths of intervals, by table and level."""
+    """Return the section with noise scales, budgets and mean interval widths by table and level."""
     law = release.law
     header = ["table", "level", "regions", "cells a region", law.budget, f"share of {law.budget}", f"noise {law.word}"]
     rows: list[list[Any]] = []
@@ -286,12 +296,12 @@ def _noise_section(design: Design, release: HierarchyRelease) -> Section:
             part, scale = design.budgets[number][level], release.scales[number][level]
             percentage = f"{format_digits(100 * float(part / design.problem.privacy.budget))} %"
             cells = int(np.prod(form.shape))
-            # A scale of 0 would say that exact numbers were published.
+            # A scale of 0 would mean that exact values were published.
             noise = "none: a sum" if scale is None else float(scale)
             row: list[Any] = [form.title, level + 1, width, cells, float(part), percentage, noise]
             if release.bounds is not None:
                 lower, upper = release.bounds[number][level]
-                # Four digits are enough for a table.
+                # Four significant digits are enough for a table.
                 row.append(float(f"{np.mean(upper - lower):.4g}"))
             rows.append(row)
     if release.bounds is not None:
@@ -303,27 +313,27 @@ def _noise_section(design: Design, release: HierarchyRelease) -> Section:
 
 
 def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[Ends] | None, declared: Any) -> Section:
-    """Return the section that lists the cells of every region of a table, up to `SHOWN_ROWS` rows.
+    """Return the section that lists the cells of a table for every region, up to `SHOWN_ROWS` rows.
 
     Args:
         release: The release.
         number: The index of the table.
-        level_ends: The intervals before rounding, by level. None if the method has no intervals.
-        declared: The problem file, which may define which cells are too noisy to use.
+        level_ends: For each level, the intervals before rounding. None if the method has no intervals.
+        declared: The contents of the problem file, which may define the cells that are too noisy to use.
     """
     form, tree, rules = release.layout.forms[number], release.tree, declared.publish
     cells, rows = _cell_labels(form), list[list[Any]]()
     level_bounds = None if release.bounds is None else release.bounds[number]
-    # Whether cells can be too noisy, so that the table has a column "quality".
+    # Whether the table has a column "quality" because cells may be marked as too noisy.
     is_ruled = level_ends is not None and rules.coefficient_of_variation is not None
     for level, counts in enumerate(release.counts[number]):
-        # Whether each region is not a repeated leaf.
+        # A mask of the regions that are not repeated leaves.
         once = tree.first_here(level)
         is_noisy = None
         if level_ends is not None and is_ruled:
             margins = margins_of(level_ends[level])
             is_noisy = find_noisy_cells(counts, margins, rules.coefficient_of_variation, declared.confidence)
-        # A leaf above the last level is repeated on the levels below, and listed only once.
+        # A leaf above the last level is repeated on the levels below, but listed only once.
         for region in (index for index in tree.by_name(level).tolist() if once[index]):
             if len(rows) >= SHOWN_ROWS:
                 break

@@ -1,1 +1,1 @@
-"""Several tables of the same individuals under one budget. Tables agree on the attributes that they share."""
+"""Several tables of the same individuals under one budget. Tables agree on the attributes they share."""

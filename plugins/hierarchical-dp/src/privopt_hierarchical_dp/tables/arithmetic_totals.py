@@ -1,6 +1,7 @@
 """Find totals by arithmetic: values whose count always equals the sum of the counts of some or all siblings.
 
-This module reads secret counts. Only ``init`` uses it, to warn the owner on the screen before anything is published.
+This module reads secret counts. It is only used by ``init``, which warns the owner on the screen before anything is
+published.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ MIN_EVIDENCE: Final = math.log(50.0)
 """The smallest sum of log(1 + count) over the compared cells. With a few small counts, sums agree by chance."""
 
 MIN_SIBLINGS: Final = 3
-"""The smallest number of siblings, including the total, among which one can be the sum of the others. With only two,
-equal counts prove nothing.
+"""The smallest number of siblings, including the total, of which one can be the sum of the others.
+
+With only two siblings, equal counts prove nothing.
 """
 
 
@@ -32,16 +34,17 @@ MAX_STEPS: Final = 5_000
 def find_arithmetic_totals(
     counts: pl.DataFrame, levels: Sequence[str], attributes: Sequence[str], count: str
 ) -> list[tuple[str, str]]:
-    """Return the attribute values and regions whose counts suggest totals or subtotals of their siblings.
+    """Return the attribute values and regions whose counts suggest that they are totals or subtotals of their siblings.
 
     Args:
-        counts: A row for each region and combination of attributes, with texts, and whole numbers in ``count``.
-        levels: Columns of regions, from the largest regions to the smallest.
-        attributes: Columns of attributes.
+        counts: A table with a row for each region and combination of attributes. Its columns contain text, except for
+            integers in ``count``.
+        levels: The columns of regions, from the largest regions to the smallest.
+        attributes: The columns of attributes.
         count: The column of counts.
 
     Returns:
-        The column and value of each suspect.
+        The column and the value of each suspected total.
     """
     suspects = []
     for name in attributes:
@@ -49,7 +52,7 @@ def find_arithmetic_totals(
         suspects += [(name, value) for value in _find_sums(counts, name, scope=[], cells=cells, count=count)]
         suspects += [(name, value) for value in _find_subtotals(counts, name, cells=cells, count=count)]
     for number, level in enumerate(levels):
-        # Regions are siblings only within the same parent, so they are compared by parent. An empty name is a short
+        # Only regions with the same parent are siblings, so regions are compared by parent. An empty name marks a short
         # branch.
         named, outer_levels = counts.filter(pl.col(level) != ""), levels[:number]
         suspects += [
@@ -61,37 +64,37 @@ def find_arithmetic_totals(
 
 
 def _find_sums(counts: pl.DataFrame, name: str, *, scope: Sequence[str], cells: Sequence[str], count: str) -> list[str]:
-    """Return values of a column whose count equals that of all their siblings together in every cell of a scope.
+    """Return the values whose count equals the sum of the counts of all their siblings, in every cell.
 
     Args:
-        counts: The counts.
+        counts: The table of counts.
         name: The column of the values.
-        scope: Columns of the regions above. Values are siblings within the same combination of these.
-        cells: Columns by which the counts of siblings are compared.
+        scope: The columns of the enclosing regions. Values are siblings within the same combination of these.
+        cells: The columns whose combinations of values define the cells.
         count: The column of counts.
     """
     if counts.is_empty():
         return []
     value_sums = counts.group_by(*scope, *cells, name).agg(pl.col(count).sum().alias("own"))
-    # polars refuses an empty list of keys; a constant makes the whole table one group.
+    # polars refuses an empty list of keys. A constant key makes the whole table one group.
     value_sums = value_sums.with_columns(
         pl.col("own").sum().over([*scope, *cells] or pl.lit(1)).alias("all"),
         pl.col(name).n_unique().over(list(scope) or pl.lit(1)).alias("siblings"),
     )
-    # Cells without anybody would let every value be the sum of the others.
+    # In an empty cell, every value would be the sum of the others.
     in_use = value_sums.filter(pl.col("all") > 0)
     cells_of_scope = in_use.group_by(*scope, pl.lit(1).alias("one")).agg(
         pl.struct(*cells, pl.lit(1).alias("cell")).n_unique().alias("cells")
     )
     by_value = in_use.group_by(*scope, name, pl.lit(1).alias("one")).agg(
-        # A value is the sum of its siblings if it is half of all together.
+        # A value equals the sum of its siblings if it is half of the sum over all values.
         (2 * pl.col("own") == pl.col("all")).all().alias("is_sum"),
         pl.len().alias("hits"),
         pl.col("own").log1p().sum().alias("evidence"),
         pl.col("siblings").first(),
     )
     joined = by_value.join(cells_of_scope, on=[*scope, "one"])
-    # The sum must hold in every cell of the scope that has anybody: a value that does not occur in a cell is no total
+    # The sum must hold in every non-empty cell of the scope. A value that does not occur in a cell is not a total
     # there.
     totals = joined.filter(
         pl.col("is_sum")
@@ -103,51 +106,52 @@ def _find_sums(counts: pl.DataFrame, name: str, *, scope: Sequence[str], cells: 
 
 
 def _find_subtotals(counts: pl.DataFrame, name: str, *, cells: Sequence[str], count: str) -> list[str]:
-    """Return values whose count in every cell is the sum of the counts of the same two or more siblings.
+    """Return the values whose count equals, in every cell, the sum of the counts of the same two or more siblings.
 
     Args:
-        counts: The counts of siblings, in the table's order.
+        counts: The table of counts of the siblings, in their original order.
         name: The column of the siblings.
-        cells: Columns by which the counts of siblings are compared.
+        cells: The columns whose combinations of values define the cells.
         count: The column of counts.
     """
     values = counts[name].unique(maintain_order=True).to_list()
     if len(values) <= MIN_SIBLINGS:
         return []
     sums = counts.group_by(*cells, name).agg(pl.col(count).sum())
-    # Numbers the combinations of ``cells`` from 0. The constant "one" allows there to be no such column.
+    # Number the combinations of ``cells`` from 0. The constant "one" handles the case that there is no such column.
     sums = sums.with_columns(pl.struct(*cells, pl.lit(1).alias("one")).rank("dense").alias("cell") - 1)
     matrix = np.zeros((len(values), int(sums["cell"].n_unique())), np.int64)
     row_by_value = {value: row for row, value in enumerate(values)}
     rows = [row_by_value[value] for value in sums[name].to_list()]
-    # (values, cells): a value that does not occur in a cell counts 0 there.
+    # The matrix has shape (values, cells). A value that does not occur in a cell has the count 0 there.
     matrix[rows, sums["cell"].to_numpy()] = sums[count].to_numpy()
     return [value for row, value in enumerate(values) if _is_sum_of_others(matrix, row)]
 
 
 def _is_sum_of_others(matrix: Ints, row: int) -> bool:
-    """Return whether a row of counts is the sum of two or more other rows, with more evidence than chance gives.
+    """Return whether a row of counts is the sum of two or more other rows, with more evidence than chance would give.
 
     Args:
-        matrix: (values, cells) The counts.
+        matrix: Array of shape (values, cells) with the counts.
         row: The index of the row.
     """
     total = matrix[row]
-    # Only a row that nowhere exceeds the total, and is not zero, can be one of its parts.
+    # Only a non-zero row that nowhere exceeds the total can be one of its parts.
     is_part = (matrix <= total).all(axis=1) & matrix.any(axis=1)
     is_part[row] = False
     parts = matrix[is_part]
     evidence = float(np.log1p(total).sum()) - MIN_EVIDENCE
-    # The more sums are tried, the more of them agree by chance: all runs of neighbours, as of ages, then all subsets.
-    # There are fewer than n^2 runs of n neighbours, so chance needs log(n^2) more evidence.
+    # The more sums are tried, the more of them agree by chance. First all runs of neighbouring rows are tried, for
+    # example of ages, and then all subsets. There are fewer than n^2 runs among n rows, so log(n^2) more evidence is
+    # required.
     if len(parts) < 2 or evidence < math.log(len(parts) ** 2):
         return False
     run_sums = np.concatenate([np.zeros((1, parts.shape[1]), np.int64), parts.cumsum(axis=0)])
-    # A difference of two partial sums is the sum of a run; runs have two rows or more.
+    # The difference of two prefix sums is the sum of a run, which must have at least two rows.
     for start in range(len(parts) - 1):
         if (run_sums[start + 2 :] - run_sums[start] == total).all(axis=1).any():
             return True
-    # There are 2^n subsets of n parts.
+    # There are 2^n subsets of n parts, so n log(2) more evidence is required.
     return evidence >= len(parts) * math.log(2.0) and _has_subset(parts, total)
 
 
@@ -155,17 +159,18 @@ def _has_subset(parts: Ints, total: Ints) -> bool:
     """Return whether two or more rows add up to a total, by depth-first search.
 
     Args:
-        parts: (rows, cells) counts, each at most the total.
-        total: (cells,) counts.
+        parts: Array of shape (rows, cells) with counts, each of which is at most the total.
+        total: Array of shape (cells,) with the total.
 
     Returns:
-        True if such rows were found. False if not, or if :data:`MAX_STEPS` steps gave no answer.
+        True if such rows were found. False if there are none, or if the search was undecided after :data:`MAX_STEPS`
+        steps.
     """
-    # Large parts first, because they exclude most others.
+    # Try large parts first, because they exclude most others.
     ordered = parts[np.argsort(-parts.sum(axis=1), kind="stable")]
-    # Entry i is the sum of rows i and later, the most that can still be subtracted.
+    # Entry i is the sum of all rows from row i on, which is the most that can still be subtracted.
     remaining_sums = ordered[::-1].cumsum(axis=0)[::-1]
-    # Each entry has the next row, what is left of the total, and the number of rows taken so far.
+    # Each entry contains the index of the next row, the remaining total, and the number of rows taken so far.
     stack = [(0, total, 0)]
     for _ in range(MAX_STEPS):
         if not stack:
@@ -176,10 +181,10 @@ def _has_subset(parts: Ints, total: Ints) -> bool:
             if size > 1:
                 return True
             continue
-        # Even all remaining rows together would not reach the total.
+        # Prune the branch if even all remaining rows together would not reach the remaining total.
         if number == len(ordered) or (remaining_sums[number] < rest).any():
             continue
-        # Pushed first, so popped last: taking the row is tried before leaving it out.
+        # This branch is pushed first and popped last, so taking the row is tried before omitting it.
         stack.append((number + 1, rest, size))
         if (ordered[number] <= rest).all():
             stack.append((number + 1, rest - ordered[number], size + 1))

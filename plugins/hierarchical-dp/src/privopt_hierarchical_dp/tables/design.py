@@ -1,4 +1,4 @@
-"""The design of hierarchical-tables: budgets, fit, intervals and checks of several tables of individuals."""
+"""The design of hierarchical-tables: budgets, fit, intervals and checks for several tables of individuals."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ BOUNDS: Final = (
     "that are alike; numbers that are not exact are moved into them, whether or not the input is within."
 )
 LEAF_PARTS: Final = 128
-"""The leaves get (LEAF_PARTS - 1) / LEAF_PARTS of the budget, unless the problem file says otherwise.
+"""The leaves get (LEAF_PARTS - 1) / LEAF_PARTS of the budget, unless the problem file specifies another split.
 
-Errors of the leaves are in proportion to 1 / share, and measurements of the levels above hardly improve them. The small
-part of the upper levels keeps errors from growing with the number of leaves: no level's errors are more than 2 % above
-those of measuring the leaves alone, for an epsilon of a table up to 2.
+The errors at the leaves are proportional to 1 / share, and measurements on the levels above hardly reduce them. The
+small share of the upper levels keeps their errors from growing with the number of leaves. Compared with measuring the
+leaves alone, errors increase by at most 2 % on every level, if the epsilon of a table is at most 2.
 """
 MOST_CELLS: Final = 1 << 27
-"""The largest total number of cells of all tables and regions. Each copy in int64 takes one gigabyte."""
+"""The largest total number of cells in all tables and regions. Each copy in int64 takes one gigabyte."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -59,8 +59,8 @@ class TablesDesign(Design):
     """The design for a release of several tables.
 
     Attributes:
-        problem: The problem file's keys.
-        regions: The hierarchy, and the position of each leaf's path among the leaves.
+        problem: The contents of the problem file.
+        regions: The region tree, and the position of each path's leaf among the leaves.
     """
 
     problem: TablesProblem
@@ -70,16 +70,16 @@ class TablesDesign(Design):
     def of(cls, problem: TablesProblem, file: str, method: str = "margins") -> TablesDesign:
         """Return the design for a problem, with budget shares, sensitivity, exact levels and bounds.
 
-        This reads the problem's public files.
+        This reads the public files that the problem file names.
 
         Args:
-            problem: The problem file's keys.
-            file: The name of the problem file, for faults.
-            method: The chosen method of the mechanism.
+            problem: The contents of the problem file.
+            file: The name of the problem file, for error messages.
+            method: The method of the mechanism.
 
         Raises:
-            InputError: Names do not match, the regions do not form a tree, there is not one share for each level, or
-                there are too many cells for the memory.
+            InputError: Names do not match, the regions do not form a tree, the number of shares differs from the number
+                of levels, or there are too many cells.
             InfeasibleError: The bounds contradict one another.
         """
         problem.check_keys(file)
@@ -90,7 +90,7 @@ class TablesDesign(Design):
         if hierarchy.budget is not None and len(hierarchy.budget) != tree.depth:
             actual = f"{len(hierarchy.budget)} numbers"
             faults.append(Fault(file, "hierarchy.budget", actual, f"{tree.depth} numbers, one for each level"))
-        # Margins that are fitted on the way may be larger than all tables, so they count as well.
+        # Intermediate margins may be larger than all tables, so their cells count as well.
         cells = tree.regions * sum(map(domain.cells, {*domain.tables, *(s.margin for s in domain.steps)}))
         if cells > MOST_CELLS:
             expectation = (
@@ -101,12 +101,12 @@ class TablesDesign(Design):
         Faults(faults).check()
         cells_of = list(map(domain.cells, domain.tables))
         relation, by, upper_level_count = problem.relation, hierarchy.tables.items(), tree.depth - 1
-        # The number of levels, from the root, whose numbers of individuals are published without noise.
+        # The number of levels, from the root down, whose totals are published exactly.
         exact = tree.depth if relation.exact is None else relation.exact
-        # A move between regions is hidden only if it changes no exact number. Households stay in their regions.
+        # A move between regions is hidden only if it changes no exact total. Households stay in their regions.
         hides_moves = not relation.is_of_households and exact > 0 and tree.widths[-1] > tree.widths[exact - 1]
         table_descriptions = ", ".join(f"{name} (by {', '.join(table.by) or 'region alone'})" for name, table in by)
-        # By default 1 / LEAF_PARTS of the budget is spread evenly over the levels above the leaves.
+        # By default, 1 / LEAF_PARTS of the budget is divided evenly among the levels above the leaves.
         shares = hierarchy.budget or (
             *(Fraction(1),) * upper_level_count,
             Fraction(max(1, (LEAF_PARTS - 1) * upper_level_count)),
@@ -137,15 +137,21 @@ class TablesDesign(Design):
         )
 
     def shows_exact_numbers(self, form: Form, level: int) -> bool:
-        """Return whether a table counts individuals by region alone on a level whose numbers are exact."""
+        """Return whether a table counts individuals by region alone on a level with exact totals.
+
+        Args:
+            form: The table.
+            level: The index of the level; the root has 0.
+        """
         return level < self.exact and int(np.prod(form.shape)) == 1
 
     @cached_property
     def level_rates(self) -> tuple[Fraction, ...]:
-        """The budget of each level for a table of share 1, as a part of the whole budget.
+        """The budget of a table with share 1 on each level, as a fraction of the whole budget.
 
-        If a table shows nothing but exact numbers on a level, it has no budget there, and the other tables of the level
-        share its part in proportion. So measured parts are always the product of a rate and a table's share.
+        A table that contains only exact totals on a level has no budget there. Its part goes to the other tables on the
+        level, in proportion to their shares. The budget of every measured table is therefore the product of the level's
+        rate and the table's share.
         """
         levels, tables = self.split
         measured_shares = [
@@ -163,31 +169,34 @@ class TablesDesign(Design):
             level_share / measured_share if measured_share else Fraction(0)
             for level_share, measured_share in zip(levels, measured_shares, strict=True)
         ]
-        # A level without any measurement leaves its share to the others.
+        # The share of a level without measurements goes to the other levels.
         spent_share = sum((a * b for a, b in zip(rates, measured_shares, strict=True)), Fraction(0))
         return tuple(rate / spent_share for rate in rates) if spent_share else self.split[0]
 
     @property
     def budget_shares(self) -> list[Fraction]:
-        """The relative share of each part, level by level. Numbers that are exact have none."""
+        """The relative budget share of each table on each level, first by level and then by table.
+
+        Tables that contain only exact totals on a level have a share of 0 there.
+        """
         shares = [
             Fraction(0) if self.shows_exact_numbers(form, level) else rate * share
             for level, rate in enumerate(self.level_rates)
             for share, form in zip(self.split[1], self.layout.forms, strict=True)
         ]
-        # A problem that would measure nothing is refused by `faults`; its budgets are never spent.
+        # A problem without any measurement is refused by `faults`, so these budgets are never spent.
         return shares if any(shares) else super().budget_shares
 
     def weights_of(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
-        """Return the weights of values in least squares, computed from their shares of the budget.
+        """Return the least-squares weights of values, computed from their budget shares.
 
         Weights are proportional to 1 / variance of the noise. The largest weight is 1.
 
         Args:
-            shares: A share of the budget for each table, or for each level. A share of 0 means that nothing is
-                measured, and has weight 0.
+            shares: The budget share of each table, or of each level. A share of 0 means that nothing is measured, so
+                the weight is 0.
         """
-        # Only proportions count: the sensitivity is 1, and scales are ideal ones, not yet rounded to what can be drawn.
+        # Only proportions matter, so the sensitivity is 1 and scales are not rounded to those that can be drawn.
         precision = [
             self.law.precision(self.law.ideal_scale(budget_share, 1) if budget_share else None)
             for budget_share in shares
@@ -196,30 +205,30 @@ class TablesDesign(Design):
 
     @cached_property
     def domain(self) -> Domain:
-        """The attributes and tables, with weights computed from the tables' shares of the budget."""
+        """The attributes and tables, with least-squares weights computed from the tables' budget shares."""
         return evolve(self.problem.domain, weights=self.weights_of(self.split[1]))
 
     @cached_property
     def level_weights(self) -> tuple[float, ...]:
-        """The weights of the levels in least squares, by their budget shares, from the root. The largest is 1."""
+        """The least-squares weight of each level from the root down, from its budget share. The largest is 1."""
         return self.weights_of(self.level_rates)
 
     def _level_scales(self, scales: Sequence[Sequence[Scale]]) -> list[Scale]:
-        """Return a noise scale for each level: that of the table measured on most levels, or None if there is none.
+        """Return a noise scale for each level, from the table measured on most levels, with None for unmeasured levels.
 
-        Only the proportions between levels matter, which are about the same in every table.
+        Only the proportions between levels matter, and they are about the same in every table.
 
         Args:
-            scales: The scale of the noise by table and level. None if the level was not measured.
+            scales: The noise scale by table and level. None if the table is not measured on the level.
         """
         return list(max(scales, key=lambda table_scales: sum(scale is not None for scale in table_scales)))
 
     def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Fit:
-        """Fit consistent integers to noisy values: first least squares, then integers margin by margin.
+        """Fit consistent integers to noisy values, by least squares and then by rounding margin after margin.
 
         Args:
-            noisy: The (R_l, ...) noisy values by table and level.
-            totals: Exact public numbers of individuals (R_l,) of the first levels. Empty if none are public.
+            noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
+            totals: Exact public totals on the first levels, of shape (regions,). Empty if none are public.
             how: The relative gap, and the function that receives progress.
         """
         levels = self.level_weights
@@ -235,7 +244,7 @@ class TablesDesign(Design):
             limits=self.limits,
             progress=how.report,
         )
-        # The bound is that of real numbers, which whole ones cannot beat.
+        # The optimum over real numbers is a lower bound for integers.
         bound, solver = self._least_objective(noisy, counts), "least squares, ADMM and error diffusion"
         return Fit(counts=counts, solver=solver, iterations=len(self.domain.steps), lower_bound=bound)
 
@@ -243,7 +252,7 @@ class TablesDesign(Design):
         """Return a lower bound on the loss of all consistent tables.
 
         Args:
-            noisy: The noisy values.
+            noisy: The noisy values by table and level.
             counts: Any consistent tables, which add up over regions and agree on shared attributes. They only serve to
                 keep numbers small; see :func:`.fit.least_objective`.
         """
@@ -256,29 +265,29 @@ class TablesDesign(Design):
         """Return the least-squares lower bound on the loss, recomputed from the files of a release.
 
         Returns:
-            The bound, or None if the released counts are not consistent, and False, because a release need not attain
-            the bound.
+            The bound, or None if the released counts are inconsistent; and False, because a release need not attain the
+            bound.
         """
         return (None if release.complaints() else self._least_objective(release.noisy, release.counts)), False
 
     def weight(self, table: int, level: int) -> Fraction:
         """Return the weight of a table on a level in the loss: its precision, scaled so that the largest is 1."""
-        # The exact number takes the place of a measurement, so its distance is 0 whatever it weighs.
+        # An exact total replaces the measurement, so its distance is 0 for every weight.
         if self.shows_exact_numbers(self.layout.forms[table], level):
             return Fraction(0)
         return Fraction(self.level_weights[level]) * Fraction(self.domain.weights[table])
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Return confidence intervals computed by least squares over all tables and levels.
+        """Return confidence intervals from least squares over all tables and levels.
 
         Returns:
-            The intervals of all cells, by table and level.
+            The intervals for all cells, by table and level.
         """
         domain, ends_by_table, effects = self.domain, [], effects_of(self.domain, release.noisy)
-        # For each level the noise of all tables.
+        # For each level, the noise of all tables.
         by_level = list(zip(*self.noise_of(release.scales), strict=True))
         for table, counts in zip(domain.tables, release.counts, strict=True):
-            # One row for each region and one column for each cell of the table, as :func:`least_squares` takes them.
+            # :func:`least_squares` takes one row per region and one column per cell of the table.
             released = [counts_of_level.reshape(len(counts_of_level), -1) for counts_of_level in counts]
             if release.totals:
                 estimates = self._estimate_around_exact(domain, table, effects, by_level, release.totals)
@@ -300,20 +309,20 @@ class TablesDesign(Design):
         by_level: Sequence[Sequence[Noise]],
         totals: Sequence[Ints],
     ) -> list[Estimate]:
-        """Return least-squares estimates of the cells of a table, given the exact numbers of the first levels.
+        """Return least-squares estimates for the cells of a table, given exact totals on the first levels.
 
-        A cell is its part of the region's number, spread evenly over the cells, plus effects that sum to 0 over the
-        region. Only the former is known exactly, so each of the two is estimated over the tree by itself.
+        A cell is the sum of two terms: the region's total divided by the number of cells, and effects that sum to 0
+        over the region. Only the former is known exactly, so the two are estimated separately over the tree.
 
         Args:
             domain: The attributes and tables, with the weights of the tables.
             table: The margin of the table.
-            effects: The effects of each level.
-            by_level: The noise of one cell of all tables, for each level.
-            totals: The (R_l,) exact numbers on the first levels.
+            effects: The effects on each level.
+            by_level: For each level, the noise on one cell of each table.
+            totals: The exact totals on the first levels, of shape (regions,).
 
         Returns:
-            The (R_l, cells) estimates on each level.
+            For each level, estimates of shape (regions, cells).
         """
         cells = domain.cells(table)
         contrasts = least_squares(
@@ -333,17 +342,17 @@ class TablesDesign(Design):
         return [
             Estimate(
                 mean=contrast.mean + number.mean / cells,
-                # The two are uncorrelated, because effects are.
+                # The two terms are uncorrelated, because effects are.
                 variance=contrast.variance + number.variance / cells**2,
-                # They share noise, so their cumulants do not add up; this is an upper bound (Minkowski's inequality of
-                # fourth powers), and heavier tails only widen an interval.
+                # The two terms share noise, so their cumulants do not simply add up. This is an upper bound
+                # (Minkowski's inequality for fourth powers), and heavier tails only widen an interval.
                 fourth=(contrast.fourth**0.25 + (number.fourth / cells**4) ** 0.25) ** 4,
             )
             for contrast, number in zip(contrasts, numbers, strict=True)
         ]
 
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return the (R_l, 1) least-squares estimates of the numbers of all regions, from all tables."""
+        """Return least-squares estimates of all totals from all tables, of shape (regions, 1) for each level."""
         return least_squares_below(
             self.tree,
             [level[TOTAL].reshape(-1, 1) for level in effects_of(self.domain, release.noisy)],
@@ -352,7 +361,7 @@ class TablesDesign(Design):
         )
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return the margins, as names of attributes, in the order in which they were fitted, for result.json."""
+        """Return details for result.json: the origin of the split, and the fitted margins as names of attributes."""
         attributes = list(self.problem.hierarchy.attributes)
         return {
             "split": "as plan finds it" if self.is_split_searched else "the problem file's",
@@ -376,7 +385,7 @@ class TablesDesign(Design):
             return []
         return total_complaint(
             release.tree,
-            # One value for each region, so it may count as a cumulative count ("less").
+            # There is one value per region, which can be passed as a cumulative count ("less").
             noisy_numbers(self.domain, release.noisy),
             law=release.law,
             scales=self._level_scales(release.scales),
@@ -386,10 +395,10 @@ class TablesDesign(Design):
         )
 
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return whether each table needs a budget share above 0.
+        """Return whether each table needs a positive budget share.
 
-        A table needs no share if another table with a share counts by all of its attributes and more, because it is
-        then a sum over cells of the other table.
+        A table needs no share if it is a sum over cells of another table with a share: if the other table has all of
+        its attributes and more.
 
         Args:
             tables: The budget share of each table.
@@ -397,7 +406,7 @@ class TablesDesign(Design):
         margins = self.domain.tables
         return [
             not any(
-                # A proper subset: two equal tables would each wait for the other.
+                # Only proper subsets count, because two equal tables would each rely on the other.
                 set(margin) < set(other_margin) and bool(other_share)
                 for number, (other_margin, other_share) in enumerate(zip(margins, tables, strict=True))
                 if number != table
@@ -406,14 +415,15 @@ class TablesDesign(Design):
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected sums of absolute errors of least squares over all tables and levels, for given shares.
+        """Return the expected sums of absolute errors for least squares over all tables and levels, given the shares.
 
         Args:
             noise: The moments of the noise by table and level.
             tables: The budget share of each table.
 
         Returns:
-            Expected sums over all regions and cells: those of all tables on level 1, then those on level 2, and so on.
+            Expected sums over all regions and cells, for all tables on level 1, then for all tables on level 2, and so
+            on.
         """
         variances, fourths = (
             np.array([[getattr(level, name) for level in levels] for levels in noise])[:, :, None]
@@ -422,16 +432,16 @@ class TablesDesign(Design):
         return np.asarray(self._forecast_cases(variances, fourths, np.array(tables, dtype=np.float64)[:, None])[0])
 
     def forecast_splits(self, levels: Floats, tables: Floats) -> Floats:
-        """Return the expected errors of the linear fit for B splits of the budget, computed all at once.
+        """Return the expected errors of the linear fit for several splits of the budget, computed in one batch.
 
         Args:
-            levels: (B, L) The shares of the levels.
-            tables: (B, T) The shares of the tables.
+            levels: Array of shape (splits, levels) with the budget shares of the levels.
+            tables: Array of shape (splits, tables) with the budget shares of the tables.
 
         Returns:
-            The (B, L T) errors of all tables on level 1, then on level 2, and so on.
+            Array of shape (splits, levels * tables) with the errors, by level and then by table.
         """
-        # (T, L): whether a table is measured on a level.
+        # Whether a table is measured on a level, with shape (tables, levels).
         is_measured = np.array(
             [
                 [not self.shows_exact_numbers(form, level) for level in range(self.tree.depth)]
@@ -439,8 +449,8 @@ class TablesDesign(Design):
             ],
             dtype=np.float64,
         )
-        # In doubles what `level_rates` computes exactly: tables that are measured on a level share the part of those
-        # that are not, and levels without any measured table leave their parts to others.
+        # As in `level_rates`, but in doubles: the part of an unmeasured table goes to the measured tables on its level,
+        # and the part of a level without measured tables goes to the other levels.
         measured_shares = tables @ is_measured
         rates = np.divide(levels, measured_shares, out=np.zeros_like(levels), where=measured_shares > 0.0)
         spent = (rates * measured_shares).sum(axis=1, keepdims=True)
@@ -449,19 +459,22 @@ class TablesDesign(Design):
         return self._forecast_cases(*self.law.moments_of_budgets(budgets, self.delta), tables.T)
 
     def _forecast_cases(self, variances: Floats, fourths: Floats, tables: Floats) -> Floats:
-        """Return the (B, parts) expected errors for B cases of noise.
+        """Return the expected errors of least squares for several cases of noise.
 
         Args:
-            variances: (T, L, B) The variance of the noise on one cell, by table and level.
-            fourths: (T, L, B) The fourth cumulants of the noise.
-            tables: (T, B) The shares of the tables, which determine their weights.
+            variances: Array of shape (tables, levels, cases) with the variance of the noise on one cell.
+            fourths: Array of shape (tables, levels, cases) with the fourth cumulants of the noise.
+            tables: Array of shape (tables, cases) with the tables' budget shares, which determine their weights.
+
+        Returns:
+            Array of shape (cases, levels * tables) with the errors, by level and then by table.
         """
-        # Weights are proportional to 1 / variance, which grows with the square of a share under Laplace noise.
+        # Weights are proportional to 1 / variance, which is proportional to the squared share for Laplace noise.
         weights: Floats = (tables / tables.max(axis=0)) ** (2.0 if self.law.law == "laplace" else 1.0)
         depth, cases, known = self.tree.depth, tables.shape[1], self.exact
 
         def noise_of_cells(margin: Margin, *, contrasts_only: bool) -> list[Noise]:
-            """Return the (B,) noise of one estimated cell of a margin on each level, before the tree is used."""
+            """Return the noise on one estimated cell of a margin by level and case, before levels are combined."""
             squares, powers = self.domain.influence_powers(margin, weights, contrasts_only=contrasts_only)
             return [
                 Noise(
@@ -473,7 +486,7 @@ class TablesDesign(Design):
 
         tree, times = self.alike.tree, self.alike.times
         zeros = [np.zeros((width, cases)) for width in tree.widths]
-        # Without exact numbers, a cell is estimated in one piece; else its part of the region's number is separate.
+        # With exact totals, the part of a cell that comes from the region's total is estimated separately.
         numbers = (
             least_squares_below(
                 tree,
@@ -493,17 +506,18 @@ class TablesDesign(Design):
                 variance, fourth = estimate.variance, estimate.fourth
                 if numbers is not None:
                     variance = variance + numbers[level].variance / cells**2
-                    # As if the cumulants added up. Intervals use the upper bound of `_estimate_around_exact` instead.
+                    # A forecast treats cumulants as additive. Intervals use the upper bound in
+                    # `_estimate_around_exact`.
                     fourth = fourth + numbers[level].fourth / cells**4
                 error = evolve(estimate, variance=variance, fourth=fourth)
                 errors[:, level, number] = cells * (self.alike.counts[level] @ mean_absolute(error))
         return np.asarray(errors.reshape(cases, -1))
 
     def leaves_only(self) -> Floats:
-        """Return the expected sums of absolute errors if only the leaves' tables are measured.
+        """Return the expected sums of absolute errors if only the tables of the leaves are measured.
 
         This is the baseline for a plan. The order is that of :meth:`forecast`. A table without a share is summed from
-        the smallest measured table that has all of its attributes.
+        the smallest measured table that contains all of its attributes.
         """
         domain = self.domain
         scales = [
@@ -515,11 +529,11 @@ class TablesDesign(Design):
                 n for n, margin in enumerate(domain.tables) if scales[n] is not None and set(table) <= set(margin)
             ]
             source = min(sources, key=lambda number: domain.cells(domain.tables[number]))
-            # A cell of the smaller table is the sum of `times` independent cells of its source.
+            # A cell of the smaller table is the sum of `times` independent cells in its source table.
             times = domain.cells(domain.tables[source]) // domain.cells(table)
             noise = self.law.moments(scales[source])
             summed = Noise(variance=times * noise.variance, fourth=times * noise.fourth)
             leaf_noise = leaves_alone(summed, self.tree.depth)
             by_table.append(domain.cells(table) * errors_of_counts(self.alike, leaf_noise))
-        # Level by level, as in `forecast`.
+        # Ordered by level and then by table, as in `forecast`.
         return np.ravel(by_table, order="F")

@@ -57,7 +57,7 @@ epsilon = 1.0             # of one individual, over all tables and levels: wheth
 
 @frozen(kw_only=True)
 class _Choices:
-    """The options of ``init`` on the given table.
+    """The options of ``init`` that concern the given table.
 
     Attributes:
         count: The column that states how many individuals a row counts. None if no option names one.
@@ -74,15 +74,15 @@ class _Choices:
 
 @frozen(kw_only=True, eq=False)
 class _Recognised:
-    """What ``init`` recognised in a table, from which the problem file is written.
+    """The properties that ``init`` recognised in a table, from which the problem file is written.
 
     Attributes:
-        levels: The columns of regions, as the table writes them, from the largest region to the smallest.
-        paths: The leaf regions, each as the names of its regions from the root down.
+        levels: The region columns, as named in the table, from the largest to the smallest regions.
+        paths: The leaf regions, each given by the names of its regions from the root down.
         attributes: The values of each attribute, without totals.
         totals: The values that are totals of other values, by column.
         count: The column that states how many individuals a row counts. None if each row is one individual.
-        notes: Sentences for the user on what was guessed.
+        notes: Sentences for the user about what was guessed.
     """
 
     levels: tuple[str, ...]
@@ -106,25 +106,25 @@ def init(
     """Write a problem file for a table of individuals, and a file of the table's regions next to it.
 
     Args:
-        table: The table, with columns ``level_1, ..., level_L``, columns of attributes, and a column of counts if a row
-            counts several individuals with the same values.
-        problem_path: The problem file. The regions go into ``NAME-regions.csv`` in the same folder.
+        table: The table, with columns ``level_1``, ..., ``level_L``, columns of attributes, and a column of counts if a
+            row stands for several individuals with the same values.
+        problem_path: The problem file. The regions are written to ``NAME-regions.csv`` in the same folder.
         force: Whether to replace existing files.
         count: The column that states how many individuals a row counts. By default it is recognised.
-        persons: Whether every row is one individual, although a column looks like counts.
+        persons: Whether every row is one individual, even if a column looks like counts.
         totals: Values that are totals, each as ``COLUMN=VALUE``. Their rows are not read.
         keep_totals: Whether values that look like totals are ordinary categories.
 
     Returns:
-        Sentences for the user on what becomes public and what was guessed.
+        Sentences for the user that state what becomes public and what was guessed.
 
     Raises:
-        InputError: The table has no levels or cannot be read; it may be a table of counts, but the column of counts is
-            unclear; or a value is a total according to its counts.
-        UsageError: A file exists already, or options contradict one another.
+        InputError: The table has no levels or cannot be read, it may be a table of counts whose column of counts is
+            unclear, or the counts suggest that a value is a total.
+        UsageError: A file already exists, or options contradict one another.
     """
     regions = problem_path.with_name(f"{problem_path.stem}-regions.csv")
-    # Both files are checked before the table is read, which may take long.
+    # Both files are checked before the table is read, because reading may take long.
     for target in (problem_path, regions):
         check_file(target.absolute(), force=force)
     if count is not None and persons:
@@ -136,7 +136,7 @@ def init(
         keeps_totals=keep_totals,
     )
     recognised = _recognise_columns(File.read(table, expectation="a table of individuals"), choices)
-    # The problem file names the table by a path relative to its own folder, as every path in it is resolved.
+    # The problem file names the table by a path relative to its folder, because paths in it are resolved this way.
     named = Path(os.path.relpath(table.resolve(), problem_path.resolve().parent)).as_posix()
     text = _problem_text(recognised, choices, named, regions.name)
     with new_file(problem_path, force=force) as path, new_file(regions, force=force) as regions_path:
@@ -153,10 +153,10 @@ def init(
 
 
 def _parse_totals(totals: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Parse the ``COLUMN=VALUE`` options of ``--total``, and return the values of each column.
+    """Parse the ``COLUMN=VALUE`` arguments of ``--total``, and return the values by column.
 
     Raises:
-        UsageError: An option has another form.
+        UsageError: An argument does not have this form.
     """
     values: dict[str, tuple[str, ...]] = {}
     for option in totals:
@@ -171,13 +171,13 @@ def _problem_text(recognised: _Recognised, choices: _Choices, table: str, region
     """Return the text of the problem file, which is :data:`PROBLEM` with its placeholders filled in.
 
     Args:
-        recognised: What was recognised in the table.
-        choices: The options. Those that are not the default become settings in the file.
-        table: Path of the table, relative to the problem file.
+        recognised: The properties that were recognised in the table.
+        choices: The options. Those that differ from the default become settings in the file.
+        table: The path of the table, relative to the problem file.
         regions: The name of the file of regions.
     """
     attributes = recognised.attributes
-    # One table of plain numbers of individuals, and one for each attribute by itself. The owner adds combinations.
+    # One table of totals, and one table per attribute. The owner can add combinations.
     tables = ["[hierarchy.tables.people]\nby = []                   # numbers of individuals"]
     tables += [
         f"[hierarchy.tables.by_{number}]\nby = [{_to_toml_string(name)}]" for number, name in enumerate(attributes, 1)
@@ -211,7 +211,7 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
     """Recognise the columns of a table: regions, attributes, totals, and counts.
 
     Args:
-        source: The table, as CSV or Parquet.
+        source: The table, as a CSV or Parquet file.
         choices: The options, which override guesses.
 
     Raises:
@@ -224,7 +224,8 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
             f"rename yours, or add one. Others are attributes, and {COUNT} is how many individuals a row counts"
         )
         raise InputError([Fault(source.name, "header", number_of(len(header), "other column"), expectation)])
-    # A named column must exist. Without a name, a column "count" is read if there is one, unless rows are persons.
+    # A column named by an option must exist. Otherwise a column "count" is read if there is one, unless rows are
+    # persons.
     named_columns = [] if choices.count is None else [choices.count]
     table = LevelTable.read(
         source, *named_columns, optional="" if named_columns or choices.persons else COUNT, shows_cells=False
@@ -234,7 +235,7 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
     names = [name for name in table.frame.columns if name not in table.levels]
     count, notes = _recognise_count(table, names, choices)
     texts = {name: plain_texts(table.frame[name]).fill_null("").str.strip_chars() for name in names if name != count}
-    # A second column of counts must not become an attribute: values of attributes are published.
+    # A second column of counts must not become an attribute, because attribute values are published.
     redundant = find_redundant_columns(table, names, count) if count is not None else []
     if redundant:
         listed = ", ".join(name or NO_NAME for name in redundant)
@@ -242,7 +243,7 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
             f"not taken for attributes, whose values are published: {listed}. They distinguish no rows, so they may "
             f"be counts, as {count} is"
         )
-    # Columns that cannot be attributes are named to the owner, who may have expected them to be.
+    # Tell the owner which columns cannot be attributes, because they may have been meant to be.
     attributes, unfit, numbering = _read_attributes(
         {name: column_values for name, column_values in texts.items() if name not in redundant}
     )
@@ -262,9 +263,9 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
         name: [column_values for column_values in values if column_values not in totals.get(name, ())]
         for name, values in attributes.items()
     }
-    # Building the tree checks that the regions form one; the tree also serves the warnings below.
+    # Building the tree checks that the regions form one. It is also used for the warnings below.
     tree = Regions.of(paths, file=source.name).tree
-    # Totals without a telling name are found by their counts, unless the owner said that there are none.
+    # Totals without a recognisable name are found by their counts, unless the owner declared that there are none.
     if count is not None and not choices.keeps_totals:
         _check_arithmetic(table, texts, attributes, totals, count)
     notes += warn_of_alike_regions(tree)
@@ -283,18 +284,18 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
 def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices) -> tuple[str | None, list[str]]:
     """Find the column that states how many individuals a row counts.
 
-    Options have priority, followed by a column named ``count``, and then by the values of the columns.
+    Options take precedence over a column named ``count``, which takes precedence over guesses from the columns' values.
 
     Args:
         table: The table.
-        names: The columns of the table other than regions.
+        names: The columns of the table, except those of regions.
         choices: The options.
 
     Returns:
-        The column, or None if each row is one individual, and notes for the user on what was assumed.
+        The column, or None if each row is one individual, and notes for the user about what was assumed.
 
     Raises:
-        InputError: A cell of the column is not a count, or it is unclear whether a row is one individual.
+        InputError: A cell in the column is not a count, or it is unclear whether each row is one individual.
     """
     rows = f"each of the {table.frame.height:,} rows is taken for one individual"
     notes = []
@@ -319,7 +320,7 @@ def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices)
             f"column {count} is taken for how many individuals a row counts: rows differ without it. If every row is "
             "one individual, use --persons"
         )
-    # The values are read only to refuse cells that are no counts; nothing is done with them.
+    # The values are only read to refuse cells that are not counts.
     table.read_columns(Column(name=count, kind="count", least=0, most=GROUPS_LIMIT - 1, unit="individuals"))
     return count, notes
 
@@ -337,7 +338,7 @@ def _read_attributes(texts: Mapping[str, pl.Series]) -> tuple[dict[str, list[str
     attributes: dict[str, list[str]] = {}
     unfit, numbering = [], []
     for name, column_values in texts.items():
-        # Sorted, so that the file does not reveal the order of the rows.
+        # Values are sorted, so that the file does not reveal the order of the rows.
         values = column_values.unique().sort().to_list()
         # Names become headers of CSV files without quotes.
         is_fit_name = bool(name) and not is_reserved(name) and name.isprintable() and '"' not in name
@@ -361,16 +362,16 @@ def _find_totals(
         choices: The options.
 
     Returns:
-        The totals by column, including levels, and the paths of the regions that are not totals.
+        The totals by column, including region columns, and the paths of the leaf regions that are not totals.
 
     Raises:
-        InputError: A total that the owner named does not occur, or nothing remains without totals.
+        InputError: A total named by the owner does not occur, or nothing remains without totals.
     """
-    # The owner's `--keep-totals` overrides names; `--total` below adds values that no name shows.
+    # `--keep-totals` disables the recognition by name. `--total` adds values that names do not reveal.
     totals = {} if choices.keeps_totals else {name: find_total_names(values) for name, values in attributes.items()}
     listed = table.paths().unique().sort(table.levels)
     paths: list[tuple[str, ...]] = list(listed.iter_rows())
-    # Each total region is a path, whose last name is the total. All paths that start with it are left out below.
+    # Each total region is a path whose last name is the total. All paths that start with it are omitted below.
     total_regions = [] if choices.keeps_totals else find_total_regions(listed)
     for region in total_regions:
         totals.setdefault(table.levels[len(region) - 1], []).append(region[-1])
@@ -378,7 +379,7 @@ def _find_totals(
     for name, values in choices.totals.items():
         column = written.get(name)
         level = table.levels.index(column) if column in table.levels else None
-        # A total may be a region of a level, or a value of an attribute.
+        # A total may be a region on a level or a value of an attribute.
         all_values = {path[level] for path in paths} if level is not None else set(attributes.get(column or "", ()))
         faults += [
             Fault(table.source.name, f"--total {name}={value}", "no such value", "a value of an attribute or region")
@@ -395,7 +396,7 @@ def _find_totals(
         for path in paths
         if not path_starts_with(path, total_regions) and not any(path[number] in values for number, values in by_level)
     ]
-    # Every attribute must keep a value, and at least one region must be left.
+    # Every attribute must have a value that is not a total, and at least one region must remain.
     if not parts or any(set(values) <= set(totals.get(name, ())) for name, values in attributes.items()):
         raise InputError([Fault(table.source.name, "", "totals alone", "rows of what they are totals of")])
     return totals, parts
@@ -408,22 +409,22 @@ def _check_arithmetic(
     totals: Mapping[str, list[str]],
     count: str,
 ) -> None:
-    """Raise InputError if a value's count always equals the sum of siblings' counts, until its owner explains it.
+    """Check that no value's count always equals the sum of siblings' counts, unless an option explains this value.
 
-    Such a value is probably a total or subtotal, whose individuals would count twice. The counts are secret, so the
-    finding is only shown on the owner's screen, and nothing is written.
+    Such a value is probably a total or subtotal, so individuals would be counted twice. The counts are secret. The
+    result is therefore only shown on the owner's screen, and nothing is written.
 
     Args:
         table: The table.
         texts: The cells of the columns other than regions, by column.
-        attributes: The attributes. Only their names are used.
+        attributes: The attributes, of which only the names are used.
         totals: The totals already known, by column. Their rows are omitted.
         count: The column of counts.
 
     Raises:
-        InputError: There are such values. Each has a fault.
+        InputError: There are such values. There is one fault for each of them.
     """
-    # The count of each row.
+    # The column of counts, with one entry per row.
     (number,) = table.read_columns(Column(name=count, kind="count", least=0))
     columns = dict(zip(table.levels, table.paths(), strict=True)) | {name: texts[name] for name in attributes}
     frame = pl.DataFrame([column_values.alias(name) for name, column_values in columns.items()]).with_columns(
@@ -451,6 +452,6 @@ def _to_toml_array(values: Sequence[str]) -> str:
 def _to_toml_string(value: str) -> str:
     """Return a value as a TOML basic string.
 
-    TOML's basic strings use the quotes and escapes of JSON.
+    TOML basic strings use the same quotes and escapes as JSON.
     """
     return json.dumps(value, ensure_ascii=False)

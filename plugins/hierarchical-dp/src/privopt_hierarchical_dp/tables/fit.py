@@ -1,8 +1,8 @@
-"""Fit consistent integers to noisy tables: least squares over all margins, then one margin after another.
+"""Fit consistent integers to noisy tables: least squares over all margins, then integers for one margin after another.
 
-Each step fits the counts of cells that share one given cell of a smaller margin, so their sum is known in every region.
-This is the same problem as for one table with public numbers of its regions, so :func:`.chain.fit_with_totals` solves
-it.
+Each step fits the counts of all cells that share a cell of a smaller, already fitted margin, so their sum is known in
+every region. This is the same problem as for a single table with public region totals, so
+:func:`.chain.fit_with_totals` solves it.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ def noisy_numbers(domain: Domain, noisy: Tables) -> list[Ints]:
 
     Args:
         domain: The attributes and tables.
-        noisy: The (R_l, ...) noisy values by table and level.
+        noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
 
     Returns:
-        The (R_l, 1) numbers on each level, which are not consistent between levels.
+        For each level, an array of shape (regions, 1). Levels need not be consistent with each other.
     """
     return [np.rint(domain.margin(level, TOTAL)).astype(np.int64)[:, None] for level in effects_of(domain, noisy)]
 
 
 def effects_of(domain: Domain, tables: Tables) -> list[Effects]:
-    """Return the effects of each level, estimated from all of its tables. :mod:`.margins` explains effects.
+    """Return the effects on each level, estimated from all of its tables. :mod:`.margins` defines effects.
 
     Args:
         domain: The attributes and tables.
-        tables: The (R_l, ...) values by table and level.
+        tables: For each table and level, an array of shape (regions, ...) with the values.
     """
     return [domain.effects(level) for level in zip(*tables, strict=True)]
 
@@ -63,40 +63,40 @@ def fit_tables(
     """Fit non-negative integers that add up over regions and agree between tables.
 
     Args:
-        tree: The regions.
+        tree: The region tree.
         domain: The attributes and tables.
-        noisy: The (R_l, ...) noisy values by table and level.
+        noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
         levels: The weight of each level in least squares over the tree, proportional to 1 / variance of its noise.
-        totals: Public numbers of individuals (R_l,) of the first levels. Empty if there are none.
-        law: The distribution of the noise.
-        scales: The scales of the noise of some table by level. They determine the weights of levels if numbers of
-            individuals are estimated.
-        gap: The relative gap of each continuous projection.
-        limits: Public bounds on numbers of individuals, into which estimated numbers are moved.
+        totals: Public totals on the first levels, of shape (regions,). Empty if there are none.
+        law: The noise distribution.
+        scales: The noise scale of some table on each level, which determines the weights of levels if totals are
+            estimated.
+        gap: The relative gap at which each continuous projection stops.
+        limits: Public bounds on totals, which estimated totals are made to satisfy.
         progress: Called with the name and number of each step.
 
     Returns:
-        The (R_l, ...) counts by table and level.
+        For each table and level, an array of shape (regions, ...) with the counts.
     """
     effects = effects_of(domain, noisy)
     totals_by_level = list(totals)
     if len(totals_by_level) < tree.depth:
-        # Only the numbers of the first levels are public, or none: the others are estimated.
+        # The totals that are not public are estimated.
         root = int(totals_by_level[0][0]) if totals_by_level else None
         numbers = noisy_numbers(domain, noisy)
         totals_by_level = estimated_totals(
             tree, numbers, law=law, scales=scales, order="less", root=root, limits=limits, known=totals_by_level
         )
-    # Each step splits the whole numbers of a margin that was fitted before, so tables agree on shared attributes.
+    # Each step splits the integers of a margin that was fitted before, so tables agree on shared attributes.
     counts_by_margin: dict[Margin, list[Ints]] = {TOTAL: totals_by_level}
     for number, step in enumerate(domain.steps, start=1):
         progress(f"margin {number} of {len(domain.steps)}", number)
-        # Some margin that was fitted before includes the given one.
+        # One of the margins fitted before contains the given one.
         margin_of_sums = next(margin for margin in counts_by_margin if set(step.given) <= set(margin))
         tops = [sum_axes(level, margin_of_sums, step.given) for level in counts_by_margin[margin_of_sums]]
         means = _fit_over_tree(tree, [domain.margin(level, step.margin) for level in effects], levels)
         counts_by_margin[step.margin] = _fit_step(tree, domain, step, means, tops, gap)
-    # Every table is part of some fitted margin, from which it is summed.
+    # Every table is contained in a fitted margin, from which it is summed.
     margins_of_tables = [
         next(margin for margin in counts_by_margin if set(table) <= set(margin)) for table in domain.tables
     ]
@@ -107,15 +107,18 @@ def fit_tables(
 
 
 def _fit_over_tree(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> list[Floats]:
-    """Return (R_l, cells) estimates that add up over the tree, by weighted least squares.
+    """Return estimates that add up over the tree, by weighted least squares.
 
-    Weights by precision are right here, because no value has yet been cut off at zero; see
+    Precisions are the right weights here, because no value has been cut off at zero yet; see
     :func:`.sizes.objective_weights`.
 
     Args:
-        tree: The regions.
-        means: The (R_l, ...) estimates on each level before levels are combined.
+        tree: The region tree.
+        means: For each level, an array of shape (regions, ...) with the estimates before levels are combined.
         levels: The weight of each level, proportional to 1 / variance.
+
+    Returns:
+        For each level, an array of shape (regions, cells).
     """
     return NearestSums.of(tree, levels)([level.reshape(len(level), -1) for level in means])
 
@@ -128,23 +131,24 @@ def _fit_step(
     tops: Sequence[Ints],
     gap: float,
 ) -> list[Ints]:
-    """Fit integers to the real estimates of one margin.
+    """Fit integers to the real-valued estimates of one margin.
 
     Cells that share a cell of the given smaller margin are fitted together over the tree.
 
     Args:
-        tree: The regions.
+        tree: The region tree.
         domain: The attributes and tables.
         step: The margin to fit, and the given margin, whose counts are known.
-        means: The (R_l, cells) real estimates of the margin on each level.
-        tops: The (R_l, ...) counts of the given margin on each level, to which the fitted counts add up.
-        gap: The relative gap of the continuous projection.
+        means: For each level, an array of shape (regions, cells) with the estimates of the margin.
+        tops: For each level, an array of shape (regions, ...) with the counts of the given margin, to which the fitted
+            counts must add up.
+        gap: The relative gap at which the continuous projection stops.
 
     Returns:
-        The (R_l, ...) counts of the margin on each level.
+        For each level, an array of shape (regions, ...) with the counts of the margin.
     """
-    # Axis 0 is the region. The free axes, of attributes that are not given, are moved to the end, so that the
-    # cells of one fit are contiguous: targets are (R_l, given cells, free cells).
+    # Axis 0 is the region. The axes of attributes that are not given are moved to the end, so that the cells of one fit
+    # are contiguous. The targets have the shape (regions, given cells, free cells).
     free = [axis for axis, attribute in enumerate(step.margin, start=1) if attribute not in step.given]
     last = list(range(-len(free), 0))
     shape = domain.shape(step.given)
@@ -157,40 +161,38 @@ def _fit_step(
     fitted_levels = [np.zeros(level.shape, np.int64) for level in targets]
     for cell in range(given_counts[0].shape[1]):
         cell_totals = [level[:, cell] for level in given_counts]
-        # The root has nobody in this cell, so no region has, and zeros are the fit.
+        # If the cell is empty at the root, it is empty in all regions, so the fitted counts are zeros.
         if not cell_totals[0][0]:
             continue
         fitted = fit_with_totals(
             tree,
             [np.ascontiguousarray(level[:, cell]) for level in targets],
             totals=cell_totals,
-            # Equal weights, unlike in `_fit_over_tree`: here values are cut off at 0, which biases them upwards, and
-            # weights by precision would carry this bias up the tree.
+            # Unlike in `_fit_over_tree`, the weights are equal. Values are cut off at 0 here, which biases them
+            # upwards, and weights by precision would propagate this bias up the tree.
             weights=[1.0] * tree.depth,
             cumulative=False,
             gap=gap,
         )
         for level, values in zip(fitted_levels, fitted.counts, strict=True):
             level[:, cell] = values
-    # Undo the move of the axes.
+    # Move the axes back.
     free_shape = tuple(domain.sizes[a] for a in step.margin if a not in step.given)
     return [np.moveaxis(level.reshape(len(level), *shape, *free_shape), last, free) for level in fitted_levels]
 
 
 def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differences: Tables) -> float:
-    """Return the least weighted squared distance of noisy values from consistent real tables, in doubles.
+    """Return the minimum weighted squared distance between noisy values and consistent real-valued tables, in doubles.
 
-    Consistent tables add up over regions and agree on shared attributes. Least squares are solved by effects in every
-    region, and then over the tree.
-
-    The result is a lower bound on the objective of non-negative integer tables, which are a subset.
+    Consistent tables add up over regions and agree on shared attributes. The least-squares problem is solved effect by
+    effect in every region, and then over the tree. The result is also a lower bound for non-negative integer tables.
 
     Args:
-        tree: The regions.
+        tree: The region tree.
         domain: The attributes and tables.
-        levels: The weights of the levels.
-        differences: The noisy values minus any consistent tables. This subtraction changes no distance and keeps the
-            numbers small enough for doubles.
+        levels: The weight of each level.
+        differences: The noisy values minus any consistent tables. This subtraction does not change distances, and makes
+            the numbers small enough for doubles.
     """
     effects, total = effects_of(domain, differences), 0.0
     for number, (weight, table) in enumerate(zip(domain.weights, domain.tables, strict=True)):
@@ -206,14 +208,14 @@ def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differe
 def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise], *, contrasts_only: bool = False) -> Noise:
     """Return the variance and the fourth cumulant of the error in one estimated cell of a margin.
 
-    The estimate is a weighted sum of independent noise. Variances add up with the squares of the weights, and fourth
+    The estimate is a weighted sum of independent noise. Variances are added with the squares of the weights, and fourth
     cumulants with their fourth powers.
 
     Args:
         domain: The attributes and tables.
         margin: The margin of the estimated cell.
-        noise: The noise of one cell of each table.
-        contrasts_only: Whether the cell's part of the number of all individuals is left out.
+        noise: The noise on one cell of each table.
+        contrasts_only: Whether to omit the cell's part of the region's total.
     """
     squares, fourths = domain.influence_powers(margin, contrasts_only=contrasts_only)
     return Noise(

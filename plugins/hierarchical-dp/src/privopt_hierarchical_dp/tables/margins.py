@@ -1,12 +1,13 @@
-"""Tables by attributes, their margins, and least squares over all of them in closed form.
+"""Tables by attributes, their margins, and least squares over all tables in closed form.
 
-A margin is a tuple of attribute indices in ascending order. Its values are an array with a row for each region and an
-axis for each attribute. A table splits into effects. The effect of a set e of attributes is the part of the margin on e
-that no smaller margin determines: the margin after means are subtracted along every axis of e. If the noise of a table
-is independent between cells, its effects are uncorrelated. So tables that share an effect are pooled effect by effect,
-by inverse variance. This is least squares under all constraints between the tables (as in Barak et al., PODS 2007; Xiao
-et al., NeurIPS 2023). The values of a margin are the sums of its effects, each spread evenly over the attributes that
-the effect lacks.
+A margin is a tuple of attribute indices in ascending order. Its values form an array with one row per region and one
+axis per attribute. A table is a sum of effects. The effect of a set e of attributes is the part of the margin on e that
+no smaller margin determines: the margin after subtracting the means along every axis of e.
+
+If the noise on a table is independent between cells, its effects are uncorrelated. Tables that share an effect are
+therefore pooled effect by effect, by inverse variance. This solves least squares under all constraints between the
+tables (as in Barak et al., PODS 2007; Xiao et al., NeurIPS 2023). The values of a margin are the sum of its effects,
+each divided evenly over the attributes that the effect lacks.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ __all__ = ["TOTAL", "Domain", "Effects", "Margin", "Step", "steps_of"]
 
 Margin: TypeAlias = tuple[int, ...]
 Effects: TypeAlias = dict[Margin, Floats]
-"""Effects (R, ...) of all R regions of a level, by their attributes. Any margin can be computed from them."""
+"""The effects for all regions on a level, by their attributes, as arrays of shape (regions, ...).
+
+Any margin can be computed from them.
+"""
 TOTAL: Final[Margin] = ()
-"""The margin on no attribute, which is the number of individuals."""
+"""The margin without attributes, which is the number of individuals."""
 
 
 def _list_subsets(margin: Margin) -> list[Margin]:
-    """Return all subsets of a margin, from the empty one to the margin itself."""
+    """Return all subsets of a margin, from the empty set to the margin itself."""
     return [part for size in range(len(margin) + 1) for part in combinations(margin, size)]
 
 
@@ -44,7 +48,7 @@ class Domain:
     Attributes:
         sizes: The number of values of each attribute.
         tables: The measured margins.
-        weights: The weight of each table in least squares, proportional to 1 / variance of its cells.
+        weights: The weight of each table in least squares, proportional to 1 / variance of a cell.
     """
 
     sizes: tuple[int, ...]
@@ -52,11 +56,11 @@ class Domain:
     weights: tuple[float, ...]
 
     def shape(self, margin: Margin) -> tuple[int, ...]:
-        """Return the shape of one region's values in a margin: the number of values of each attribute."""
+        """Return the shape of a margin's values in one region: the number of values of each attribute."""
         return tuple(self.sizes[attribute] for attribute in margin)
 
     def cells(self, margin: Margin) -> int:
-        """Return the number of cells of one region in a margin."""
+        """Return the number of cells of a margin in one region."""
         return prod(self.shape(margin))
 
     @cached_property
@@ -65,17 +69,17 @@ class Domain:
         return steps_of(self.tables)
 
     def _count_remaining_cells(self, outer: Margin, inner: Margin) -> int:
-        """Return how many cells of the margin ``outer`` add up to one cell of the smaller margin ``inner``."""
+        """Return the number of cells in the margin ``outer`` that add up to one cell in the smaller ``inner``."""
         return prod(self.sizes[attribute] for attribute in outer if attribute not in inner)
 
     def precision(self, table: int, effect: Margin) -> float:
         """Return the precision (1 / variance, up to a factor) with which a table estimates an effect.
 
-        An effect that sums over more cells of the table has more noise, and therefore less precision.
+        An effect that sums over more cells of the table has more noise, and therefore a lower precision.
 
         Args:
             table: The index of the table.
-            effect: The attributes of the effect, which are a subset of the table's attributes.
+            effect: The attributes of the effect, which must be a subset of the table's attributes.
         """
         return self.weights[table] / self._count_remaining_cells(self.tables[table], effect)
 
@@ -83,11 +87,11 @@ class Domain:
         """Return estimates of all effects that at least one table determines, pooled over tables by precision.
 
         Args:
-            noisy: The (R, ...) noisy values of each table.
+            noisy: For each table, an array of shape (regions, ...) with the noisy values.
         """
         effects: Effects = {}
         for effect in sorted({part for table in self.tables for part in _list_subsets(table)}):
-            # Broadcasts to the shape of the effect with the first table that has it.
+            # This array broadcasts to the shape of the effect.
             total, weight = np.zeros(1), 0.0
             for number, (table, values) in enumerate(zip(self.tables, noisy, strict=True)):
                 if set(effect) <= set(table):
@@ -96,24 +100,27 @@ class Domain:
                         total + effect_precision * sum_axes(values, table, effect),
                         weight + effect_precision,
                     )
-            # Subtracting means along every axis removes the smaller effects, which are estimated by themselves.
+            # Subtracting means along every axis removes the smaller effects, which are estimated separately.
             for axis in range(1, len(effect) + 1):
                 total = total - total.mean(axis=axis, keepdims=True)
             effects[effect] = total / weight
         return effects
 
     def margin(self, effects: Effects, target: Margin) -> Floats:
-        """Return an estimate of a margin (R, ...) from effects. Effects that no table determines are taken as 0.
+        """Return an estimate of a margin from effects. Effects that no table determines are taken as 0.
 
         Args:
-            effects: The effects of all regions of a level.
+            effects: The effects for all regions on a level.
             target: The margin.
+
+        Returns:
+            Array of shape (regions, ...).
         """
         rows = len(effects[TOTAL])
         values = np.zeros((rows, *self.shape(target)))
         for effect in _list_subsets(target):
             if effect in effects:
-                # An effect is spread evenly over the cells of the attributes that it does not have.
+                # An effect is divided evenly among the cells of the attributes that it lacks.
                 spread_effect = effects[effect] / self._count_remaining_cells(target, effect)
                 values += spread_effect.reshape(rows, *(self.sizes[a] if a in effect else 1 for a in target))
         return values
@@ -121,22 +128,26 @@ class Domain:
     def influence_powers(
         self, margin: Margin, weights: Floats | None = None, *, contrasts_only: bool = False
     ) -> tuple[Floats, Floats]:
-        """Return the sums of the squares and of the fourth powers of :meth:`influence`, for each table.
+        """Return the sums of squares and of fourth powers of the weights in :meth:`influence`, for each table.
 
-        A weight depends only on whether a cell has the first value of each attribute of the margin, so each axis is
-        reduced to two values, the first and any other, and the sums count how many cells share a weight.
+        A weight depends only on whether a cell has the first value of each attribute in the margin. Each axis is
+        therefore reduced to two values, the first one and any other, and each weight is counted as often as it occurs.
 
         Args:
             margin: The margin of the estimated cell.
-            weights: (T, B) weights of the tables, for B cases at once. None for those of the domain.
-            contrasts_only: Whether to leave out the effect of no attribute, the cell's part of the region's number.
+            weights: Array of shape (tables, cases) with weights of the tables for several cases. None uses the domain's
+                weights.
+            contrasts_only: Whether to omit the effect without attributes, which is the cell's part of the region's
+                total.
 
         Returns:
-            The sums of squares and of fourth powers, (T, B) each, or (T,) for the weights of the domain.
+            The sums of squares and the sums of fourth powers. Each has the shape of ``weights``, or (tables,) for the
+            domain's weights.
         """
         cases = np.array(self.weights, dtype=np.float64)[:, None] if weights is None else weights
         effects = _list_subsets(margin)[contrasts_only:]
-        # (E, T): the precision with which a table of weight 1 estimates an effect; 0 if it does not have it.
+        # The precision with which a table of weight 1 estimates an effect, or 0 if the table lacks the effect. The
+        # shape is (effects, tables).
         unit_precisions = np.array(
             [
                 [
@@ -150,7 +161,7 @@ class Domain:
         total_precisions = (unit_precisions @ cases) * spread[:, None]
         squares, fourths = np.zeros_like(cases), np.zeros_like(cases)
         for number, table in enumerate(self.tables):
-            # Effects that no table measures are taken as 0, as :meth:`margin` does.
+            # As in :meth:`margin`, effects that no table determines are taken as 0.
             factors = np.divide(
                 unit_precisions[:, number, None] * cases[number],
                 total_precisions,
@@ -164,21 +175,21 @@ class Domain:
 
     @cached_property
     def _patterns(self) -> dict[tuple[Margin, Margin], tuple[Floats, Floats]]:
-        """The results of :meth:`_effect_patterns` so far, which do not depend on weights."""
+        """A cache for the results of :meth:`_effect_patterns`, which do not depend on weights."""
         return {}
 
     def _effect_patterns(self, table: Margin, margin: Margin) -> tuple[Floats, Floats]:
-        """Return the value of each effect of a table that has 1 in its first cell and 0 elsewhere.
+        """Return the effects of a table that is 1 in its first cell and 0 elsewhere.
 
-        Each axis is reduced to two values, the first and any other, because all others are equal.
+        Each axis is reduced to two values, the first one and any other, because all others have equal effects.
 
         Args:
             table: The margin of the table.
             margin: The margin of the estimated cell.
 
         Returns:
-            The patterns (effects of the margin, reduced cells), 0 for effects that the table does not have, and the
-            number of cells that each reduced cell represents.
+            An array of shape (effects of the margin, reduced cells), which is 0 for effects that the table lacks, and
+            the number of cells that each reduced cell represents.
         """
         if (table, margin) not in self._patterns:
             cell_counts, patterns = np.ones(1), []
@@ -196,12 +207,13 @@ class Domain:
         return self._patterns[table, margin]
 
     def influence(self, margin: Margin) -> list[Floats]:
-        """Return the weights by which every measured value enters the estimate of the first cell of a margin.
+        """Return the weight of every measured value in the estimate of the first cell of a margin.
 
-        The estimate is linear in the measured values. Other cells of the margin have the same weights in another order.
+        The estimate is linear in the measured values. Other cells of the margin have the same weights in a different
+        order.
 
         Returns:
-            An array for each table, with the shape of one region's values.
+            An array for each table, with the shape of its values in one region.
         """
         influences = [np.zeros(self.shape(table)) for table in self.tables]
         for effect in _list_subsets(margin):
@@ -211,7 +223,7 @@ class Domain:
                 factor = np.full((1,) * len(self.tables[number]), self.precision(number, effect))
                 for axis, attribute in enumerate(self.tables[number]):
                     if attribute in effect:
-                        # `effects` turns a 1 in the first cell into this: the 1, less the mean along the axis.
+                        # `effects` maps a 1 in the first cell to this pattern, the 1 less the mean along the axis.
                         axis_pattern = -np.full(self.sizes[attribute], 1.0 / self.sizes[attribute])
                         axis_pattern[0] += 1.0
                         factor = factor * axis_pattern.reshape([-1 if k == axis else 1 for k in range(factor.ndim)])
@@ -221,10 +233,10 @@ class Domain:
 
 @frozen(kw_only=True)
 class Step:
-    """A step that fits a margin after a smaller margin.
+    """A step that fits a margin, given a smaller margin that is already fitted.
 
     Attributes:
-        margin: The fitted margin.
+        margin: The margin to fit.
         given: The smaller margin, a subset of ``margin``, to which the fitted counts must add up.
     """
 
@@ -236,7 +248,7 @@ def _find_cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
     """Return sets of attributes that cover all tables, in the order of a junction tree.
 
     These are the maximal cliques of a chordal completion of the graph that connects the attributes of each table. If
-    neighbouring cliques agree on the attributes that they share, they can be fitted one after another.
+    neighbouring cliques agree on the attributes they share, they can be fitted one after another.
 
     Args:
         tables: The margins of the tables.
@@ -258,7 +270,8 @@ def _find_cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
     joined.add_nodes_from(range(len(cliques)))
     for a, b in combinations(range(len(cliques)), 2):
         joined.add_edge(a, b, weight=len(set(cliques[a]) & set(cliques[b])))
-    # A spanning tree of greatest overlaps is a junction tree: what a clique shares with all before is in its parent.
+    # A spanning tree with maximum overlaps is a junction tree: attributes that a clique shares with any earlier clique
+    # are also in its parent.
     tree = nx.maximum_spanning_tree(joined)
     order = [(cliques[0], TOTAL)]
     # Parents come before their children.
@@ -268,13 +281,14 @@ def _find_cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
 
 
 def steps_of(tables: Sequence[Margin]) -> list[Step]:
-    """Return the order of fitting margins to integers that ensures that integers exist and all tables agree.
+    """Return an order for fitting margins to integers in which integers always exist and all tables agree.
 
-    Before a clique's own margin comes a chain of smaller margins, each of which is a subset of the next. They are taken
-    from the measured margins and those that cliques share. For every parent region and every cell of the given margin,
-    a step is a transportation problem. Its rows are the parent's cells, and its columns are the children's given
-    numbers. Both add up to the parent's given number, so integers exist, whatever was chosen before. Cliques share only
-    given margins, so tables agree.
+    The steps for a clique form a chain of margins, each a subset of the next one, that ends with the clique's own
+    margin. The smaller margins are measured ones and those that cliques share.
+
+    For every parent region and every cell of the given margin, a step is a transportation problem. Its rows are the
+    parent's cells, and its columns are the children's given numbers. Both add up to the parent's given number, so
+    integers exist whatever was chosen before. Cliques share only given margins, so tables agree.
 
     Args:
         tables: The margins of the tables.
@@ -286,7 +300,7 @@ def steps_of(tables: Sequence[Margin]) -> list[Step]:
         fitted_margin = shared
         inner_margins = sorted((m for m in margins if set(m) <= set(clique)), key=lambda margin: (len(margin), margin))
         for margin in [*inner_margins, clique]:
-            # A margin that is not an extension of the last one follows from the clique's, which comes at the end.
+            # A margin that does not contain the last one is summed from the clique's margin, which is the last step.
             if set(fitted_margin) < set(margin):
                 steps.append(Step(margin=margin, given=fitted_margin))
                 fitted_margin = margin

@@ -23,15 +23,15 @@ from privopt_hierarchical_dp.tables.table_words import find_total_names
 __all__ = ["TablesProblem"]
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-"""A name of a table, which is also the name of a file."""
+"""A regular expression for names of tables, which are also file names."""
 MOST_UNEVEN: Final = 10**6
-"""The largest ratio of two shares. Beyond it, doubles cannot combine values of such different precision reliably."""
+"""The largest allowed ratio of two shares. Doubles cannot reliably combine values that differ more in precision."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
-"""Columns of ``tables/NAME.csv`` other than the attributes."""
+"""The columns of ``tables/NAME.csv`` other than the attributes."""
 
 
 def _check_attributes(value: Any) -> str | None:
-    """Return None if the names and values of the attributes are valid, and otherwise a description of valid ones.
+    """Return None if the names and values of the attributes are valid, otherwise a description of valid ones.
 
     Names become headers of CSV files, so they must not clash with other columns or need quotes.
 
@@ -45,7 +45,7 @@ def _check_attributes(value: Any) -> str | None:
             return f"other names than {', '.join(sorted(RESERVED))} and level_...; {name!r} is taken"
         if not name.isprintable() or '"' in name:
             return f"names without quotes and line ends, as they head columns; {name!r} has some"
-        # Cells are compared without spaces around them, so values must have none.
+        # Cells are compared without surrounding whitespace, so values must not have any.
         cleaned = [value_text.strip() for value_text in values]
         if not values or len(set(values)) < len(values) or cleaned != list(values) or not all(values):
             return f"for {name!r} a list of different values, none empty, without spaces around them"
@@ -53,20 +53,20 @@ def _check_attributes(value: Any) -> str | None:
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether a name, ignoring case, is reserved for another column and cannot name an attribute."""
+    """Return whether a name is reserved for another column, ignoring case, and therefore cannot name an attribute."""
     return name.casefold() in RESERVED or name.casefold().startswith("level_")
 
 
 def _check_total_words(value: str | Mapping[str, Sequence[str]]) -> str | None:
-    """Return None if ``value`` is valid for the ``totals`` key, and otherwise a description of valid values.
+    """Return None if ``value`` is valid for the key ``totals``, otherwise a description of valid values.
 
-    Mappings are checked in ``check_keys``.
+    The contents of mappings are checked in ``check_keys``.
     """
     return None if value == KEEP or not isinstance(value, str) else f'"{KEEP}", or a table of values by column'
 
 
 def _check_error_weights(value: Mapping[str, Mapping[str, Fraction]]) -> str | None:
-    """Return None if ``value`` contains valid weights of errors, and otherwise a description of valid weights.
+    """Return None if ``value`` contains valid weights of errors, otherwise a description of valid weights.
 
     Args:
         value: The weight of errors by table and level.
@@ -78,7 +78,7 @@ def _check_error_weights(value: Mapping[str, Mapping[str, Fraction]]) -> str | N
 
 @frozen(kw_only=True)
 class CountTable:
-    """A table that is published for every region."""
+    """The declaration of a table that is published for every region."""
 
     by: tuple[str, ...] = key(help="attributes that individuals are counted by; none: numbers of individuals")
     share: Fraction = key(
@@ -151,7 +151,7 @@ class TablesPrivacy(Privacy):
 
 @frozen(kw_only=True)
 class TablesPlan:
-    """The ``[plan]`` table of a problem file: the weights of errors in a plan."""
+    """The ``[plan]`` table of a problem file, which weights errors in a plan."""
 
     errors: Mapping[str, Mapping[str, Fraction]] | None = key(
         default=None,
@@ -162,7 +162,7 @@ class TablesPlan:
 
 @frozen(kw_only=True)
 class TablesProblem:
-    """The problem file of hierarchical-tables: tables of the same individuals in a hierarchy, and their privacy."""
+    """The problem file of hierarchical-tables: several tables of the same individuals by region, and their privacy."""
 
     hierarchy: TablesHierarchy = key(help="the regions and what is counted in them")
     privacy: TablesPrivacy = key(help="what is promised")
@@ -171,7 +171,7 @@ class TablesProblem:
 
     @property
     def relation(self) -> TableRelation:
-        """The neighbouring relation, given the levels that are exact and the largest household."""
+        """The neighbouring relation, for the file's exact levels and largest household."""
         max_household, kind = self.privacy.max_household, self.privacy.kind
         exact_levels = count_exact_levels(self.hierarchy.exact)
         relation = TABLE_RELATIONS[self.privacy.relation].with_exact_levels(exact_levels)
@@ -179,30 +179,30 @@ class TablesProblem:
 
     @property
     def has_split(self) -> bool:
-        """Whether the file says how the budget is split: by levels, or by shares of tables other than 1."""
+        """Whether the file defines the split of the budget, by shares of levels or by table shares other than 1."""
         return self.hierarchy.budget is not None or any(table.share != 1 for table in self.hierarchy.tables.values())
 
     @property
     def confidence(self) -> float:
-        """The confidence of each interval."""
+        """The confidence level of each interval."""
         return self.hierarchy.confidence
 
     @property
     def skipped_totals(self) -> Mapping[str, Sequence[str]]:
-        """The values that are totals, by column. Their rows are not read."""
+        """The values that are totals, by column. Rows with such values are not read."""
         totals = self.hierarchy.totals
         return {} if totals is None or isinstance(totals, str) else totals
 
     def check_totals(self, file: str) -> None:
-        """Raise InputError if a value of an attribute is named like a total of the other values.
+        """Check that no value of an attribute has the name of a total of the other values.
 
-        With such a value, every individual would count twice.
+        With such a value, every individual would be counted twice.
 
         Args:
-            file: The name of the problem file, for the faults.
+            file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: There are such values. Each attribute with one has a fault.
+            InputError: There are such values. There is one fault per attribute that has some.
         """
         if self.hierarchy.totals == KEEP:
             return
@@ -217,7 +217,7 @@ class TablesProblem:
 
     @property
     def layout(self) -> Layout:
-        """The files of a release: one CSV file for each table, with the counts and their intervals."""
+        """The files of a release: one CSV file per table, with counts and intervals."""
         domain = self.domain
         forms = [
             Form(
@@ -247,13 +247,13 @@ class TablesProblem:
         )
 
     def cells(self, name: str) -> Cells:
-        """Return the cells of a table in published order, as the value of each cell for each attribute.
+        """Return the cells of a table in published order: for each attribute, the value in each cell.
 
         Args:
             name: The name of the table.
         """
         margin, domain = self.margin(name), self.domain
-        # (attributes of the table, cells): the number of each cell's value, in the order of a flattened array.
+        # The index of each cell's value, of shape (attributes of the table, cells), in the order of a flattened array.
         cell_values = np.indices(domain.shape(margin)).reshape(len(margin), domain.cells(margin))
         attributes = list(self.hierarchy.attributes.items())
         return {
@@ -263,10 +263,10 @@ class TablesProblem:
 
     @property
     def domain(self) -> Domain:
-        """The attributes and tables with equal weights. The design replaces these by weights from budget shares."""
+        """The attributes and tables with equal weights, which the design replaces by weights from budget shares."""
         tables = self.hierarchy.tables
         return Domain(
-            # From here on, attributes are identified by their index.
+            # Margins identify attributes by their indices.
             sizes=tuple(map(len, self.hierarchy.attributes.values())),
             tables=tuple(map(self.margin, tables)),
             weights=(1.0,) * len(tables),
@@ -276,10 +276,10 @@ class TablesProblem:
         """Check that the names and shares of attributes and tables are consistent.
 
         Args:
-            file: The name of the problem file, for the faults.
+            file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: Keys are inconsistent. Each such key has a fault.
+            InputError: Keys are inconsistent. There is one fault for each inconsistency.
         """
         self.privacy.check_keys(file)
         hierarchy, faults = self.hierarchy, []
@@ -289,7 +289,7 @@ class TablesProblem:
         if hierarchy.persons and hierarchy.count is not None:
             expectation = "persons = true, or the column of counts, but not both"
             faults.append(Fault(file, "hierarchy.count", repr(hierarchy.count), expectation))
-        # Values of attributes are published, and the counts are secret.
+        # Attribute values are published, but counts are secret.
         if hierarchy.count in hierarchy.attributes:
             actual, expectation = repr(hierarchy.count), "a column of counts that is no attribute"
             faults.append(Fault(file, "hierarchy.count", actual, expectation))
@@ -310,13 +310,13 @@ class TablesProblem:
             ]
             if len(set(table.by)) < len(table.by):
                 faults.append(Fault(file, f"{where}.by", "an attribute twice", "each attribute once"))
-            # A table without a share is not measured, so another one that is must count by all of its attributes.
+            # A table without a share is not measured, so a measured table must contain all of its attributes.
             others = [other for other_name, other in hierarchy.tables.items() if other_name != name and other.share]
             if not table.share and not any(set(table.by) < set(other.by) for other in others):
                 expectation = "a share above 0 (no other table that is measured has all of its attributes)"
                 faults.append(Fault(file, f"{where}.share", "0", expectation))
         faults += self._find_uneven_shares(file)
-        # Some file systems do not distinguish case, and each name is the name of a file.
+        # Each name is a file name, and some file systems ignore case.
         lowercase_names = [name.lower() for name in hierarchy.tables]
         if not lowercase_names or len(set(lowercase_names)) < len(lowercase_names):
             actual = "names that differ in case alone" if lowercase_names else "no table"
@@ -327,7 +327,8 @@ class TablesProblem:
     def _find_uneven_shares(self, file: str) -> list[Fault]:
         """Return a fault if the shares of levels, or of tables, differ by more than a factor of :data:`MOST_UNEVEN`.
 
-        Doubles cannot represent such weights together. Shares of 0 measure nothing and are ignored.
+        The precision of doubles is too low to combine such weights. Shares of 0 are ignored, because they mean no
+        measurement.
         """
         budget = self.hierarchy.budget or ()
         levels = {f"hierarchy.budget, level {n}": share for n, share in enumerate(budget, start=1) if share}

@@ -1,6 +1,6 @@
-"""Reads individuals from CSV or Parquet, and checks them against the declarations.
+"""Read individuals from CSV or Parquet files, and check them against the problem file's declarations.
 
-Columns stay in polars: no individual becomes a Python object.
+Columns stay in polars, so no Python object is created per individual.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from privopt_hierarchical_dp.tree import Regions
 __all__ = ["COUNT", "read_individuals"]
 
 MOST: Final = GROUPS_LIMIT - 1
-"""The largest count of a row."""
+"""The largest count in a row."""
 COUNT: Final = "count"
 """The column that states how many individuals a row counts, unless the problem file names another one."""
 
@@ -41,17 +41,17 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
     """Read the records, and count them for every table and leaf region.
 
     Args:
-        problem: The problem, which declares attributes, tables and the file of records.
+        problem: The problem, which declares the attributes, the tables and the file of records.
         regions: The hierarchy.
-        file: The name of the problem file, for faults.
+        file: The name of the problem file, for error messages.
 
     Returns:
-        The true counts of each table (leaf regions, one axis for each attribute), and lines that tell the owner which
-        columns and rows were not read.
+        The true counts for each table, of shape (leaf regions, ...) with one further axis per attribute; and lines that
+        tell the owner which columns and rows were not read.
 
     Raises:
         InputError: Records are missing; a column, region, value or count is invalid; or records may be counts, although
-            the problem file does not say so. No cell is quoted, because cells are secret.
+            the problem file does not say so. The message contains no cells, because they are secret.
     """
     source, attributes, domain = problem.hierarchy.records, problem.hierarchy.attributes, problem.domain
     if source is None:
@@ -63,17 +63,17 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
         if skipped.all():
             expectation = "rows that are no total of any column: the others are not read"
             raise InputError([Fault(source.name, "", "totals in every row", expectation)])
-        # Rows of totals stay in the table, so that faults name the right row numbers, but count nobody.
+        # Rows of totals stay in the table to preserve the row numbers in error messages, but they count nobody.
         table = _blank_rows(table, skipped, regions.paths.row(0), attributes, count)
     columns = [Column(name=name, kind="text", one_of=values) for name, values in attributes.items()]
     counted = [] if count is None else [Column(name=count, kind="count", least=0, most=MOST, unit="individuals")]
     cells = table.read_columns(*columns, *counted)
     _, leaf = table.place_rows(regions)
     number = np.where(skipped, 0, 1) if count is None else cells.pop().to_numpy()
-    # Summed in doubles, because a sum of int64 could overflow before it is compared.
+    # The sum is computed in doubles, because a sum in int64 could overflow before it is compared.
     if float(number.sum(dtype=np.float64)) >= GROUPS_LIMIT:
         raise InputError([Fault(source.name, f"column {count}", "too many individuals in all", "fewer than 2^50")])
-    # The number of each row's value of each attribute.
+    # For each attribute, the index of each row's value.
     codes = [
         column_cells.replace_strict(list(values), range(len(values)), return_dtype=pl.Int64).to_numpy()
         for column_cells, values in zip(cells, attributes.values(), strict=True)
@@ -81,11 +81,10 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
     counts = []
     for margin in domain.tables:
         leaves = np.zeros((regions.tree.widths[-1], *domain.shape(margin)), np.int64)
-        # `add.at` counts every row: plain indexed addition would count one of several rows of the
-        # same cell.
+        # `add.at` counts every row. Indexed addition would count only one of several rows in the same cell.
         np.add.at(leaves, (leaf.to_numpy(), *(codes[attribute] for attribute in margin)), number)
         counts.append(leaves)
-    # Columns that are not read are named to the owner, who may have expected them to count.
+    # Tell the owner which columns are not read, because they may have been meant to count.
     read = {*table.levels, *attributes, *(() if count is None else (count,))}
     table.note(*read)
     unread = [column for column in table.frame.columns if column not in read]
@@ -99,22 +98,26 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
 
 
 def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str | None]:
-    """Read the file of records, ``source``, and find the column of counts that the problem or a name declares.
+    """Read the file of records, and find the column of counts that is declared or named ``count``.
+
+    Args:
+        problem: The problem.
+        source: The file of records.
 
     Returns:
         The table, and the column that states how many individuals a row counts, or None if each row is one individual.
 
     Raises:
-        InputError: The table cannot be read, a column is missing, or a column is called ``count`` in other case.
+        InputError: The table cannot be read, a column is missing, or a column has the name ``count`` in different case.
     """
     attributes, named = problem.hierarchy.attributes, problem.hierarchy.count
     if named is not None:
-        # Cells are of individuals, so no fault may show them.
+        # Cells are about individuals, so error messages must not show them.
         return LevelTable.read(source, *attributes, named, shows_cells=False), named
     if problem.hierarchy.persons:
         return LevelTable.read(source, *attributes, shows_cells=False), None
     table = LevelTable.read(source, *attributes, optional=COUNT, shows_cells=False)
-    # A column "Count" or "COUNT" is refused: it is unclear whether it is meant to be the count.
+    # A column "Count" or "COUNT" is refused, because it is unclear whether it is the count.
     if (written := table.written.get(COUNT, COUNT)) != COUNT:
         actual = f"""a column {written!r}; if it is the count, say count = "{written}" in [hierarchy]"""
         raise InputError([Fault(source.name, "header", actual, f"{COUNT!r}, or a name that is not so alike")])
@@ -122,22 +125,25 @@ def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str |
 
 
 def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: str | None) -> None:
-    """Raise InputError if records may be counts, but the problem file does not say which column, or that none, counts.
+    """Check that records contain no undeclared counts, unless the problem file says that each row is one individual.
 
-    Values of attributes are public. If a column of counts were taken for an attribute, the secret counts would be
+    The values of attributes are public. If a column of counts were taken for an attribute, the secret counts would be
     published.
 
     Args:
         problem: The problem.
         table: The records.
         count: The column recognised as the count by its name. None if each row is taken as one individual.
+
+    Raises:
+        InputError: A column may contain counts, and the problem file does not say whether it does.
     """
     hierarchy = problem.hierarchy
     if hierarchy.persons or hierarchy.count is not None:
         return
     names = [name for name in table.frame.columns if name not in table.levels]
     if count is not None:
-        # The count is known, but one of the attributes may be a second column of counts.
+        # The column of counts is known, but one of the attributes may contain counts as well.
         suspects = find_undeclared_counts(table, list(hierarchy.attributes), count)
         if suspects:
             cure = f'attributes without it, or count = "{count}" in [hierarchy] if it is an attribute all the same'
@@ -145,7 +151,7 @@ def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: st
         return
     suspects_of_all = find_count_suspects(table, names)
     declared = [name for name in suspects_of_all.columns if name in hierarchy.attributes]
-    # A column that is not read cannot be published, so it matters only if it is probably the count.
+    # A column that is not read is not published, so it only matters if it is probably the count.
     unread = [name for name in suspects_of_all.columns if name == suspects_of_all.certain or is_count_name(name)]
     if columns := tuple(dict.fromkeys([*declared, *unread])):
         cure = 'count = "COLUMN" in [hierarchy], or persons = true if every row is one individual'
@@ -157,13 +163,13 @@ def _mark_total_rows(table: LevelTable, totals: Mapping[str, Sequence[str]]) -> 
 
     Args:
         table: The records.
-        totals: The values that are totals, by column.
+        totals: For each column, the values that are totals.
 
     Returns:
-        (rows,) Whether each row has a total in at least one column.
+        Array of shape (rows,) that is true for rows with a total in at least one column.
 
     Raises:
-        InputError: A column of totals is missing.
+        InputError: A column of ``totals`` is missing.
     """
     missing = [name for name in totals if name not in table.frame.columns]
     if missing:
@@ -172,7 +178,7 @@ def _mark_total_rows(table: LevelTable, totals: Mapping[str, Sequence[str]]) -> 
     is_total = np.zeros(table.frame.height, np.bool_)
     for name, values in totals.items():
         texts = plain_texts(table.frame[name]).fill_null("").str.strip_chars()
-        # A row is left out if any of its columns has a total.
+        # A row is omitted if any of its columns contains a total.
         is_total |= texts.is_in(list(values)).to_numpy()
     return is_total
 
@@ -186,20 +192,20 @@ def _blank_rows(
 ) -> LevelTable:
     """Return a table in which the marked rows are replaced by valid rows that count nobody.
 
-    Removing these rows would change the numbers of other rows, which faults state.
+    Removing these rows would change the row numbers in error messages.
 
     Args:
         table: The table.
-        rows: (rows,) Which rows to replace.
+        rows: Array of shape (rows,), a mask of the rows to replace.
         leaf: The path of any leaf region, to which the rows are assigned.
-        attributes: The values of each attribute. The rows get the first value.
-        count: The column of counts, which becomes 0. None if there is none; the caller must then count these rows as 0.
+        attributes: The values of each attribute, of which the rows get the first one.
+        count: The column of counts, which is set to 0. If it is None, the caller must count these rows as 0.
     """
     # A short branch has empty names on the last levels.
     path = (*leaf, *("",) * (len(table.levels) - len(leaf)))
     blank = dict(zip(table.levels, path, strict=True)) | {name: values[0] for name, values in attributes.items()}
     blank |= {} if count is None else {count: "0"}
-    # Only columns that are read are replaced.
+    # Only the columns that are read are replaced.
     mask = pl.Series(rows)
     columns = [
         plain_texts(table.frame[name]).fill_null("").zip_with(~mask, pl.Series([text]).new_from_index(0, len(rows)))

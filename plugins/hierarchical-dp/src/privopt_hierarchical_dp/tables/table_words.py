@@ -1,4 +1,4 @@
-"""Recognise names of totals, counts and ids in tables of statistical offices, in many languages."""
+"""Recognise names of totals, counts and ids in the tables of statistical offices, in many languages."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import polars as pl
 __all__ = ["find_total_names", "is_count_name", "is_id_name", "is_total_name", "may_be_totals"]
 
 _SPECIAL_LETTERS: Final = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"})
-"""Letters with a stroke, which Unicode normalisation does not decompose."""
+"""Letters that Unicode normalisation does not decompose, with their replacements."""
 
 _CAMEL_CASE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
-"""The place between two words that are written together, as in ``personID``."""
+"""The position between two words in camel case, as in ``personID``."""
 
 
 def is_total_name(name: str) -> bool:
-    """Return whether the name of a value or region is that of a total in any of the known languages.
+    """Return whether a value or region has the name of a total in any of the known languages.
 
     >>> [is_total_name(name) for name in ("Total", "_T", "Both sexes", "Iš viso", "Ogółem", "North", "18-64")]
     [True, True, True, True, True, False, False]
@@ -35,46 +35,46 @@ def is_total_name(name: str) -> bool:
 
 
 def may_be_totals(names: pl.Series) -> pl.Series:
-    """Return whether each name may be that of a total, so that :func:`is_total_name` must decide.
+    """Return a mask of the names that may be names of totals, for which :func:`is_total_name` must decide.
 
-    Most names cannot, because they have digits, which no name of a total has, or none of the words for totals.
+    This fast test excludes most names: those with digits, and ASCII names without any of the words for totals.
     """
     words = sorted({word for name in _words_of("totals") for word in name.split() if word.isascii()})
-    # Names with other letters than those of ASCII may become words once their accents are removed.
+    # Names with non-ASCII letters may become known words when their accents are removed.
     is_ascii = names.str.len_bytes() == names.str.len_chars()
     has_word = names.str.contains(f"(?i)(?:^|[^a-z])(?:{'|'.join(words)})(?:$|[^a-z])")
     return (~is_ascii | has_word) & ~names.str.contains("[0-9]")
 
 
 def find_total_names(siblings: Collection[str], *, allow_letters: bool = True) -> list[str]:
-    """Return the values whose names are those of totals of the other values.
+    """Return the values that have the name of a total over the other values.
 
-    A total exists only together with other values. If there is only one value, or all have such names, none is
+    A total only exists together with other values. If there is only one value, or if all have such names, none is
     returned.
 
     Args:
-        siblings: All values of an attribute, or all regions below one.
-        allow_letters: Whether a single letter (``T``) may be a total. Together with S and U it is not, because letters
-            are then codes.
+        siblings: All values of an attribute, or all regions with the same parent.
+        allow_letters: Whether a single letter (``T``) may be a total. If S and U are also values, it is not, because
+            letters are then codes.
     """
     letters = {name.casefold() for name in siblings if len(name) == 1}
     is_alphabet = {"s", "u"} <= letters
     totals = [
         name for name in siblings if is_total_name(name) and (len(name) > 1 or (allow_letters and not is_alphabet))
     ]
-    # If all were totals, there would be nothing that they are totals of.
+    # If all values had such names, there would be no values to sum over.
     return totals if len(totals) < len(siblings) else []
 
 
 def is_count_name(name: str) -> bool:
-    """Return whether the name of a column suggests that it states how many individuals a row counts.
+    """Return whether the name of a column suggests that it contains the number of individuals per row.
 
     >>> [is_count_name(name) for name in ("OBS_VALUE", "n", "TotalPop2021", "Einwohner", "age", "number of rooms")]
     [True, True, True, True, False, False]
     """
     words = [word for word in _split_words(_CAMEL_CASE.sub(" ", name)) if not word.isdecimal()]
     counts = _words_of("counts")
-    # "number of rooms" has a word of counts, but rooms is not a noun for what is counted.
+    # "number of rooms" contains a word for counts, but rooms is not among the nouns for what is counted.
     nouns = _words_of("nouns")
     return any(word in counts for word in words) and all(word in counts or word in nouns for word in words)
 
@@ -91,7 +91,7 @@ def is_id_name(name: str) -> bool:
 
 @cache
 def _words_of(table: str) -> frozenset[str]:
-    """Return the words in one table of ``table_words.toml``, in all languages, as normalised by :func:`_split_words`.
+    """Return the words in one table of ``table_words.toml`` in all languages, normalised by :func:`_split_words`.
 
     Args:
         table: ``totals``, ``counts``, ``nouns`` or ``ids``.
@@ -104,7 +104,7 @@ def _words_of(table: str) -> frozenset[str]:
 def _split_words(name: str) -> list[str]:
     """Split a name into words and numbers, ignoring case, accents and punctuation.
 
-    Digits are separate words, so ``pop2021`` gives ``pop`` and ``2021``.
+    Digits form separate words, so ``pop2021`` gives ``pop`` and ``2021``.
     """
     folded = unicodedata.normalize("NFKC", name).casefold().translate(_SPECIAL_LETTERS)
     unaccented = "".join(c for c in unicodedata.normalize("NFD", folded) if not unicodedata.combining(c))
