@@ -1,4 +1,4 @@
-"""Hierarchical census counts under differential privacy (AIJ 2021)."""
+"""Hierarchical census counts under differential privacy (Fioretto et al., AIJ 2021)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["privopt_mechanisms"]
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the specifications for hierarchical-dp and hierarchical-tables, without importing the mechanisms."""
+    """Return the specifications of hierarchical-dp and hierarchical-tables, without importing the mechanisms."""
     return [
         MechanismSpec(
             name="hierarchical-dp",

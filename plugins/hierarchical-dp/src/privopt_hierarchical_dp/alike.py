@@ -1,7 +1,7 @@
-"""Regions that have equal forecasts, so that a forecast for ten million regions only needs a few hundred of them.
+"""Groups of regions with equal forecasts, so that a forecast for ten million regions needs only a few hundred of them.
 
-The noise on a value depends only on its level. So two regions have equal errors if the trees below them have the same
-shape and their parents have equal errors.
+The noise on a value depends only on its level. Two regions therefore have equal errors if the trees below them have the
+same shape and their parents have equal errors.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ __all__ = ["AlikeRegions", "find_alike_regions"]
 
 @frozen(kw_only=True, eq=False)
 class AlikeRegions:
-    """A small tree in which each region represents all regions of a hierarchy that have equal errors.
+    """A small tree in which each region represents all regions of a hierarchy with equal errors.
 
     Attributes:
         tree: The small tree, without names.
-        times: For each level, (R_l, 1) the number of children with the same parent that each region represents; 1 for
-            the root.
-        counts: For each level, (R_l,) the number of regions in the hierarchy that each region represents.
+        times: For each level, an array of shape (regions, 1) with the number of children of the same parent that each
+            region represents. It is 1 for the root.
+        counts: For each level, an array of shape (regions,) with the number of regions in the hierarchy that each
+            region represents.
     """
 
     tree: Tree
@@ -33,21 +34,21 @@ class AlikeRegions:
 
 
 def find_alike_regions(tree: Tree) -> AlikeRegions:
-    """Return a small tree with one region for all regions of a hierarchy that have equal errors.
+    """Return a small tree in which one region represents all regions of a hierarchy with equal errors.
 
     Args:
-        tree: The hierarchy.
+        tree: The region tree.
     """
     shapes = _number_shapes(tree)
     kinds = np.zeros(1, np.int64)
     starts: list[Ints] = []
     times, counts = [np.ones((1, 1))], [np.ones(1)]
     for level in range(1, tree.depth):
-        # Regions are of the same kind if their parents are and the trees below them have the same shape.
+        # Two regions are of the same kind if their parents are and the trees below them have the same shape.
         shape_count = int(shapes[level].max()) + 1
         keys = kinds[tree.parents(level)] * shape_count + shapes[level]
         distinct, kinds, members = np.unique(keys, return_inverse=True, return_counts=True)
-        # Keys are sorted by the parent's kind, so the children of each kind of parent are adjacent.
+        # Keys are sorted by the kind of the parent, so the children of each kind of parent are adjacent.
         parent_kinds = distinct // shape_count
         starts.append(np.searchsorted(parent_kinds, np.arange(len(counts[-1]) + 1)))
         times.append((members / counts[-1][parent_kinds])[:, None])
@@ -62,14 +63,14 @@ def find_alike_regions(tree: Tree) -> AlikeRegions:
 
 
 def _number_shapes(tree: Tree) -> list[Ints]:
-    """Return, for each level, (R_l,) ids for the shapes of the trees below its regions.
+    """Return, for each level, an array with an id for the shape of the tree below each region.
 
-    Two shapes are the same if they have the same number of children with each shape. Each shape is given a random
-    number, and a region's children are identified by the sum of their numbers modulo 2^64. The probability that two of
-    n different shapes have the same sum is about n^2 / 2^65, and this would only make a forecast less precise.
+    Two shapes are equal if they have the same number of children of each shape. Each shape gets a random number, and a
+    region's children are identified by the sum of their numbers modulo 2^64. The probability that two of n different
+    shapes have the same sum is about n^2 / 2^65. Such a collision would only make a forecast less precise.
 
     Args:
-        tree: The hierarchy.
+        tree: The region tree.
     """
     random = np.random.default_rng(0)
     shapes = [np.zeros(tree.widths[-1], np.int64)]

@@ -20,15 +20,15 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["UNBOUNDED", "Limits", "check_limits", "nearest_within", "read_limits"]
 
 UNBOUNDED: Final = 1 << 50
-"""The upper bound for regions without a stated one. A file of counts must have fewer groups than this."""
+"""The upper bound for regions without a stated one. A file of counts must contain fewer groups than this."""
 
 
 SHOWN_VIOLATIONS: Final = 20
-"""The largest number of regions that a message on violated bounds names."""
+"""The largest number of regions that a message about violated bounds names."""
 
 
 def _to_levels(arrays: Iterable[Ints]) -> tuple[Ints, ...]:
-    """Return read-only int64 copies of the arrays, which keeps bounds from being changed."""
+    """Return read-only int64 copies of the arrays, because bounds are immutable."""
     return tuple(read_only(np.array(array, dtype=np.int64)) for array in arrays)
 
 
@@ -39,9 +39,9 @@ class Limits:
     These are the bounds from the problem file, tightened by the sums of the bounds on each region's children.
 
     Attributes:
-        tree: The hierarchy.
-        lower: For each level, (R_l,) the smallest number allowed in each region.
-        upper: For each level, (R_l,) the largest number allowed in each region.
+        tree: The region tree.
+        lower: For each level, an array of shape (regions,) with the smallest allowed totals.
+        upper: For each level, an array of shape (regions,) with the largest allowed totals.
     """
 
     tree: Tree
@@ -50,11 +50,15 @@ class Limits:
 
     @property
     def root(self) -> tuple[int, int]:
-        """The lower and upper bound on the number of groups in the whole hierarchy."""
+        """The lower and upper bound on the total of the whole hierarchy."""
         return int(self.lower[0][0]), int(self.upper[0][0])
 
     def with_exact(self, known: Sequence[Ints]) -> Limits:
-        """Return the bounds with those on the first levels replaced by exact numbers, which must be within them."""
+        """Return the bounds with those on the first levels replaced by exact totals, which must satisfy them.
+
+        Args:
+            known: The exact totals on the first levels, of shape (regions,).
+        """
         return Limits(
             tree=self.tree,
             lower=[*known, *self.lower[len(known) :]],
@@ -62,13 +66,13 @@ class Limits:
         )
 
     def find_violations(self, totals: Sequence[Ints]) -> list[tuple[str, int, str]]:
-        """Find the regions on the first levels whose numbers are out of bounds.
+        """Find the regions on the first levels whose totals are out of bounds.
 
         Args:
-            totals: For each of the first levels, (R_l,) the regions' numbers.
+            totals: The totals on the first levels, of shape (regions,).
 
         Returns:
-            A (region, number, bounds) tuple for each violation, in which region and bounds are texts.
+            A tuple (region, total, bounds) for each violation, where region and bounds are texts.
         """
         return [
             (f"region {region!r}", number, f"from {lower} to {upper}")
@@ -76,10 +80,10 @@ class Limits:
         ]
 
     def list_violations(self, totals: Sequence[Ints]) -> list[tuple[int, str, int, int, int]]:
-        """List the violations on the first levels, each as (level, region, number, lower bound, upper bound).
+        """List the violations on the first levels, each as (level, region, total, lower bound, upper bound).
 
         Args:
-            totals: For each of the first levels, (R_l,) the regions' numbers.
+            totals: The totals on the first levels, of shape (regions,).
         """
         return [
             (level, self.tree.name_of(level, index), int(numbers[index]), int(lower[index]), int(upper[index]))
@@ -89,26 +93,26 @@ class Limits:
 
 
 def read_limits(source: File | None, tree: Tree) -> Limits | None:
-    """Read the bounds from ``hierarchy.bounds``. Return None if the problem has no bounds.
+    """Read the bounds from ``hierarchy.bounds``, or return None if the problem has no bounds.
 
     Args:
         source: The table of bounds, or None if there is none.
-        tree: The regions.
+        tree: The region tree.
 
     Raises:
         InputError: A region is unknown or occurs twice, or a cell is not a number.
-        InfeasibleError: The bounds of a region contradict the bounds of the regions inside it.
+        InfeasibleError: The bounds on a region contradict the bounds on the regions inside it.
     """
     if source is None:
         return None
-    # A region without a stated bound can have any number from 0 to UNBOUNDED.
+    # A region without stated bounds can have any total from 0 to UNBOUNDED.
     lower_bounds, upper_bounds = ([np.full(width, value) for width in tree.widths] for value in (0, UNBOUNDED))
     levels, places, region_lower, region_upper = _read_bounds(source, tree)
     for level in range(tree.depth):
         is_here = levels == level
         lower_bounds[level][places[is_here]] = region_lower[is_here]
         upper_bounds[level][places[is_here]] = region_upper[is_here]
-    # From the leaves up, each region's bounds are tightened by the sums of its children's bounds.
+    # From the leaves up, the bounds on each region are tightened by the sums of its children's bounds.
     for level, start in reversed(list(enumerate(tree.start))):
         child_lower, child_upper = (_sum_children(bound[level + 1], start) for bound in (lower_bounds, upper_bounds))
         clashing = np.flatnonzero((lower_bounds[level] > child_upper) | (child_lower > upper_bounds[level])).tolist()
@@ -130,20 +134,21 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
 
 
 def _read_bounds(source: File, tree: Tree) -> tuple[Ints, Ints, Ints, Ints]:
-    """Read a table with columns ``region, at_least, at_most``. An empty cell means that there is no bound.
+    """Read a table with columns ``region``, ``at_least`` and ``at_most``. An empty cell means that there is no bound.
 
     Args:
         source: The table of bounds.
-        tree: The regions.
+        tree: The region tree.
 
     Returns:
-        Four (rows,) arrays: the level of each row's region, its position on this level, and its lower and upper bound.
+        Four arrays of shape (rows,): the level of each row's region, its position on this level, and its lower and
+        upper bound.
 
     Raises:
-        InputError: A column is missing, a region is unknown or occurs twice, a cell is not a number, ``at_least`` is
-            above ``at_most``, or there are no rows.
+        InputError: A column is missing, a region is unknown or occurs twice, a cell is not a number, ``at_least``
+            exceeds ``at_most``, or there are no rows.
     """
-    # An empty cell is read as a bound that every number satisfies.
+    # An empty cell is read as a bound that every total satisfies.
     header, blanks = table_of(source).columns, {"at_least": 0, "at_most": UNBOUNDED}
     if not {"region"} < set(header) <= {"region", *blanks}:
         expectation = "columns region, and at_least or at_most or both (bounds on groups of all sizes together)"
@@ -176,32 +181,32 @@ def _sum_children(bounds: Ints, start: Ints) -> Ints:
 
 
 def _in_words(lower: int, upper: int) -> str:
-    """Return the bounds as a text, without an upper bound if it is `UNBOUNDED` or more."""
+    """Return the bounds as text, without an upper bound if it is `UNBOUNDED` or more."""
     return f"at least {lower}" + ("" if upper >= UNBOUNDED else f" and at most {upper}")
 
 
 def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, published_levels: int = 0) -> None:
-    """Raise InfeasibleError if numbers contradict the bounds.
+    """Check that totals satisfy the bounds.
 
-    Call this only if all neighbouring inputs have the same numbers. Otherwise the error would reveal something about an
-    individual; in that case the release is always moved into the bounds instead.
+    Call this only for totals that are the same in all neighbouring inputs, because an error would otherwise reveal
+    something about an individual. Other totals are not checked. Instead, the release is made to satisfy the bounds.
 
     Args:
         limits: The bounds.
-        totals: For each level, starting at the root, (R_l,) the regions' numbers.
-        name: The file from which the numbers were read.
-        noun: The noun for what the numbers count.
-        published_levels: The number of levels, from the root down, whose numbers every release publishes. Only these
-            numbers may be quoted.
+        totals: For each level from the root down, an array of shape (regions,) with the totals.
+        name: The name of the file from which the totals were read.
+        noun: The noun for what is counted.
+        published_levels: The number of levels, from the root down, whose totals every release publishes. Only these
+            totals may be quoted.
 
     Raises:
-        InfeasibleError: Numbers are out of bounds. The message names their regions and, on published levels, says how
-            far the numbers are off.
+        InfeasibleError: Totals are out of bounds. The message names their regions and, on published levels, states by
+            how much they are out of bounds.
     """
     lines = []
     for level, region, number, lower, upper in limits.list_violations(totals):
         expectation = f"expected {_in_words(lower, upper)}, as hierarchy.bounds has it"
-        # Numbers on levels that are not published are not quoted, because they may be secret.
+        # Totals on levels that are not published are not quoted, because they may be secret.
         actual = f"got another number of {noun}"
         if level < published_levels:
             actual = f"got exactly {number} {noun}, which is off by {max(lower - number, number - upper)}"
@@ -214,23 +219,23 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, p
 
 
 def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
-    """Return consistent totals moved into the bounds, from the root down.
+    """Return consistent totals that satisfy the bounds, near the given totals, from the root down.
 
     The root's total is clipped to its bounds. The totals of a region's children become the integers within their bounds
-    that add up to the parent's total with the least sum of squared distances. These are the children's totals plus one
+    that add up to the parent's total with the smallest sum of squared distances. These are the children's totals plus a
     common shift, clipped to the bounds. Remaining units go to the first children that can take one.
 
     Args:
-        totals: For each level, (R_l,) the numbers of groups.
-        limits: The bounds on these numbers.
+        totals: For each level, an array of shape (regions,) with the totals.
+        limits: The bounds on the totals.
 
     Returns:
-        For each level, (R_l,) numbers that are within the bounds and add up.
+        For each level, an array of shape (regions,).
     """
     fitted = [np.clip(totals[0], limits.lower[0], limits.upper[0])]
     for level, start in enumerate(limits.tree.start, start=1):
         children, lower, upper = totals[level].copy(), limits.lower[level], limits.upper[level]
-        # Children that are already within bounds and add up stay as they are.
+        # Children that already satisfy their bounds and add up to their parent are left unchanged.
         is_consistent = np.add.reduceat(children, start[:-1]) == fitted[-1]
         is_consistent &= np.logical_and.reduceat((children >= lower) & (children <= upper), start[:-1])
         for parent, (begin, end) in enumerate(pairwise(start.tolist())):
@@ -244,25 +249,25 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
 
 
 def _shift_into_bounds(given: Ints, lower: Ints, upper: Ints, total: int) -> Ints:
-    """Return the integers nearest to given ones that are within bounds and have a given sum.
+    """Return the nearest integers to given ones that satisfy bounds and have a given sum.
 
-    A bisection finds the shift that is added to all of the given integers.
+    A bisection finds the shift that is added to all given integers before clipping.
 
     Args:
-        given: (K,) The given integers.
-        lower: (K,) The lower bounds.
-        upper: (K,) The upper bounds.
-        total: The required sum, which lies between the sums of the bounds.
+        given: Array of shape (children,) with the given integers.
+        lower: Array of shape (children,) with the lower bounds.
+        upper: Array of shape (children,) with the upper bounds.
+        total: The required sum, which is between the sums of the bounds.
     """
     min_shift, max_shift = int((lower - given).min()) - 1, int((upper - given).max()) + 1
-    # At max_shift the sum reaches the total; at min_shift all are at their lower bounds, or it does not reach the
-    # total.
+    # At max_shift the sum is at least the total. At min_shift it is less than the total, or all are at their lower
+    # bounds.
     while max_shift - min_shift > 1:
         middle = (min_shift + max_shift) // 2
-        reached = np.clip(given + middle, lower, upper).sum(dtype=np.float64)  # exact below 2^53, which suffices
+        reached = np.clip(given + middle, lower, upper).sum(dtype=np.float64)  # sums below 2^53 are exact
         min_shift, max_shift = (min_shift, middle) if reached >= total else (middle, max_shift)
     shifted, shifted_less = np.clip(given + max_shift, lower, upper), np.clip(given + min_shift, lower, upper)
-    # The last step of the shift can raise more children than needed. The last of them then give their unit back.
+    # The last step of the shift can raise more children than needed. The last ones raised are then lowered again.
     is_rounded_up = shifted > shifted_less
     later_count = np.cumsum(is_rounded_up[::-1])[::-1]
     return np.asarray(shifted - (is_rounded_up & (later_count <= shifted.sum() - total)))

@@ -1,7 +1,7 @@
-"""The ``[hierarchy] exact`` key: the levels whose regions' numbers are published exactly, without noise.
+"""The key ``[hierarchy] exact``, which names the levels whose totals are published exactly, without noise.
 
-Numbers add up, so if those of one level are exact, those of all levels above follow. The key therefore means the levels
-from the root down to the deepest one that it names.
+Totals are additive, so if those on one level are exact, those on all levels above are exact too. The key therefore
+selects all levels from the root down to the deepest level that it names.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ EXACT_HELP: Final = (
     'as ["level_1"]: levels on which every region\'s number of {} is published exactly, without noise, and so on all '
     "levels above; inputs are neighbours only if these numbers agree; default: what the relation and the method say"
 )
-"""The description of the key, with a placeholder for the noun of what is counted."""
+"""The description of the key, with a placeholder for the noun for what is counted."""
 
 
 def check_level_names(value: Sequence[str]) -> str | None:
-    """Return None if ``value`` is a valid list of level names, and otherwise a description of valid lists."""
+    """Return None if ``value`` is a valid list of level names, otherwise a description of valid lists."""
     is_valid = value and len(set(value)) == len(value) and all(LEVEL_NAME.fullmatch(name) for name in value)
     return None if is_valid else "level_1, ..., level_L, each at most once"
 
 
 def count_exact_levels(names: Sequence[str] | None) -> int:
-    """Return how many levels, from the root down, are exact: those down to the deepest one that is named.
+    """Return the number of exact levels from the root down, which is determined by the deepest named level.
 
     >>> count_exact_levels(["level_2"]), count_exact_levels(None)
     (2, 0)
@@ -48,7 +48,7 @@ def require_levels(names: Sequence[str] | None, depth: int, file: str) -> None:
     Args:
         names: The value of the key.
         depth: The number of levels.
-        file: The name of the problem file, for the fault.
+        file: The name of the problem file, for error messages.
 
     Raises:
         InputError: The key names a level that does not exist.

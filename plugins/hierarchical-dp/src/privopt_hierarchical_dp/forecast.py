@@ -1,7 +1,7 @@
 """Expected errors of linear fits, computed before anything is drawn.
 
-A fit that minimises a weighted sum of squares is linear as long as no value is cut off at 0. So the variances and
-fourth cumulants of its errors follow exactly from those of the noise, whatever the fit's weights are. Applying
+A fit that minimises a weighted sum of squares is linear as long as no value is cut off at 0. The variances and fourth
+cumulants of its errors therefore follow exactly from those of the noise, for any weights. Applying
 :func:`.least_squares` to values that are all 0 yields these moments.
 """
 
@@ -28,19 +28,19 @@ from privopt_hierarchical_dp.least_squares import (
 __all__ = ["errors_of_counts", "errors_of_cumulative", "leaves_alone", "moments_of"]
 
 EXACT: Final = Noise(variance=0.0)
-"""The noise of values that are known."""
+"""The noise on values that are known."""
 EXACT_WEIGHT: Final = 1e100
-"""The weight of a level that is known, beside which all other weights are negligible."""
+"""The weight of a known level, compared with which all other weights are negligible."""
 WIDE_PART: Final = 0.8
-"""The standard deviation of a subtracted number T from which a whole number X is treated like one that is not whole.
+"""The standard deviation of a subtracted number T from which an integer X is treated like a real number.
 
-Subtracting T of standard deviation s adds P(X = 0) E|T| = 0.8 s P(X = 0) to the mean absolute value of a whole number
-X, and about s^2 P(X = 0) to that of a smooth X with the same density at 0. The two are equal at s = 0.8.
+Subtracting T with standard deviation s adds P(X = 0) E|T| = 0.8 s P(X = 0) to the mean absolute value of an integer X,
+and about s^2 P(X = 0) to that of a continuous X with the same density at 0. The two are equal at s = 0.8.
 """
 
 
 def leaves_alone(noise: Noise, depth: int) -> list[Noise]:
-    """Return the noise of each level's values if only the leaves are measured, with ``noise``."""
+    """Return the noise on each level if only the leaves are measured, with the given noise."""
     return [UNMEASURED] * (depth - 1) + [noise]
 
 
@@ -53,26 +53,26 @@ def moments_of(
     down: bool = False,
     known_levels: int = 0,
 ) -> list[Estimate]:
-    """Return the moments of the errors of least-squares estimates, by level.
+    """Return the error moments of least-squares estimates, by level.
 
     The moments do not depend on the values, so they are computed for values that are all 0.
 
     Args:
-        regions: The regions, with one for all that have equal errors.
-        noise: The noise on one value of each level.
-        weights: The weight of each level. By default the weights of least squares.
-        columns: The number of values in each region.
+        regions: The small tree in which one region represents all regions with equal errors.
+        noise: The noise on one value, for each level.
+        weights: The weight of each level. The default is 1 / variance.
+        columns: The number of values per region.
         down: Whether each level is fitted to the level above.
         known_levels: The number of levels, from the root down, whose values are known exactly.
 
     Returns:
-        The (R_l, columns) estimates on each level.
+        For each level, estimates of shape (regions, columns).
     """
     tree = regions.tree
     values = [np.zeros((width, columns)) for width in tree.widths]
     root = values[0][0] if known_levels else None
     if known_levels > 1:
-        # Weighed as exact, whatever the weights of the other levels are.
+        # Known levels are weighted as exact, regardless of the weights of the other levels.
         noise = [EXACT] * known_levels + list(noise[known_levels:])
         if weights is not None:
             weights = [EXACT_WEIGHT] * known_levels + list(weights[known_levels:])
@@ -88,20 +88,22 @@ def errors_of_counts(
     known_levels: int = 0,
     down: bool = False,
 ) -> Floats:
-    """Return the (L,) mean absolute errors of one count of each region, summed over the regions of a level.
+    """Return the mean absolute errors of one count per region, summed over the regions on each level.
 
     Args:
-        regions: The regions, one for all that have equal errors.
-        noise: The noise on one value of each level.
-        weights: The weight of each level; by default those of least squares.
-        part: The share of the error variance of a count that is common to all counts of the region: 1 / N for N counts.
-        known_levels: The number of levels, from the root down, with public sums of regions. The common part is
-            subtracted there. If 0, the root's sum is estimated by least squares, whatever the weights are.
+        regions: The small tree in which one region represents all regions with equal errors.
+        noise: The noise on one value, for each level.
+        weights: The weight of each level. The default is 1 / variance.
+        part: The share of a count's error variance that is common to all counts in the region: 1 / N for N counts.
+        known_levels: The number of levels, from the root down, with public totals, where the common part is subtracted.
+            If it is 0, the root's total is estimated by least squares, regardless of the weights.
         down: Whether each level is fitted to the level above.
+
+    Returns:
+        Array of shape (levels,).
     """
     moments = moments_of(regions, noise, weights, down=down)
-    # The share of the common part's variance that remains on each level: none of it if all sums are known, all of it
-    # if none is.
+    # The share of the common part's variance that remains on each level: 0 if all totals are known, 1 if none is known.
     common_shares: list[Floats | float] = [float(not known_levels)] * len(noise)
     if 0 < known_levels < len(noise):
         known_root_moments = moments_of(regions, noise, weights, down=down, known_levels=known_levels)
@@ -110,10 +112,10 @@ def errors_of_counts(
             for estimate, all_moments in zip(known_root_moments, moments, strict=True)
         ]
     elif not known_levels and (down or weights is not None):
-        # The root's sum has the variance of least squares, not that of the given weights.
+        # The root's total has the variance of least squares, not that of the given weights.
         common_shares[0] = moments_of(regions, noise)[0].variance / np.maximum(moments[0].variance, 1e-300)
-    # A count minus the mean of N has weight 1 - 1/N on its own error and 1/N on N - 1 others: cumulants add in fourth
-    # powers.
+    # A count minus the mean of N counts has weight 1 - 1/N on its own error and 1/N on N - 1 others. Fourth cumulants
+    # are added with the fourth powers of the weights.
     separate_share = (1.0 - part) ** 4 + (1.0 / part - 1.0) * part**4 if part else 1.0
     sums = []
     for estimate, common, counts in zip(moments, common_shares, regions.counts, strict=True):
@@ -128,28 +130,29 @@ def errors_of_counts(
 
 
 def _mean_absolute_of_whole(estimate: Estimate, reduced: Estimate, taken_off: Floats | float) -> Floats:
-    """Return the mean absolute errors of a region's counts after a part that they have in common is subtracted.
+    """Return the mean absolute errors of a region's counts after a common part is subtracted.
 
-    Let X be the error of a count, with variance v, and q the share of v that is due to the common part. What remains is
-    (1 - q) X - T, where T is independent of X, nearly normal, with variance q (1 - q) v. If X is a whole number, most
-    often 0, and T is far below 1, the mean absolute value is (1 - q) E|X| + P(X = 0) E|T|, because subtracting T makes
-    an error of counts that had none. Normal and Laplace errors are never exactly 0, so they need no such term.
+    Let X be the error of a count, with variance v, and q the share of v that is due to the common part. The remaining
+    error is (1 - q) X - T, where T is independent of X and nearly normal, with variance q (1 - q) v. Let X be an
+    integer that is usually 0, and T far below 1. The mean absolute value is then (1 - q) E|X| + P(X = 0) E|T|, because
+    subtracting T adds an error to counts that had none. Normal and Laplace errors are never exactly 0, so they need no
+    such term.
 
     Args:
         estimate: The moments of the errors X.
-        reduced: The moments of the errors that remain.
-        taken_off: The share q of each count's variance.
+        reduced: The moments of the remaining errors.
+        taken_off: The share q of the variance of each count.
     """
     ratio = estimate.fourth / np.maximum(3.0 * estimate.variance**2, 1e-300)
-    # Rounding of doubles may put the share a little outside 0 to 1.
+    # Rounding errors may put the share slightly outside the range from 0 to 1.
     taken_off = np.clip(taken_off, 0.0, 1.0)
     part_deviation = np.sqrt(taken_off * (1.0 - taken_off) * estimate.variance)
-    # As in `mean_absolute`: above Laplace's ratio the error is a multiple of a double geometric variate with variance
-    # 1 / (3 ratio - 3), which is 0 with the probability 1 / sqrt(1 + 2 variance).
+    # As in `mean_absolute`, an error with a ratio above 1 is a multiple of a double geometric variate with variance 1 /
+    # (3 ratio - 3), which is 0 with probability 1 / sqrt(1 + 2 variance).
     excess = np.maximum(3.0 * ratio - 3.0, 1e-9)
     chance_of_none = np.sqrt(excess / (excess + 2.0))
     error = mean_absolute(estimate)
-    # T is a mean of the errors of all counts, so E|T| is at most E|X|, however rare noise is.
+    # T is a mean over the errors of all counts, so E|T| is at most E|X|, even if non-zero noise is rare.
     part_error = np.minimum(np.sqrt(2.0 / np.pi) * part_deviation, error)
     stepped = (1.0 - taken_off) * error + chance_of_none * part_error
     is_whole = (ratio > 1.0 + 1e-9) & (part_deviation < WIDE_PART)
@@ -164,17 +167,20 @@ def errors_of_cumulative(
     *,
     known_levels: int,
 ) -> Floats:
-    """Return the (L,) mean absolute errors by level, if counts are computed as differences of cumulative counts.
+    """Return the mean absolute errors by level, if counts are computed as differences of cumulative counts.
 
     Args:
-        regions: The regions, one for all that have equal errors.
-        noise: The noise on one value of each level.
-        size: The number N of sizes.
-        weights: The weight of each level; by default those of least squares.
-        known_levels: The number of levels, from the root down, with public totals of regions. If 0, the totals
-            are estimated by least squares, whatever the weights are.
+        regions: The small tree in which one region represents all regions with equal errors.
+        noise: The noise on one value, for each level.
+        size: The number of sizes.
+        weights: The weight of each level. The default is 1 / variance.
+        known_levels: The number of levels, from the root down, with public totals. If it is 0, the totals are estimated
+            by least squares, regardless of the weights.
+
+    Returns:
+        Array of shape (levels,).
     """
-    # Three columns represent all sizes: the first, the last, and one for those between, which have equal errors.
+    # Three columns represent all sizes: the first, the last, and one for those in between, which have equal errors.
     columns = min(size, 3)
     multiplicities = np.ones(columns)
     multiplicities[columns // 2] += size - columns

@@ -1,4 +1,4 @@
-"""The secret files of hierarchical-dp: counts of groups by size, or unit records, and totals for checking them."""
+"""The secret files of hierarchical-dp: counts of groups by size or unit records, and totals for checking them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Groups:
     """The groups in a file of counts or units.
 
     Attributes:
-        regions: The hierarchy of its regions, and the paths of the leaves as the file names them.
-        leaves: (R_L, N) The number of groups of each size in each leaf region. Column 0 is the smallest size class (0
-            or 1); the last column is "N or more".
+        regions: The region tree, and the paths of the leaves as named in the file.
+        leaves: Array of shape (leaf regions, sizes) with the number of groups of each size. Column 0 is the smallest
+            size class (0 or 1), and the last column is "N or more".
         empty: For unit records without a size class 0, the number of groups whose quantities add up to 0. Otherwise 0.
     """
 
@@ -33,22 +33,24 @@ class Groups:
 
     @property
     def tree(self) -> Tree:
-        """The hierarchy of the regions."""
+        """The region tree."""
         return self.regions.tree
 
 
 def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | None = None) -> Groups:
-    """Read columns ``level_1, ..., level_L, size, groups``, a row for each leaf region and size. Absent rows are 0.
+    """Read the columns ``level_1``, ..., ``level_L``, ``size`` and ``groups``, with a row per leaf region and size.
+
+    Counts without a row are 0.
 
     Args:
-        source: The file, CSV or Parquet.
+        source: The file, as CSV or Parquet.
         sizes: The largest size N.
         first: The smallest size, 0 or 1.
-        listed: The regions of a public table. If None, the regions are those of the file.
+        listed: The regions in a public table. If None, the regions are those in the file.
 
     Raises:
-        InputError: A column is missing, a count is negative or fractional, a size lies outside ``first`` to N, a pair
-            occurs twice, the regions do not form a tree, or a region is not listed.
+        InputError: A column is missing, a count is negative or fractional, a size is outside ``first`` to N, a region
+            and size occur twice, the regions do not form a tree, or a region is not listed.
     """
     table = LevelTable.read(source, "size", "groups")
     size, groups = table.read_columns(
@@ -56,12 +58,12 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
         Column(name="groups", kind="count", least=0, most=GROUPS_LIMIT - 1),
     )
     regions, leaf = table.place_rows(listed)
-    # Summed in doubles, which cannot overflow where 64-bit integers would wrap around.
+    # The sum is computed in doubles, because 64-bit integers could overflow.
     if float(groups.cast(pl.Float64).sum()) >= GROUPS_LIMIT:
         raise InputError([Fault(source.name, "column groups", "more groups in all", "fewer than 2^50")])
     tree, classes, faults = regions.tree, sizes + 1 - first, Faults()
     cells = _cell_indices(leaf, size, classes, first)
-    # A cell must have only one row, because adding up repeated rows would hide a mistake in the file.
+    # Each cell must have a single row, because adding up repeated rows would hide a mistake in the file.
     rows = np.bincount(cells)
     for cell in np.flatnonzero(rows > 1).tolist():
         where = f"region {tree.name_of(-1, cell // classes)!r}, size {cell % classes + first}"
@@ -71,29 +73,32 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
 
 
 def _cell_indices(leaf: pl.Series, size: pl.Series, classes: int, first: int) -> Ints:
-    """Return the (rows,) indices of the rows' cells in a flattened array of leaf regions by sizes.
+    """Return the index of each row's cell in a flattened array of leaf regions by sizes.
 
     Args:
         leaf: The index of each row's leaf region.
-        size: The size of each row.
+        size: The size in each row.
         classes: The number of sizes.
         first: The smallest size, which has column 0.
     """
     cells: Ints = leaf.to_numpy() * classes
-    # The array is changed in place, because there may be many millions of rows.
+    # The array is modified in place, because there may be many millions of rows.
     cells += size.to_numpy()
     cells -= first
     return cells
 
 
 def _fill_counts(tree: Tree, cells: Ints, groups: pl.Series, classes: int) -> Ints:
-    """Return the (leaves, N) numbers of groups in each leaf region and size class, with 0 for absent cells.
+    """Return the number of groups in each leaf region and size class, with 0 for absent cells.
 
     Args:
-        tree: The hierarchy.
-        cells: (rows,) Distinct cell indices from `_cell_indices`.
-        groups: (rows,) The number of groups in each of these cells.
-        classes: The number N of sizes.
+        tree: The region tree.
+        cells: Array of shape (rows,) with distinct cell indices from `_cell_indices`.
+        groups: The number of groups in each of these cells.
+        classes: The number of size classes.
+
+    Returns:
+        Array of shape (leaf regions, classes).
     """
     leaves = np.zeros(tree.widths[-1] * classes, np.int64)
     leaves[cells] = groups.to_numpy()
@@ -103,17 +108,17 @@ def _fill_counts(tree: Tree, cells: Ints, groups: pl.Series, classes: int) -> In
 def read_units(
     source: File, sizes: int, *, max_quantity: int = 1, first: int = 1, listed: Regions | None = None
 ) -> Groups:
-    """Read unit records: one row per individual with columns ``level_1, ..., level_L, unit, quantity``.
+    """Read unit records with columns ``level_1``, ..., ``level_L``, ``unit`` and ``quantity``, one row per individual.
 
-    A group consists of all individuals who share a unit in a leaf region.
+    A group consists of all individuals that have the same unit in a leaf region.
 
     Args:
-        source: The file, CSV or Parquet.
+        source: The file, as CSV or Parquet.
         sizes: The largest size N. Larger groups count as N.
         max_quantity: The largest quantity Q of one individual.
-        first: The smallest size. If 0, units whose quantities add up to 0 (vacant units with one row of quantity 0)
-            form a size class.
-        listed: The regions of a public table. If None, the regions are those of the file.
+        first: The smallest size. If it is 0, units whose quantities add up to 0 (vacant units with one row of quantity
+            0) form a size class.
+        listed: The regions in a public table. If None, the regions are those in the file.
 
     Raises:
         InputError: A column is missing, a quantity is negative, fractional or above ``max_quantity``, a unit has no
@@ -127,11 +132,11 @@ def read_units(
     )
     regions, leaf = table.place_rows(listed)
     records = pl.DataFrame({"leaf": leaf, "unit": unit, "quantity": quantity})
-    # A unit is identified by its name and region: the same name in another region is another unit.
+    # A unit is identified by its name and region, so the same name in another region is a different unit.
     groups = records.group_by("leaf", "unit").agg(pl.col("quantity").sum().clip(0, sizes).alias("size"))
     # The number of groups of each size in each leaf region.
     counted = groups.group_by("leaf", "size").agg(pl.len().cast(pl.Int64).alias("groups"))
-    # If size 0 is no class, units whose quantities add up to 0 are counted for the owner only.
+    # If size 0 is not a class, units whose quantities add up to 0 are counted for the owner only.
     counted_groups, empty_groups = counted.filter(pl.col("size") >= first), counted.filter(pl.col("size") < first)
     classes = sizes + 1 - first
     leaves = _fill_counts(
@@ -144,27 +149,27 @@ def read_units(
 
 
 def check_totals(source: File, groups: Groups) -> None:
-    """Check a file with columns ``region, total`` against the numbers of groups in the leaf regions.
+    """Check a file with the columns ``region`` and ``total`` against the numbers of groups in the leaf regions.
 
     Args:
         source: The file.
         groups: The groups that were read from the counts or units.
 
     Raises:
-        InputError: A region is unknown or occurs twice, or a total is not a whole number or differs from the sum of its
-            leaf regions. The message says in which direction it differs, but not by how much.
+        InputError: A region is unknown or occurs twice, or a total is not an integer or differs from the sum over its
+            leaf regions. The message gives the sign of a difference but not its size.
     """
     columns = [Column(name="region", kind="id"), Column(name="total", kind="count", least=0.0, unit="groups")]
     regions, totals = read_table(source, columns).values()
     levels, places = groups.tree.find_regions(pl.Series(regions, dtype=pl.String))
     faults = region_faults(source.name, regions.tolist(), places >= 0, is_secret=source.secret)
-    # Unknown regions are faults already, so their totals count as equal here.
+    # Unknown regions are already faults, so their totals are treated as equal.
     surplus = np.zeros(len(regions))
     for level, sums in enumerate(add_up(groups.tree, groups.leaves.sum(axis=1))):
         is_here = (levels == level) & (places >= 0)
         surplus[is_here] = totals[is_here] - sums[places[is_here]]
     for row in np.flatnonzero(surplus).tolist():
-        # Only the direction is stated, because the amount by which a secret total is off would reveal a count.
+        # Only the sign is stated, because the size of the difference would reveal a secret count.
         difference = "a greater number" if surplus[row] > 0 else "a smaller number"
         # Row 1 is the header.
         where = f"row {row + 2}, region {str(regions[row])!r}"

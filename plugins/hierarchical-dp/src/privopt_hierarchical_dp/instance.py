@@ -1,4 +1,4 @@
-"""Reads a problem's files: the public regions, and the secret counts in these regions."""
+"""Read the files of a problem: the public regions, and the secret counts in these regions."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Truth:
     """The contents of the secret files.
 
     Attributes:
-        leaves: The (R_L, ...) true counts of the leaf regions, for each table.
+        leaves: For each table, an array of shape (leaf regions, ...) with the true counts.
         empty: The number of groups that were omitted because their quantities add up to 0.
-        unread: Lines about parts of the files that are not read. Only the owner of the files may see these lines.
+        unread: Lines about parts of the files that are not read, which only the owner may see.
     """
 
     leaves: tuple[Ints, ...]
@@ -46,7 +46,7 @@ class Instance:
 
     Attributes:
         public: The design of a release by one of the methods.
-        truth: The contents of the secret files. None in a published copy.
+        truth: The contents of the secret files, or None in a published copy.
     """
 
     public: Design
@@ -63,14 +63,14 @@ class Instance:
 
 
 def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Instance:
-    """Read the counts or units of a problem of hierarchical-dp.
+    """Read the counts or units of a problem for hierarchical-dp.
 
     Args:
         declared: The contents of the problem file.
-        file: The name of the problem file, for faults.
+        file: The name of the problem file, for error messages.
 
     Raises:
-        InfeasibleError: The bounds contradict one another.
+        InfeasibleError: The bounds contradict one another or the exact totals.
         InputError: The files have faults, which are all listed; neither or both of counts and units are given; or the
             length of a list differs from the number of levels.
     """
@@ -82,7 +82,7 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
         actual = "both counts and units" if sources else "neither counts nor units"
         raise InputError([Fault(file, "hierarchy", actual, "one of counts and units")])
     listed = None if table.regions is None else read_regions(table.regions)
-    # The columns of `like` are noted as read, so that solve publishes the columns that `plan` reads.
+    # The columns of `like` are recorded as read, so that `solve` publishes the columns that `plan` reads.
     if table.like is not None:
         like = LevelTable.read(table.like, "size", "groups")
         like.note("size", "groups", *like.levels)
@@ -95,10 +95,10 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
     if table.totals != KEEP:
         check_totals_among_regions(groups.regions.paths, (table.regions or sources[0]).name)
     public = SizesDesign.of(declared, DEFAULT_METHOD, groups.tree, file)
-    # Exact numbers are the same in all neighbouring inputs, so refusing them reveals nothing about an individual.
+    # Exact totals are the same in all neighbouring inputs, so refusing them reveals nothing about an individual.
     if public.limits is not None and declared.relation.exact:
         numbers = add_up(groups.tree, groups.leaves.sum(axis=1))
-        # Whatever the method, every release has the root's number, and those that the problem file makes exact.
+        # With every method, a release contains the root's total and those that the problem file makes exact.
         published_levels = declared.relation.exact_levels or 1
         check_limits(public.limits, numbers, sources[0].name, "groups", published_levels)
     elif public.limits is not None and public.exact:
@@ -110,14 +110,14 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
 
 
 def read_tables(declared: TablesProblem, file: str) -> Instance:
-    """Read the individuals of a problem of hierarchical-tables.
+    """Read the individuals of a problem for hierarchical-tables.
 
     Args:
         declared: The contents of the problem file.
-        file: The name of the problem file, for faults.
+        file: The name of the problem file, for error messages.
 
     Raises:
-        InfeasibleError: The bounds contradict one another.
+        InfeasibleError: The bounds contradict one another or the exact totals.
         InputError: The files have faults, which are all listed.
     """
     public = TablesDesign.of(declared, file)
@@ -126,7 +126,7 @@ def read_tables(declared: TablesProblem, file: str) -> Instance:
         check_totals_among_regions(public.regions.paths, declared.hierarchy.regions.name)
     # The public files are checked before the secret one is read.
     leaves, unread = read_individuals(declared, public.regions, file)
-    # Only exact numbers may be refused: refusing others would reveal secrets (see check_limits).
+    # Only exact totals are checked, because refusing others would reveal secrets (see check_limits).
     if public.limits is not None:
         numbers = add_up(public.tree, leaves[0].reshape(len(leaves[0]), -1).sum(axis=1))
         check_limits(public.limits, numbers[: public.exact], file, "individuals", public.exact)

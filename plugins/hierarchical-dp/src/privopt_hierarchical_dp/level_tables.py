@@ -1,7 +1,7 @@
-"""One reader for all tables of regions: columns ``level_1, ..., level_L`` and others.
+"""A reader for all tables of regions, which have the columns ``level_1``, ..., ``level_L`` and others.
 
-Columns stay in polars and never become Python objects. Faults name the file, row and column, but do not quote
-cells of tables of individuals.
+Columns stay in polars and never become Python objects. Error messages name the file, row and column, but do not quote
+cells from tables of individuals.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from privopt_hierarchical_dp.tree import Regions
 __all__ = ["GROUPS_LIMIT", "LevelTable", "match_columns", "read_regions", "region_faults"]
 
 _OUTER_BLANK: Final = r"^\s|\s$"
-"""A blank at the beginning or at the end of a cell, as :meth:`polars.Expr.str.strip_chars` removes it."""
+"""Whitespace at the beginning or end of a cell, as removed by :meth:`polars.Expr.str.strip_chars`."""
 GROUPS_LIMIT: Final = 2**50
-"""A file must have fewer groups or individuals than this, so that sums stay within 64 bits."""
+"""The upper limit for the number of groups or individuals in a file, so that sums fit into 64 bits."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -35,10 +35,10 @@ class LevelTable:
 
     Attributes:
         source: The file.
-        frame: The columns of the table. Matched columns are renamed to the names that this program uses.
-        levels: The names of the columns of regions, in order.
-        shows_cells: Whether faults quote cells.
-        written: The name in the file of each matched column, which may differ in upper and lower case.
+        frame: The columns of the table. Matched columns are renamed to the names used in this program.
+        levels: The names of the region columns, in order.
+        shows_cells: Whether error messages quote cells.
+        written: The name of each matched column in the file, which may differ in case.
     """
 
     source: File
@@ -49,19 +49,19 @@ class LevelTable:
 
     @classmethod
     def read(cls, source: File, *values: str, optional: str = "", shows_cells: bool = True) -> LevelTable:
-        """Read a table from CSV or Parquet, and match its columns.
+        """Read a table from a CSV or Parquet file, and match its columns.
 
         Args:
             source: The file.
-            values: Columns that the table must have in addition to ``level_1, ..., level_L``.
+            values: Columns that the table must have in addition to ``level_1``, ..., ``level_L``.
             optional: A column that the table may have.
-            shows_cells: Whether faults quote cells.
+            shows_cells: Whether error messages quote cells.
 
         Raises:
             InputError: The table cannot be read, or a column is missing or occurs twice.
         """
         frame = table_of(source)
-        # A table without levels lacks level_1, which is a fault below.
+        # A table without levels lacks level_1, which is reported below.
         count = max(1, sum(column.casefold().startswith("level_") for column in frame.columns))
         levels = tuple(f"level_{level + 1}" for level in range(count))
         expectation = ", ".join(
@@ -69,7 +69,7 @@ class LevelTable:
         )
         expected = [*levels, *values, *([optional] if optional else [])]
         written, faults = match_columns(frame.columns, expected, source.name)
-        # From here on columns have the names of this program.
+        # From here on, columns have the names used in this program.
         frame = frame.rename({written[name]: name for name in written if written[name] != name})
         missing = [column for column in (*levels, *values) if column not in written]
         faults += [Fault(source.name, "header", f"no column {column!r}", expectation) for column in missing]
@@ -79,30 +79,31 @@ class LevelTable:
         return cls(source=source, frame=frame, levels=levels, shows_cells=shows_cells, written=written)
 
     def note(self, *columns: str) -> None:
-        """Record which columns of a public file were read. ``solve`` publishes only these."""
+        """Record which columns of a public file were read. ``solve`` publishes only these columns."""
         self.source.seen.columns.update(self.written.get(column, column) for column in columns)
 
     def read_columns(self, *columns: Column) -> list[pl.Series]:
-        """Return columns of stripped texts and of whole numbers.
+        """Return columns of stripped text or of integers.
 
         Raises:
-            InputError: Cells are invalid. Each has a fault, which quotes the cell only if ``shows_cells`` is set.
+            InputError: Cells are invalid. There is one fault per cell, which quotes the cell only if ``shows_cells`` is
+                set and the file is not secret.
         """
         faults, checked_columns = Faults(), []
         for column in columns:
             cells = self.frame[column.name]
-            # Stripped only if there is something to strip: a copy of ten million texts takes 160 MB.
+            # Cells are only stripped if necessary, because a copy of ten million strings takes 160 MB.
             if cells.dtype == pl.String and cells.str.contains(_OUTER_BLANK).any():
                 cells = cells.str.strip_chars()
             checked_columns.append(check_column(self.source.name, cells, column, faults))
-        # A cell of a secret file must not appear in an error message, which may end up in a log.
+        # A cell from a secret file must not appear in an error message, which may be logged.
         if self.source.secret or not self.shows_cells:
             faults = Faults(conceal(faults.listed), faults.count)
         faults.check()
         return checked_columns
 
     def paths(self) -> pl.DataFrame:
-        """Return the path of each row, which is the names of its regions level by level."""
+        """Return the path of each row: the names of its regions, level by level."""
         names = self.read_columns(*(Column(name=level, kind="text") for level in self.levels))
         return pl.DataFrame(dict(zip(self.levels, names, strict=True)))
 
@@ -110,7 +111,7 @@ class LevelTable:
         """Find the leaf region of each row.
 
         Args:
-            listed: The public regions, with which the table may be empty. If None, the regions are those of the table.
+            listed: The public regions. The table may then be empty. If None, the regions are those in the table.
 
         Returns:
             The regions, and the position of each row's leaf region.
@@ -121,15 +122,14 @@ class LevelTable:
         paths = self.paths()
         if paths.is_empty() and listed is None:
             raise InputError([Fault(self.source.name, "", "a header alone", "at least one row")])
-        # Rows of a region often follow one another. A search for each of 10,000,000 rows took 1.1 GB more than one for
-        # each run of equal rows.
-        # A row starts a run if any level differs from the row before.
+        # Rows of the same region are often adjacent. A search for each of 10,000,000 rows took 1.1 GB more memory than
+        # a search for each run of equal rows. A row starts a run if its path differs from that of the previous row.
         is_run_start = reduce(or_, (names.ne_missing(names.shift()) for names in paths))
         has_runs = 2 * is_run_start.sum() < len(is_run_start)
         run_paths = paths.filter(is_run_start) if has_runs else paths
         regions = listed or Regions.of(run_paths, file=self.source.name)
         if listed is None and regions.paths.height == run_paths.height:
-            # Every run has a leaf of its own, so the regions are in the order of the runs.
+            # Every run has a different leaf, so the regions are in the order of the runs.
             of_runs = pl.Series("leaf", regions.leaves)
         else:
             of_runs = regions.find_leaves(run_paths)
@@ -147,14 +147,14 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
     Args:
         header: The columns of a file.
         names: The columns to find.
-        file: The name of the file, for faults.
+        file: The name of the file, for error messages.
 
     Returns:
-        The name in the header of each column that was found, and a fault for each name that matches twice.
+        The name in the header of each column that was found, and a fault for each name with more than one match.
     """
     columns_by_name: dict[str, list[str]] = {}
     for column in header:
-        # Columns that differ in case alone are under the same key.
+        # Columns that differ only in case have the same key.
         columns_by_name.setdefault(column.casefold(), []).append(column)
     written, faults = {}, []
     for name in names:
@@ -170,12 +170,12 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
 def region_faults(name: str, regions: Sequence[str], is_known: Bools, *, is_secret: bool = False) -> Faults:
     """Return a fault for each row whose region is unknown or repeated.
 
-    Faults of a secret file quote only known regions, because a cell in the wrong column may hold a secret.
+    Messages about a secret file only quote known regions, because a cell in the wrong column may contain a secret.
 
     Args:
         name: The name of the file.
         regions: The region of each row.
-        is_known: (rows,) Whether each row's region is one of the hierarchy.
+        is_known: Array of shape (rows,), a mask of the rows whose region is in the hierarchy.
         is_secret: Whether the file is secret.
     """
     faults, listed_regions = Faults(), set[str]()
@@ -191,18 +191,18 @@ def region_faults(name: str, regions: Sequence[str], is_known: Bools, *, is_secr
 
 
 def read_regions(source: File, *, once: bool = False) -> Regions:
-    """Read the hierarchy of regions from the columns ``level_1, ..., level_L``.
+    """Read the hierarchy of regions from the columns ``level_1``, ..., ``level_L``.
 
     Args:
         source: The table of regions.
-        once: Whether a leaf region may have only one row.
+        once: Whether a leaf region may only have one row.
 
     Raises:
         InputError: A column is missing, a region occurs twice although ``once`` is set, or the regions do not form a
             tree.
     """
     table = LevelTable.read(source)
-    # Noted as read, so that solve publishes them.
+    # Record the columns as read, so that `solve` publishes them.
     table.note(*table.levels)
     paths = table.paths()
     repeated_paths = paths.filter(paths.is_duplicated())

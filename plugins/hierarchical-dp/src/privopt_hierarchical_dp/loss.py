@@ -1,4 +1,4 @@
-"""The loss: the squared distance of a release from the noisy values to which it was fitted."""
+"""The utility loss: the squared distance between a release and the noisy values to which it was fitted."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["PostProcessing"]
 
 @frozen(kw_only=True)
 class PostProcessing(UtilityLoss[HierarchyRelease]):
-    """The post-processing objective: the weighted squared distance of a release from its noisy values.
+    """The post-processing objective: the weighted squared distance between a release and its noisy values.
 
-    The loss is the sum over tables and levels of w |x - noisy|^2 for the values that the method measured (counts,
-    cumulative counts or the published chain). The largest weight is 1. The loss measures how far the fit moved the
-    noisy values, not how far the release is from the true counts; ``private/truth.json`` states the latter.
+    The loss is the sum over tables and levels of w |x - noisy|^2 for the measured values (counts, cumulative counts or
+    the published chain). The largest weight is 1. The loss measures how far the fit moved the noisy values, not the
+    error relative to the true counts, which ``private/truth.json`` states.
 
     Attributes:
         design: The design of the method that minimises this objective.
-        unit: Groups squared, or individuals squared.
+        unit: The unit of the loss, groups squared or individuals squared.
     """
 
     design: Design
     unit: str = "groups squared"
 
     def evaluate(self, release: HierarchyRelease) -> float:
-        """Return the loss as a double, rounded once."""
+        """Return the loss as the nearest double."""
         return float(self.exactly(release))
 
     def exactly(self, release: HierarchyRelease) -> Fraction:

@@ -15,10 +15,9 @@ __all__ = ["MeasuredNoise", "PublishedChain"]
 
 @frozen(kw_only=True)
 class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
-    """Certifies that the noise on every table and level keeps to its share of the budget.
+    """The constraint that the noise on every table and level spends at most its share of the budget.
 
-    The guarantee is pure DP if the noise is double geometric, and zero-concentrated or approximate DP if it is
-    Gaussian.
+    The guarantee is pure DP for double geometric noise, and zCDP or approximate DP for Gaussian noise.
 
     Attributes:
         design: The design of the method.
@@ -41,13 +40,13 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Certify the noise of a release by adding up the budgets that all levels and tables spend, exactly.
+        """Certify the noise in a release by the exact sum of the budgets spent on all levels and tables.
 
-        The scales are those stated with the noisy values. A single release cannot show that the noise was really drawn
-        with these scales. Each table must also keep to its own share of the budget on each level.
+        The scales are those stated with the noisy values. A single release cannot prove that the noise was drawn with
+        these scales. Each table must also spend at most its share of the budget on each level.
 
         Args:
-            release: The release, with the scales of its noise.
+            release: The release, with its noise scales.
         """
         design = self.design
         failures = design.shape_faults(release)
@@ -56,7 +55,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         calls, checked = [], 0
         for level in range(design.tree.depth):
             for table, (form, scales) in enumerate(zip(release.layout.forms, release.scales, strict=True)):
-                # Values without noise are derived from others and spend nothing (`verify` of the mechanism checks it).
+                # Values without noise are derived from others and spend nothing. The mechanism's `verify` checks this.
                 if (scale := scales[level]) is None:
                     continue
                 budget_share, name = design.budgets[table][level], form.part(level + 1)
@@ -70,7 +69,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
 
 @frozen(kw_only=True)
 class PublishedChain(PrivacyConstraint[HierarchyRelease]):
-    """The constraint of the chain as printed in section 9.2 of the paper, which does not satisfy its epsilon.
+    """The constraint for the chain as printed in section 9.2 of the paper, which does not satisfy its epsilon.
 
     Attributes:
         design: The design of the method.

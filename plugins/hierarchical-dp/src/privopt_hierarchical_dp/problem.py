@@ -1,4 +1,4 @@
-"""The problem file for groups by size: its keys, the budget of each level, and the guarantee."""
+"""The problem file for groups by size: its keys, the budget for each level, and the guarantee."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ __all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "Pub
 
 
 def by_level(value: Sequence[Fraction]) -> str | None:
-    """Return None if ``value`` is a valid list of shares or weights by level, else a description of valid lists.
+    """Return None if ``value`` is a valid list of shares or weights by level, otherwise a description of valid lists.
 
-    The leaves need a share above 0, because their values cannot be computed from another level.
+    The leaves need a positive share, because their values cannot be computed from another level.
 
     Args:
-        value: One number for each level, from the root.
+        value: One number per level, from the root down.
     """
     is_valid = value and min(value) >= 0 and value[-1] > 0
     return None if is_valid else "numbers of at least 0, one a level, the last above 0"
 
 
 def _check_error_weights(value: Mapping[str, Fraction]) -> str | None:
-    """Return None if ``value`` contains valid weights of errors, and otherwise a description of valid weights.
+    """Return None if ``value`` contains valid weights of errors, otherwise a description of valid weights.
 
     Args:
         value: The weight of errors by level.
@@ -128,21 +128,21 @@ class Privacy:
 
     @property
     def law(self) -> NoiseDistribution:
-        """The noise distribution of the notion."""
+        """The noise distribution for the notion."""
         return KINDS[self.kind][0]
 
     @cached_property
     def budget(self) -> Fraction:
-        """The total budget of all levels: epsilon, rho, or the largest rho proved to imply epsilon and delta."""
+        """The total budget for all levels: epsilon, rho, or the largest rho proved to imply (epsilon, delta)-DP."""
         if self.rho is not None:
             return self.rho
-        assert self.epsilon is not None  # the other kinds have it
-        # The budgets of Gaussian noise add up in rho, so (epsilon, delta) is converted once, for all levels together.
+        assert self.epsilon is not None  # the other notions require it
+        # Budgets for Gaussian noise add up in rho, so (epsilon, delta) is converted once for all levels together.
         return self.epsilon if self.delta is None else rho_of(self.epsilon, self.delta)
 
     @property
     def amounts(self) -> dict[str, Any]:
-        """Rho and delta for the guarantee, if the problem file gives them, as doubles and as exact texts."""
+        """The rho and delta given in the problem file, as doubles and as exact texts, for the guarantee."""
         stated_amounts = {name: getattr(self, name) for name in ("rho", "delta") if getattr(self, name) is not None}
         return {
             key: entry
@@ -151,7 +151,7 @@ class Privacy:
         }
 
     def check_keys(self, file: str) -> None:
-        """Check that exactly the keys required by the notion and the relation are given.
+        """Check that the keys required by the notion and the relation are given, and no others.
 
         Raises:
             InputError: A key is missing, or does not belong to this notion or relation.
@@ -162,11 +162,11 @@ class Privacy:
         faults = [
             Fault(file, f"privacy.{name}", "nothing" if value is None else str(value), f"{expectation} ({has})")
             for name, value in amounts.items()
-            # A loop over a single value gives the expectation a name inside the comprehension.
+            # A loop over a single value names the expectation inside the comprehension.
             for expectation in ["a number" if name in required_keys else "no such key"]
             if (value is None) == (name in required_keys)
         ]
-        # The key is required with this relation, and refused with others.
+        # The key is required under this relation, and refused under others.
         if (self.max_household is None) == (self.relation == "replaced"):
             actual = "nothing" if self.max_household is None else str(self.max_household)
             household_expectation = 'a public number of persons with relation = "replaced", and no such key with others'
@@ -195,14 +195,14 @@ class Settings:
     max_quantity: int = key(default=1, help="Q: what one individual may count for", unit="quantity", check=at_least(1))
 
     def check_lengths(self, depth: int, file: str) -> None:
-        """Check that lists have one number for each level.
+        """Check that lists have one number per level.
 
         Args:
             depth: The number of levels.
-            file: The name of the problem file, for the faults.
+            file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: A list has another length. Each such list has a fault.
+            InputError: A list has a different length. There is one fault per such list.
         """
         lists = {"budget": self.budget, "level_weights": self.level_weights}
         faults = [
@@ -216,7 +216,7 @@ class Settings:
 
 @frozen(kw_only=True)
 class PlanSettings:
-    """The ``[plan]`` table of a problem file: the weights of errors in a plan."""
+    """The ``[plan]`` table of a problem file, which weights errors in a plan."""
 
     errors: Mapping[str, Fraction] | None = key(
         default=None,
@@ -242,7 +242,7 @@ class PublishRules:
 
 @frozen(kw_only=True)
 class HierarchyProblem:
-    """The problem file of hierarchical-dp: counts of groups by size in a hierarchy of regions, and their privacy."""
+    """The problem file of hierarchical-dp: counts of groups by size over a hierarchy of regions, and their privacy."""
 
     hierarchy: HierarchyTable = key(help="the regions and their groups")
     privacy: Privacy = key(help="what is promised")
@@ -252,7 +252,7 @@ class HierarchyProblem:
 
     @property
     def relation(self) -> Relation:
-        """The neighbouring relation, given exact levels, size classes, vacant units and the largest household."""
+        """The neighbouring relation, for the file's exact levels, size classes and largest household."""
         table = self.hierarchy
         return Relation(
             name=self.privacy.relation,
@@ -264,7 +264,7 @@ class HierarchyProblem:
 
     @property
     def confidence(self) -> float:
-        """The confidence of each interval."""
+        """The confidence level of each interval."""
         return self.settings.confidence
 
     @property
@@ -287,6 +287,9 @@ class HierarchyProblem:
     def check_keys(self, file: str) -> None:
         """Check that the privacy keys match the notion, and that the relation matches the sizes.
 
+        Args:
+            file: The name of the problem file, for error messages.
+
         Raises:
             InputError: A key is missing, unexpected, or contradicts another one. In particular, ``individuals`` is
                 refused with first_size = 0, because joining a unit is then a move between sizes.
@@ -294,8 +297,8 @@ class HierarchyProblem:
         self.privacy.check_keys(file)
         exact = self.hierarchy.exact
         if exact is not None and self.privacy.relation == "individuals":
-            # Whoever lives alone and leaves changes the number of groups, so with exact numbers only two relations
-            # remain: members of existing groups, and whole groups.
+            # If a person who lives alone leaves, the number of groups changes. With exact totals, neighbours can
+            # therefore only differ in members of existing groups or in whole groups.
             expectation = '"sizes" (who joins or leaves an existing group) or "groups" (a group is replaced by another)'
             raise InputError([Fault(file, "privacy.relation", '"individuals" with exact numbers', expectation)])
         if exact is not None and self.settings.region_totals is not None:
@@ -305,8 +308,8 @@ class HierarchyProblem:
         if self.privacy.relation == "replaced" and (max_quantity := self.settings.max_quantity) > 1:
             expectation = '1 with relation = "replaced" (max_household counts persons, each of one quantity)'
             raise InputError([Fault(file, "hierarchical-dp.max_quantity", str(max_quantity), expectation)])
-        # If vacant units are a class, whoever joins a unit moves it from size 0 to 1, and no unit appears. So "sizes"
-        # covers this, although numbers of units are exact.
+        # If vacant units are a class, joining a vacant unit moves it from size 0 to 1, and no unit appears. The
+        # relation "sizes" therefore covers this, although numbers of units are exact.
         if self.privacy.relation == "individuals" and self.hierarchy.first_size == 0:
             expectation = '"sizes" with first_size = 0, which covers who joins or leaves a unit, or first_size = 1'
             raise InputError([Fault(file, "privacy.relation", '"individuals" with first_size = 0', expectation)])

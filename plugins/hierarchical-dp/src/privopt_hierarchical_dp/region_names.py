@@ -1,6 +1,6 @@
-"""Checks of region names: totals listed among their parts, and codes or names that look alike.
+"""Checks of region names: totals listed next to their parts, and codes or names that look alike.
 
-A nation may have ten million regions, so whole columns are searched first for the few names that need a closer look.
+A nation may have ten million regions, so whole columns are first searched for the few names that need a closer look.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ __all__ = [
 ]
 
 KEEP: Final = "keep"
-"""The value of the ``totals`` key with which values and regions named like totals are treated as ordinary ones."""
+"""The value of the key ``totals`` for which values and regions named like totals are treated as ordinary ones."""
 
 _CODE: Final = r"^0*([0-9]+)(?:\.0*)?$"
-"""A whole number, perhaps with leading zeros or with zeros after the point, as spreadsheets write codes."""
+"""An integer, possibly with leading zeros or with zeros after the decimal point, as spreadsheets write codes."""
 
 _UNUSUAL: Final = r"[^!-~ ]|  "
-"""A character other than blanks and ASCII's visible ones, or two blanks. Of two names that look alike, one has this."""
+"""A character other than a space or visible ASCII, or two spaces. Of two names that look alike, one contains this."""
 
 
 def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
     """Return the regions that have siblings and are named like a total over them.
 
     Args:
-        paths: The paths of the leaf regions, a row each, root first. Short paths end in empty names.
+        paths: A table with the path of one leaf region per row, from the root. Short paths end in empty names.
 
     Returns:
         The paths of these regions, sorted.
@@ -49,7 +49,7 @@ def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
         has_candidate = paths.filter(may_be_totals(paths[column]))
         if has_candidate.is_empty():
             continue
-        # Siblings are compared, so all children of the parents of such names are needed, and these alone.
+        # Siblings are compared, so only the children of the parents of such names are needed.
         parents = has_candidate.select(above).unique()
         inside = paths.join(parents, on=above, how="semi") if above else paths
         children: dict[tuple[str, ...], list[str]] = {}
@@ -62,14 +62,14 @@ def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
 
 
 def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
-    """Raise InputError for regions named like a total of their siblings, because individuals would count twice.
+    """Check that no region is named like a total of its siblings, because individuals would be counted twice.
 
     Args:
-        paths: The paths of the leaf regions, a row each, root first.
-        file: The name of the file, for faults.
+        paths: A table with the path of one leaf region per row, from the root.
+        file: The name of the file, for error messages.
 
     Raises:
-        InputError: There are such regions. Each has a fault.
+        InputError: There are such regions. There is one fault for each of them.
     """
     expectation = 'its parts alone, or totals = "keep" in [hierarchy] if it is a region like the others'
     Faults(
@@ -81,7 +81,7 @@ def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
 def warn_of_alike_regions(tree: Tree) -> list[str]:
     """Return warnings about regions whose codes differ only in leading zeros or ``.0``, or whose names look alike.
 
-    Such regions are probably one region that is written in two ways.
+    Such regions are probably the same region, written in two ways.
     """
     groups = _find_alike_codes(tree)
     lines = [
@@ -95,17 +95,17 @@ def warn_of_alike_regions(tree: Tree) -> list[str]:
 
 
 def _find_alike_codes(tree: Tree) -> list[list[str]]:
-    """Return groups of regions whose own codes, and those of all regions above them, differ only in zeros.
+    """Return groups of regions whose codes, and those of all regions above them, differ only in zeros.
 
     Returns:
-        The names of the regions of each group, in the order of the tree.
+        The names of the regions in each group, in the order of the tree.
     """
     codes_by_level = [_normalize_codes(names) for names in tree.columns]
-    # If no code has zeros that are removed, no two codes differ only in zeros.
+    # If normalisation changes no code, no two codes differ only in zeros.
     if not any((codes != _own_names(names)).any() for codes, names in zip(codes_by_level, tree.columns, strict=True)):
         return []
     groups: list[list[str]] = []
-    # Regions above are alike if they have the same key, which is the position of the first of them.
+    # Regions on the level above are alike if they have the same key, which is the position of the first of them.
     parent_keys = np.zeros(1, np.int64)
     for level, (names, own_codes) in enumerate(zip(tree.columns, codes_by_level, strict=True)):
         keys = np.arange(len(names))
@@ -122,19 +122,19 @@ def _find_alike_codes(tree: Tree) -> list[list[str]]:
 
 
 def _normalize_codes(names: pl.Series) -> pl.Series:
-    """Return regions' own names. If one is a whole number, its leading zeros and decimal zeros are removed."""
+    """Return the last part of regions' names, without leading zeros and decimal zeros if it is an integer."""
     own_names = _own_names(names)
     code = own_names.str.extract(_CODE, 1).str.strip_chars_start("0")
     return code.replace("", "0").zip_with(code.is_not_null(), own_names)
 
 
 def _own_names(names: pl.Series) -> pl.Series:
-    """Return regions' names without the paths that are written before names shared by several regions."""
+    """Return regions' names without the path that precedes names shared by several regions."""
     return names.str.extract(r"([^/]*)$", 1) if names.str.contains("/", literal=True).any() else names
 
 
 def _find_unusual_names(tree: Tree) -> list[str]:
-    """Return the names in which a reader could overlook a character, and the names that they could be taken for.
+    """Return the names in which a reader could overlook a character, and the names with which they could be confused.
 
     All other names differ in visible characters, so no two of them look alike.
     """
@@ -149,5 +149,5 @@ def _find_unusual_names(tree: Tree) -> list[str]:
 
 
 def path_starts_with(path: Sequence[str], prefixes: Iterable[tuple[str, ...]]) -> bool:
-    """Return whether a path starts with one of the prefixes, which are paths of regions."""
+    """Return whether a region's path starts with one of the prefixes."""
     return any(tuple(path[: len(prefix)]) == prefix for prefix in prefixes)

@@ -1,4 +1,4 @@
-"""Published tables with a row for each region and cell: writes them sorted by name, and reads them."""
+"""Published tables with one row per region and cell: functions that write them sorted by name, and read them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["Cells", "Form", "Layout", "read_rows", "write_rows"]
 
 ROWS_AT_ONCE: Final = 1_000_000
-"""Approximate number of rows of a table in memory at a time while it is written."""
+"""The approximate number of rows of a table that are in memory at the same time while it is written."""
 
 Cells: TypeAlias = Mapping[str, Sequence[str] | Sequence[int]]
-"""Columns that identify the cells of a region, with one entry for each cell."""
+"""The columns that identify the cells of a region, with one entry per cell."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -29,15 +29,15 @@ class Form:
     """The published form of one table: its files, columns and shapes.
 
     Attributes:
-        name: The name of the table. Empty if it is the only table.
-        file: The file of counts, with a row for each region and cell.
+        name: The name of the table, which is empty if it is the only table.
+        file: The file of counts, with one row per region and cell.
         count: The name of the column of counts.
-        intervals: The file with columns low and high, which may be the file of counts.
+        intervals: The file with the columns low and high, which may be the file of counts.
         private: The file of true counts.
-        cells: Columns that identify the cells of a region.
-        shape: Shape of a region's counts, with an axis for each attribute.
-        margin: The indices of the table's attributes. Tables must agree on the attributes that they share.
-        measured: Shape of a region's noisy values. None means any length.
+        cells: The columns that identify the cells of a region.
+        shape: The shape of a region's counts, with one axis per attribute.
+        margin: The indices of the table's attributes. Tables must agree on the attributes they share.
+        measured: The shape of a region's noisy values. None means any length.
     """
 
     name: str = ""
@@ -52,7 +52,7 @@ class Form:
 
     @property
     def title(self) -> str:
-        """The name of the table, or if it has none, its column of counts and the columns of its cells."""
+        """The name of the table or, if it has none, its column of counts and the columns of its cells."""
         return self.name or f"{self.count} by {', '.join(self.cells)}"
 
     @property
@@ -61,11 +61,11 @@ class Form:
         return f"{self.name}." if self.name else ""
 
     def cell(self, number: int) -> str:
-        """Return a text for a cell that is appended to the name of its region, such as ``, size 3``."""
+        """Return a text that describes a cell after the name of its region, such as ``, size 3``."""
         return "".join(f", {column} {values[number]}" for column, values in self.cells.items())
 
     def part(self, level: int) -> str:
-        """Return the name of the table's measurement on a level, counted from 1."""
+        """Return the name of the table's measurement on a level, where the root has level 1."""
         return f"{self.name} on level {level}" if self.name else f"level {level}"
 
 
@@ -83,28 +83,28 @@ class Layout:
 
 
 def _make_series(name: str, values: NDArray[Any]) -> pl.Series:
-    """Return a column of numbers or of texts, in which empty texts become missing values."""
+    """Return a column of numbers or strings, in which empty strings are replaced by missing values."""
     column = pl.Series(name, values.tolist() if values.dtype.kind == "U" else values)
     return column.replace("", None) if column.dtype == pl.String else column
 
 
 def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Sequence[NDArray[Any]]]) -> None:
-    """Write a table with the columns ``region, parent``, the columns of cells, and columns of numbers or texts.
+    """Write a table with columns ``region`` and ``parent``, the columns of cells, and columns of numbers or strings.
 
     Args:
         path: The file.
-        tree: The regions.
+        tree: The region tree.
         cells: The columns that identify the cells of a region.
-        columns: The (R_l, ...) values of each column on each level, with the same number of cells for each region.
+        columns: For each column and level, an array of shape (regions, ...), with the same number of cells per region.
     """
-    # The number of cells of a region; 1 if no column identifies any.
+    # The number of cells per region, which is 1 if no column identifies cells.
     count = len(next(iter(cells.values()), [0]))
-    # The listing has every region once, with its row in the concatenated levels.
+    # The listing contains every region once, with its row in the concatenated levels.
     listing, order = tree.listing, tree.listing["number"].to_numpy()
     values = {
         name: np.concatenate([level.reshape(len(level), -1) for level in levels]) for name, levels in columns.items()
     }
-    # Regions are written in blocks, because names repeat for each cell and would take much memory at once.
+    # Regions are written in blocks to save memory, because names are repeated for each cell.
     step = max(1, ROWS_AT_ONCE // count)
     with path.open("wb") as stream:
         for begin in range(0, len(order), step):
@@ -129,26 +129,26 @@ def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Seque
 def read_rows(
     path: Path, cells: Cells, columns: Sequence[str], tree: Tree | None = None
 ) -> tuple[Tree, list[list[Ints]]]:
-    """Read a table that :func:`write_rows` wrote.
+    """Read a table written by :func:`write_rows`.
 
     Args:
         path: The file.
         cells: The columns that identify the cells of a region, in order.
         columns: The names of the columns of numbers.
-        tree: The regions that the file must have. If None, its own regions are used.
+        tree: The region tree that the file must have. If None, the tree is built from the file.
 
     Returns:
-        The regions, and the (R_l, cells) numbers of each column on each level.
+        The region tree, and for each column and level an array of shape (regions, cells).
 
     Raises:
-        InputError: The file cannot be read, or its rows are not those that would be written.
+        InputError: The file cannot be read, or its rows differ from those that would be written.
     """
     count = len(next(iter(cells.values()), [0]))
     kinds = {name: pl.String if isinstance(cell_values[0], str) else pl.Int64 for name, cell_values in cells.items()}
     schema = {"region": pl.String, "parent": pl.String, **kinds, **dict.fromkeys(columns, pl.Int64)}
     expectation = f"columns {', '.join(schema)}"
     try:
-        # glob=False keeps a path that contains * from being read as a pattern.
+        # With glob=False, a path that contains * is not treated as a pattern.
         table = pl.read_csv(path, schema_overrides=schema, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(
@@ -157,14 +157,14 @@ def read_rows(
     if table.columns != list(schema):
         raise InputError([Fault(str(path), "header", ",".join(table.columns), expectation)])
     height = table.height
-    # Each region has one row for each cell.
+    # Each region has one row per cell.
     if height == 0 or height % count or any(table[name].null_count() for name in columns):
         raise InputError([Fault(str(path), "", f"{height} rows", f"{count} rows with numbers for each region")])
     regions = height // count
     first_rows = np.arange(0, height, count)
     is_as_written = all(
-        # Each region's rows must repeat its name and parent. The root's parent is an empty cell, which reads as null,
-        # and plain equality with null would be null.
+        # Each region's rows must repeat its name and parent. The root's parent is an empty cell, which is read as null,
+        # and the result of plain equality with null would be null.
         table[name].eq_missing(table[name].gather(np.repeat(first_rows, count))).all()
         for name in ("region", "parent")
     )
@@ -182,21 +182,21 @@ def read_rows(
         if not (region.equals(listing["region"]) and parent.equals(listing["parent"], null_equal=True)):
             raise InputError([Fault(str(path), "", "other rows", "the problem's regions, sorted by name")])
         rows = list(tree.ranks)
-    # A leaf that is repeated on several levels has one row, which each of them reads.
+    # A leaf that is repeated on several levels has a single row, which is used on each of them.
     numbers = [table[name].to_numpy().reshape(regions, count) for name in columns]
     return tree, [[np.ascontiguousarray(values[row]) for row in rows] for values in numbers]
 
 
 def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, list[Ints]]:
-    """Return the tree of the regions and parents in a published table.
+    """Return the tree formed by the regions and parents in a published table.
 
     Args:
         region: The name of each region.
-        parent: The name of each region's parent. Empty for the root.
-        path: The file, for faults.
+        parent: The name of each region's parent, which is empty for the root.
+        path: The file, for error messages.
 
     Returns:
-        The tree, and for each level the (R_l,) row of each region.
+        The tree, and for each level an array with the row of each region.
 
     Raises:
         InputError: A region has no name or occurs twice, a parent has no rows, parents form a cycle, or there is more
@@ -222,7 +222,7 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
     for numbers, _, _ in levels:
         is_reached[numbers] = True
     if not is_reached.all():
-        # Going up from a region that the root does not reach never ends, so its ancestors form a cycle.
+        # If a region is not reachable from the root, its ancestors form a cycle.
         actual = f"a cycle through {region[int(np.argmin(is_reached))]!r}"
         raise InputError([Fault(file, "parent", actual, "a tree")])
     tree, positions = Tree.arrange([(region.gather(numbers), above, repeats) for numbers, above, repeats in levels])
@@ -235,15 +235,15 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
 
 
 def _follow_children(parents: Ints, is_root: Bools) -> list[tuple[Ints, Ints, Bools]]:
-    """Follow the children of regions down from the root, level by level, until all regions of a level are leaves.
+    """Follow the children of regions down from the root, level by level, until all regions on a level are leaves.
 
     Args:
-        parents: (regions,) The index of each region's parent. That of the root is not read.
-        is_root: (regions,) Whether each region is the root. At most one is.
+        parents: Array of shape (regions,) with the index of each region's parent. The root's entry is ignored.
+        is_root: Array of shape (regions,), a mask that is true for at most one region.
 
     Returns:
         For each level, the indices of its regions, the index of each one's parent on the level above, and whether it
-        repeats that parent, which is a leaf.
+        repeats that parent because the parent is a leaf.
     """
     # The children of region r are children[starts[r] : starts[r + 1]].
     children = np.flatnonzero(~is_root)

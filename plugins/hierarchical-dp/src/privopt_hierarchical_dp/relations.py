@@ -1,44 +1,54 @@
-"""Neighbouring relations: which inputs are neighbours, and how far measured values can change between them.
+"""Neighbouring relations: which inputs are neighbours, and how much measured values can change between them.
 
-Relations of counts of groups by size (:class:`Relation`). Let Q be ``max_quantity``, and let n_s be the number of
-groups of size s in a region. A change affects one region on each level.
+**Relations for counts of groups by size** (:class:`Relation`). Let Q be ``max_quantity``, let N be the largest size,
+and let n_s be the number of groups of size s in a region. A change affects one region on each level.
 
 ``sizes``: one individual moves one existing group from size s to a size at most Q away. Two n_s change by 1. Of the
 cumulative counts c_s = n_1 + ... + n_s, at most Q change, by 1 each. The number of groups does not change, so it may be
-published. With size 0 as a class (vacant units), an individual who joins or leaves a unit always makes such a move.
+published. If size 0 is a class (vacant units), joining or leaving a unit is always a change of this kind.
 
-``individuals``: one individual joins or leaves. This is such a move up or down, or a group of size at most Q appears or
+``individuals``: one individual joins or leaves. This is a move as above, or a group of size at most Q appears or
 vanishes. At most two n_s change. Of the h_s = n_s + n_(s+1) + ..., at most Q change: h_(s+1) to h_(s+q) if a group
-grows by q, or h_1 to h_q if a group of size q appears. (A new group would change all c_s.)
+grows by q, or h_1 to h_q if a group of size q appears. (A new group could change all c_s.)
 
-``groups``: one group of any size appears or vanishes. One n_s changes. As many h_s may change as there are sizes.
+``groups``: one group of any size appears or vanishes. One n_s changes. The number of h_s that may change is the number
+of sizes.
 
 ``replaced``: one group of at most m individuals (``max_household``, public) is replaced by another group in its region.
-Two n_s change by 1. If the size changes from i to j > i, the c_s with i <= s < j change by 1. These are at most min(m,
-N) - 1 for sizes from 1 to N, and at most min(m, N) with size 0 as a class. The number of groups does not change.
+Two n_s change by 1. If the size changes from i to j > i, the c_s with i <= s < j change by 1. There are at most min(m,
+N) - 1 of these for sizes from 1 to N, and at most min(m, N) if size 0 is a class. The number of groups does not change.
 
-Relations of tables of individuals (:class:`TableRelation`). Each individual is counted once, in one leaf region and one
-cell of every table. The following changes are those of one table on one level. ``individuals``: one individual joins or
-leaves, so one cell changes by 1. ``moves``: one individual changes any values, possibly its region. At most one cell
-loses 1 and one gains 1, and the number of individuals does not change. ``attributes``: as ``moves``, but the individual
-stays in its region, so no region's number changes. ``replaced``: one household of at most m persons is replaced by
-another one in its leaf region. At most m persons leave the table, all from one cell if they have the same values, and
-at most m join. The sum of absolute changes is up to 2 m, and the sum of their squares up to 2 m^2, which a search in
-the tests confirms. An individual is in all tables and levels at once, so the budgets of all of them add up.
+**Relations for tables of individuals** (:class:`TableRelation`). Each individual is counted once, in one leaf region
+and one cell of every table. An individual is in all tables and levels at once, so their budgets add up. The following
+changes are those in one table on one level.
 
-Exact levels (``[hierarchy] exact``). If the numbers of all regions down to level k are published exactly, two inputs
-are neighbours only if these numbers agree. A single individual or group can then neither appear nor vanish, so it is
-replaced by another one in the same region of level k. Tables of individuals: one cell loses 1 and one gains 1 in each
-table on each level, as under ``moves``, whichever leaf regions they belong to. Two individuals of different regions of
-level k who exchange places are two such changes, because tables only show how many individuals a cell has. Under
-``replaced`` the new household has as many persons as the old one, which is a subset of the neighbours without exact
-levels. Counts of groups under ``groups``: two n_s change by 1 on each level. Of the h_s, those of the old group
-decrease and those of the new one increase, at most N each. In one region those in common cancel, and at most N - 1
-remain, because h of the least size does not change. Under ``sizes`` and ``replaced`` no number of groups of a region
-changes, whatever is published of them.
+``individuals``: one individual joins or leaves, so one cell changes by 1.
 
-Except for tables under ``replaced``, no entry changes by more than 1. So each number is both the L1 sensitivity and the
-square of the L2 sensitivity.
+``moves``: one individual changes any values, possibly its region. At most one cell decreases by 1 and one increases by
+1, and the number of individuals does not change.
+
+``attributes``: as ``moves``, but the individual stays in its leaf region, so no region's total changes.
+
+``replaced``: one household of at most m persons is replaced by another one in its leaf region. At most m persons leave
+the table, all from one cell if they have the same values, and at most m join. The sum of absolute changes is up to 2 m,
+and the sum of squared changes up to 2 m^2. A search in the tests confirms both.
+
+**Exact levels** (``[hierarchy] exact``). If the totals of all regions down to level k are published exactly, two inputs
+are only neighbours if these totals agree. A single individual or group can then neither appear nor vanish, so it is
+replaced by another one in the same region on level k.
+
+In tables of individuals, one cell decreases by 1 and one increases by 1 in each table on each level, as under
+``moves``, for any leaf regions. If two individuals in different regions on level k exchange places, these are two such
+changes, because tables only show the number of individuals in a cell. Under ``replaced``, the new household has as many
+persons as the old one, so neighbours are a subset of those without exact levels.
+
+In counts of groups under ``groups``, two n_s change by 1 on each level. The h_s of the old group decrease and those of
+the new one increase, at most N each. In the same region, common changes cancel and at most N - 1 remain, because h for
+the smallest size does not change. Under ``sizes`` and ``replaced``, no region's number of groups changes, whether or
+not it is published.
+
+**Norms.** Except for tables under ``replaced``, no value changes by more than 1, so each sensitivity is both the L1
+sensitivity and the square of the L2 sensitivity.
 """
 
 from __future__ import annotations
@@ -55,7 +65,7 @@ RELATIONS: Final = {
     "groups": "one group of any size appears or vanishes",
     "replaced": "one household is replaced by another in its region",
 }
-"""The difference between neighbouring inputs, by relation: the scope of a guarantee."""
+"""The difference between neighbouring inputs by relation, which is the scope of a guarantee."""
 
 
 @frozen(kw_only=True)
@@ -63,11 +73,12 @@ class Relation:
     """The neighbouring relation for counts of groups by size.
 
     Attributes:
-        name: One of `RELATIONS`.
+        name: One of the keys of `RELATIONS`.
         classes: The number of size classes.
         vacant: Whether size 0 is one of the classes.
-        household: The largest number of individuals in a replaced household. 0 under other relations.
-        exact_levels: The number of levels, from the root down, that the problem file makes exact. 0 if it does not say.
+        household: The largest number of individuals in a replaced household, or 0 under other relations.
+        exact_levels: The number of levels, from the root down, that the problem file makes exact, or 0 if it does not
+            say.
     """
 
     name: str = "sizes"
@@ -83,7 +94,7 @@ class Relation:
 
     @property
     def scope(self) -> str:
-        """The difference between neighbouring inputs, in one line of text."""
+        """The difference between neighbouring inputs, as one line of text."""
         if self.name == "groups" and self.exact_levels:
             return f"one group is replaced by another of any size in its region of level_{self.exact_levels}"
         return RELATIONS[self.name]
@@ -101,10 +112,10 @@ class Relation:
 
     @property
     def unit(self) -> str:
-        """The unit of a budget. It differs between relations, so ledgers never add budgets that do not compose.
+        """The unit of a budget, which differs between relations, so that ledgers never add budgets that do not compose.
 
-        The guarantee of ``sizes`` does not cover the numbers that are published exactly: numbers of groups, or of units
-        if size 0 is a class. So its budgets do not compose with those of other relations.
+        The guarantee under ``sizes`` does not cover the totals that are published exactly: numbers of groups, or
+        numbers of units if size 0 is a class. Its budgets therefore do not compose with those under other relations.
         """
         if self.name == "sizes" and self.vacant:
             return "per individual in fixed units"
@@ -121,29 +132,29 @@ class Relation:
     def sensitivity(
         self, query: Literal["counts", "cumulative"], max_quantity: int, *, is_leaf_exact: bool = False
     ) -> int:
-        """Return the largest sum of absolute changes on one level between neighbours, equal to that of squared changes.
+        """Return the sensitivity on one level: the L1 sensitivity, which equals the squared L2 sensitivity.
 
         Args:
-            query: The measured values: ``counts`` for n_s, or ``cumulative`` for c_s (h_s if numbers of groups are not
-                public).
-            max_quantity: The maximum quantity, Q.
-            is_leaf_exact: Whether the leaf regions are among the exact levels, so that a replaced group stays in its
-                leaf region.
+            query: The measured values, ``counts`` or ``cumulative`` counts. The latter are numbers of groups of size s
+                or less, or of size s or more if numbers of groups are not public.
+            max_quantity: The maximum quantity Q of one individual.
+            is_leaf_exact: Whether the leaf level is exact, so that a replaced group stays in its leaf region.
         """
         if self.name == "groups" and self.exact_levels:
             if query == "counts":
                 return 2
-            # The old group's h decrease, the new one's increase. In the same region those of both cancel.
+            # The h of the old group decrease, and those of the new one increase. In the same region, common changes
+            # cancel.
             return max(1, self.classes - 1) if is_leaf_exact else 2 * self.classes
         if self.name == "groups":
-            # A group of size s changes n_s alone, but all of h_1, ..., h_s: one of the greatest size changes every h.
+            # A group of size s changes only n_s, but all of h_1, ..., h_s. A group of the largest size changes every h.
             return 1 if query == "counts" else self.classes
         if self.name == "replaced":
             largest = min(self.household, self.classes - self.vacant)
-            # If all households have one size, no cumulative count changes; noise still needs a sensitivity above 0.
+            # If all households have one size, no cumulative count changes, but noise needs a positive sensitivity.
             return 2 if query == "counts" else max(1, largest - (not self.vacant))
-        # A group leaves one size for another one, at most Q away: two counts change, and at most Q sums of them. Under
-        # "individuals" it may also appear or vanish, which changes no more.
+        # A group changes its size by at most Q, so two counts change, and at most Q cumulative counts. Under
+        # "individuals" it may also appear or vanish, which does not change more values.
         return 2 if query == "counts" else max_quantity
 
     def statement(
@@ -151,20 +162,19 @@ class Relation:
     ) -> str:
         """Return the guarantee in words, for readers of a release.
 
-        The text says which inputs are neighbours, how large the privacy loss of larger changes is, which changes are
-        not covered, and which numbers of groups are published exactly.
+        The text states which inputs are neighbours, the privacy loss for larger changes, which changes are not covered,
+        and which numbers of groups are published exactly.
 
         Args:
             totals: Whether every region's number of groups is published exactly.
-            max_quantity: Q, the largest number by which one individual may change the size of a group.
-            kind: The notion of privacy, such as "pure-dp".
+            max_quantity: The largest amount Q by which one individual may change the size of a group.
+            kind: The privacy notion, such as "pure-dp".
             listed: Whether a public table lists the regions.
-            exact_levels: The number of levels, from the root down, whose regions' numbers of groups are published
-                exactly.
+            exact_levels: The number of levels, from the root down, whose numbers of groups are published exactly.
         """
         name, is_single_step = "unit" if self.vacant else "group", max_quantity == 1
         many = f"up to {max_quantity} sizes (max_quantity = {max_quantity})"
-        # The privacy loss of k neighbouring steps, which is "k epsilon" for the other notions.
+        # The privacy loss over k neighbouring steps, which is "k epsilon" for the other notions.
         group_costs = {"zcdp": "k^2 rho", "approx-dp": "k epsilon, at (1 + ... + exp((k - 1) epsilon)) delta"}
         is_swap = self.name == "groups" and self.exact_levels > 0
         promise = PROMISES["exact groups" if is_swap else self.name].format(
@@ -212,8 +222,10 @@ PROMISES: Final = {
     "replaced by another one of at most {m} in its region. A person who joins or leaves a household is covered by "
     "that. {larger} Not covered: a household that appears, vanishes or moves to another region.",
 }
-"""Sentences on neighbouring inputs, on larger changes and on changes that are not covered, by relation. Words in braces
-are replaced by :meth:`Relation.statement`."""
+"""Sentences on neighbouring inputs, on larger changes and on changes that are not covered, by relation.
+
+:meth:`Relation.statement` replaces the placeholders in braces.
+"""
 MISSING: Final = {
     True: "Size 0 is a class: whoever joins or leaves a unit is covered, also who lives there alone. Not covered: a "
     "unit, vacant or not, that appears or vanishes.",
@@ -231,11 +243,11 @@ SIZES: Final = Relation()
 
 
 def describe_exact_levels(count: int, noun: str) -> str:
-    """Return a clause on the numbers that are published exactly.
+    """Return a clause about the totals that are published exactly.
 
     Args:
-        count: The number of exact levels, from the root down, at least 1.
-        noun: What is counted, in the plural.
+        count: The number of exact levels, from the root down, which is at least 1.
+        noun: The plural noun for what is counted.
 
     >>> describe_exact_levels(1, "groups")
     'The number of groups of the whole hierarchy (level_1) is published exactly, without noise'
@@ -246,21 +258,21 @@ def describe_exact_levels(count: int, noun: str) -> str:
 
 
 def _replaced_unit(household: int) -> str:
-    """Return the unit of a budget for replaced households, both for counts of households and of persons."""
+    """Return the unit of a budget for replaced households, for counts of households as well as of persons."""
     return f"per household of at most {household} persons that is replaced"
 
 
 def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
-    """Return a sentence on the privacy loss of a household with more persons than the budget is stated for.
+    """Return a sentence about the privacy loss of a household with more persons than the budget covers.
 
-    For a household of k persons, k - 1 cumulative counts change by 1 each. The noise is scaled for m - 1 of them, at
-    least 1. So the loss grows by the factor (k - 1) / (m - 1), which is above k / m. Under Gaussian notions, rho grows
-    by the same factor, which is below (k / m)^2.
+    For a household of k persons, k - 1 cumulative counts change by 1 each. The noise is calibrated for max(1, m - 1)
+    changes. The loss therefore increases by the factor (k - 1) / (m - 1), which is greater than k / m. Under Gaussian
+    notions, rho increases by the same factor, which is less than (k / m)^2.
 
     Args:
         household: The largest number m of persons that the budget covers.
-        kind: The notion of privacy.
-        steps: Whether a household of k persons changes k - 1 values, as it does without a size class 0, instead of k.
+        kind: The privacy notion.
+        steps: Whether a household of k persons changes k - 1 values, as without a size class 0, rather than k.
     """
     cost = {"zcdp": "(k / {m})^2 rho", "approx-dp": "(k / {m})^2 of the rho that epsilon and delta stand for"}
     pure = "k / {m} epsilon" if household == 1 or not steps else "(k - 1) / ({m} - 1) epsilon"
@@ -272,16 +284,16 @@ def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
 
 
 def group_cost(kind: str, steps: int) -> str:
-    """Return the privacy loss, as text, of several steps between neighbouring inputs, by group privacy.
+    """Return the privacy loss over several steps between neighbouring inputs (group privacy), as text.
 
     Args:
-        kind: The notion of privacy.
+        kind: The privacy notion.
         steps: The number of steps.
     """
     if kind == "zcdp":
         return f"{steps**2} rho"
     if kind == "approx-dp":
-        # (epsilon, delta)-DP: delta grows to (1 + e^epsilon + ... + e^((k - 1) epsilon)) delta for k steps.
+        # Under (epsilon, delta)-DP, delta increases to (1 + e^epsilon + ... + e^((k - 1) epsilon)) delta over k steps.
         powers = ["1", "exp(epsilon)", *(f"exp({k} epsilon)" for k in range(2, steps))]
         return f"{steps} epsilon, at ({' + '.join(powers)}) delta"
     return f"{steps} epsilon"
@@ -292,14 +304,14 @@ class TableRelation:
     """The neighbouring relation for tables of individuals.
 
     Attributes:
-        scope: How neighbouring inputs differ, in words.
-        unit: The unit in which a budget is stated.
-        sensitivity: How much one table can change on one level between neighbouring inputs: the sum of the absolute
-            changes, or of the squared changes under Gaussian notions.
-        exact: How many levels, from the root down, have public numbers of individuals: 0, 1 (the root only), or None
+        scope: The difference between neighbouring inputs, in words.
+        unit: The unit of a budget.
+        sensitivity: The largest sum of absolute changes in one table on one level between neighbouring inputs. For
+            Gaussian notions, the largest sum of squared changes.
+        exact: The number of levels, from the root down, whose totals are public: 0, 1 (the root alone) or more, or None
             for all levels.
-        promise: Text for readers: what is protected between neighbouring inputs, and what holds for larger changes.
-        public: Text for readers: which counts are published exactly.
+        promise: A text that tells readers which inputs are neighbours, and the privacy loss for larger changes.
+        public: A text that tells readers which totals are published exactly.
         is_of_households: Whether whole households are replaced.
     """
 
@@ -320,15 +332,15 @@ class TableRelation:
         )
 
     def with_exact_levels(self, count: int) -> TableRelation:
-        """Return the relation in which neighbours also agree on the numbers of all regions of the first levels.
+        """Return the relation in which neighbours also agree on the totals of all regions on the first levels.
 
-        An individual then neither joins nor leaves, but is replaced by one with any values in its region of the
-        deepest exact level. A household is replaced by one of as many persons.
+        An individual then neither joins nor leaves, but is replaced by one with any values in its region on the deepest
+        exact level. A household is replaced by one with the same number of persons.
 
         Args:
-            count: The number of exact levels, from the root down. If 0, the relation is unchanged.
+            count: The number of exact levels, from the root down. If it is 0, the relation is unchanged.
         """
-        # Under `attributes` an individual stays in its leaf region anyway, and all numbers are exact.
+        # Under `attributes`, an individual stays in its leaf region anyway, and all totals are exact.
         if not count or self.exact is None:
             return self
         numbers = describe_exact_levels(count, "individuals")
@@ -359,22 +371,22 @@ class TableRelation:
 
         Args:
             max_household: The largest number of persons in a household, which is public.
-            kind: The notion of privacy.
+            kind: The privacy notion.
         """
         return evolve(
             self,
             scope=self.scope.format(most=max_household),
-            # With exact numbers of individuals, the new household has as many persons as the old one.
+            # With exact totals, the new household has as many persons as the old one.
             unit=_replaced_unit(max_household) + " by one of as many" * (self.exact != 0),
-            # All m persons may be alike, and leave one cell for another: absolute changes sum to 2 m, their squares to
-            # 2 m^2.
+            # All m persons may have the same values and move from one cell to another. Absolute changes then sum to 2
+            # m, and squared changes to 2 m^2.
             sensitivity=2 * max_household if kind == "pure-dp" else 2 * max_household**2,
             promise=f"{self.promise.format(most=max_household)} {_larger_costs(max_household, kind, steps=False)}",
         )
 
     def statement(self, kind: str) -> str:
-        """Return a description of the relation under the notion ``kind``."""
-        # A table of trips or visits counts some people several times.
+        """Return a description of the guarantee under the notion ``kind``, for readers of a release."""
+        # A table of trips or visits counts some people more than once.
         repeated = "" if self.is_of_households else f" {COUNTED_AGAIN[kind]}"
         return (
             f"{self.promise.format(two=group_cost(kind, 2))} Every individual is in one cell of each table, and what "
@@ -388,7 +400,7 @@ COUNTED_AGAIN: Final = {
     "zcdp": "A person who is counted k times, such as once for each trip, costs k^2 rho.",
     "approx-dp": "A person who is counted k times, such as once for each trip, costs k epsilon and over k delta.",
 }
-"""The cost of a person who is more than one individual of a table, by notion."""
+"""The privacy loss of a person who is counted as several individuals of a table, by notion."""
 
 
 EXACT_HOUSEHOLDS: Final = (
@@ -396,7 +408,7 @@ EXACT_HOUSEHOLDS: Final = (
     "another one of as many persons in its leaf region; so persons who change values are covered, but not one who "
     "joins or leaves."
 )
-"""The promise about replaced households if numbers of individuals are exact."""
+"""The promise about replaced households if totals are exact."""
 TABLE_RELATIONS: Final = {
     "individuals": TableRelation(
         scope="one individual joins or leaves",
@@ -438,4 +450,4 @@ TABLE_RELATIONS: Final = {
         is_of_households=True,
     ),
 }
-"""Relations by their name in ``[privacy] relation``; :meth:`TableRelation.of_households` completes ``replaced``."""
+"""The relations by their name in ``[privacy] relation``. :meth:`TableRelation.of_households` completes ``replaced``."""

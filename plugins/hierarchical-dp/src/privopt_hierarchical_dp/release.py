@@ -1,4 +1,4 @@
-"""The release: counts of every region and cell, their intervals, and the noisy values to which they were fitted."""
+"""The release: counts for every region and cell, their intervals, and the noisy values to which they were fitted."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ NOISY: Final = "noisy.npz"
 """The file of noisy values, noise scales and exact totals."""
 LEVELS: Final = "level_{}"
 TOTALS: Final = "totals_{}"
-"""Names of the arrays in noisy.npz, with a placeholder for the level. A named table's name is the prefix."""
+"""Names of arrays in noisy.npz, with a placeholder for the level. The name of a table, if any, is their prefix."""
 SPLIT: Final = ("split_levels", "split_tables")
-"""Names of the arrays of shares of the budget, which exist if the problem file does not give them."""
+"""The names of the arrays of budget shares, which exist if the problem file does not give the shares."""
 PUBLICATION: Final = "publish"
 """The folder of tables for readers, in which noisy cells are marked or suppressed."""
 ENDS: Final = ("low", "high")
-"""The columns of the ends of intervals."""
+"""The columns for the lower and upper ends of intervals."""
 ERRORS: Final = "l1_error_by_table_and_level"
 INSIDE: Final = "share_of_intervals_that_hold_by_table_and_level"
 """Keys in private/truth.json."""
 Tables: TypeAlias = list[list[Ints]]
-"""Arrays (R_l, ...) of R_l regions, by table and level."""
+"""Arrays of shape (regions, ...), by table and level."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -62,22 +62,23 @@ class HierarchyRelease(Release):
     """Tables of counts for every region, with intervals and the noisy values to which the counts were fitted.
 
     Attributes:
-        tree: The regions.
+        tree: The region tree.
         layout: The files and the published form of the tables.
-        counts: The (R_l, ...) counts of all cells, by table and level.
-        noisy: The (R_l, ...) noisy values that were measured, by table and level. Those of levels that were not
-            measured are sums of the level below.
-        totals: Numbers that are published exactly: (R_l,) for each level, for the root alone, or none.
-        scales: The exact scales of the drawn noise, by table and level; for Gaussian noise, variances. None if the
-            level was not measured.
-        law: The distribution of the noise.
-        bounds: The ends low and high (R_l, cells) of the intervals of true counts at the problem's confidence, by table
-            and level. They are computed from public values. None for methods without intervals.
-        truth: The true counts, in the form of ``counts``. They are written only to ``private/``; None in a release that
-            was read.
-        publication: Tables for readers, in which noisy cells are marked, by path. Empty if none are requested.
-        split: The budget's shares of the levels and of the tables, if the problem file leaves them to the search of
-            :mod:`.plan`. Another machine may find others, so they belong to the release.
+        counts: For each table and level, an array of shape (regions, ...) with the counts of all cells.
+        noisy: For each table and level, an array of shape (regions, ...) with the noisy values. Values that were not
+            measured are derived from noisy values and exact totals.
+        totals: Exact totals of shape (regions,) on the first levels: on all levels, for the root alone, or none.
+        scales: The exact scales of the drawn noise by table and level, which are variances for Gaussian noise. None if
+            the table was not measured on the level.
+        law: The noise distribution.
+        bounds: For each table and level, the lower and upper ends of the intervals, of shape (regions, cells), at the
+            problem's confidence level. They are computed from public values. None for methods without intervals.
+        truth: The true counts in the form of ``counts``, which are written only to ``private/``. None if the release
+            was read from files.
+        publication: The contents of the tables for readers, in which noisy cells are marked, by path. Empty if none are
+            requested.
+        split: The budget shares of the levels and of the tables, if the problem file leaves them to the search in
+            :mod:`.plan`. They are part of the release because another machine may find different ones.
     """
 
     tree: Tree
@@ -93,26 +94,26 @@ class HierarchyRelease(Release):
     split: tuple[Split, Split] | None = None
 
     def write(self, folder: Path) -> None:
-        """Write each table and its intervals as CSV, and the noisy values as noisy.npz.
+        """Write each table and its intervals as CSV files, and the noisy values as noisy.npz.
 
-        In noisy.npz, the rows of an array are the regions of a level, sorted by name.
+        In noisy.npz, the rows of an array are the regions on a level, sorted by name.
         """
         for number, form in enumerate(self.layout.forms):
             files = {form.file: {form.count: self.counts[number]}}
             if self.bounds is not None:
                 bound_columns = {name: [level[k] for level in self.bounds[number]] for k, name in enumerate(ENDS)}
-                # The intervals may be columns of the same file as the counts, or have their own file.
+                # The intervals are columns in the file of counts, or they have a separate file.
                 files[form.intervals] = files.get(form.intervals, {}) | bound_columns
             for name, columns in files.items():
                 (folder / name).parent.mkdir(exist_ok=True)
                 write_rows(folder / name, self.tree, form.cells, columns)
-        # One archive contains all noisy values; the names of its arrays begin with those of the tables.
+        # A single archive contains all noisy values. The names of its arrays begin with the names of the tables.
         arrays = _by_name(TOTALS, self.tree, self.totals)
         for form, noisy, scales in zip(self.layout.forms, self.noisy, self.scales, strict=True):
             arrays |= _by_name(form.prefix + LEVELS, self.tree, noisy)
             arrays[form.prefix + self.law.scales_name] = scale_texts(scales)
         for name, shares in zip(SPLIT, self.split or (), strict=False):
-            # A share of 0 is written as an empty text, like the scale of an unmeasured level.
+            # A share of 0 is written as an empty string, like the scale of an unmeasured level.
             arrays[name] = scale_texts([share or None for share in shares])
         with (folder / NOISY).open("wb") as stream:
             np.savez_compressed(stream, **arrays)
@@ -128,17 +129,17 @@ class HierarchyRelease(Release):
 
     @property
     def numbers(self) -> list[Ints]:
-        """The (R_l,) released numbers on each level, which are sums of the first table."""
+        """The released totals on each level, of shape (regions,), as sums over the cells of the first table."""
         return numbers_of(self.counts)
 
     @classmethod
     def read(cls, folder: Path, problem: tuple[Any, Tree | None]) -> HierarchyRelease:
-        """Read a release that :meth:`write` wrote.
+        """Read a release written by :meth:`write`.
 
         Args:
-            folder: The release's folder.
-            problem: The problem of either mechanism, and its regions. If the regions are None, those of the files are
-                used.
+            folder: The release folder.
+            problem: The problem of either mechanism, and its region tree. If the tree is None, it is built from the
+                files.
 
         Raises:
             InputError: A file is missing or malformed, or its rows do not match the regions and values of the problem.
@@ -149,16 +150,16 @@ class HierarchyRelease(Release):
         bounds: list[list[tuple[Ints, Ints]]] = []
         for form in layout.forms:
             has_intervals_inside = form.intervals == form.file
-            # If the regions are not given, the first table gives them for all.
+            # If the tree is not given, the first table defines it for all tables.
             tree, (count_levels, *bound_levels) = read_rows(
                 folder / form.file, form.cells, (form.count, *ENDS * has_intervals_inside), tree
             )
             if not has_intervals_inside and (folder / form.intervals).exists():
                 _, bound_levels = read_rows(folder / form.intervals, form.cells, ENDS, tree)
             counts.append([level.reshape(len(level), *form.shape) for level in count_levels])
-            # Methods without intervals write none.
+            # Methods without intervals write no intervals.
             bounds += [list(zip(*bound_levels, strict=True))] if bound_levels else []
-        assert tree is not None  # there is a table
+        assert tree is not None  # there is at least one table
         noisy, scales, totals, split = _read_noisy(folder / NOISY, tree, layout, declared.privacy.law)
         return cls(
             tree=tree,
@@ -174,14 +175,14 @@ class HierarchyRelease(Release):
         )
 
     def past_sums(self) -> list[str]:
-        """Return a line for each file and level with numbers so large that sums in 64 bits could overflow.
+        """Return a line for each file and level with numbers so large that sums could overflow 64-bit integers.
 
         This is checked first, because other checks would be wrong after an overflow.
         """
         levels_by_file = [(f"{NOISY}: {TOTALS}", [past_sums(level) for level in self.totals])]
         for form, counts, noisy in zip(self.layout.forms, self.counts, self.noisy, strict=True):
             levels_by_file.append((form.file, [past_sums(level) for level in counts]))
-            # Noisy values are added up within a region only.
+            # Noisy values are only added up within a region.
             levels_by_file.append((f"{NOISY}: {form.prefix}{LEVELS}", [past_sums(level, rows=True) for level in noisy]))
         complaint = f"has numbers that add up to 2^61 or more; no release has as many {self.layout.noun}"
         return [
@@ -192,23 +193,23 @@ class HierarchyRelease(Release):
         ]
 
     def complaints(self) -> list[str]:
-        """Return a line for each kind of condition that is violated, with the first region that violates it.
+        """Return a line for each kind of violated condition, which names the first region that violates it.
 
-        Counts must not be negative, children must add up to their parent, tables must agree on shared attributes, and
-        numbers must equal the exact totals.
+        Counts must be non-negative, children must add up to their parent, tables must agree on shared attributes, and
+        exact totals must be preserved.
         """
-        # Sums of larger numbers would wrap around, and a false release could pass the checks below.
+        # Sums of larger numbers could overflow, and a wrong release could then pass the checks below.
         if lines := self.past_sums():
             return lines
         forms, tree = self.layout.forms, self.tree
         for number, (form, levels) in enumerate(zip(forms, self.counts, strict=True)):
             for level, counts in enumerate(levels):
-                # One row of cells for each region.
+                # Each region has one row, which contains its cells.
                 rows = counts.reshape(len(counts), -1)
                 if rows.min(initial=0) < 0:
                     name = tree.name_of(level, int(np.argmin(rows.min(axis=1))))
                     lines.append(f"{form.file}: region {name!r} has a negative count")
-                # Only the first levels have exact totals: all of them, the root's, or none.
+                # Exact totals exist on the first levels: all levels, the root alone, or none.
                 if level < len(self.totals):
                     for region in np.flatnonzero(rows.sum(axis=1) != self.totals[level])[:1].tolist():
                         actual = f"has {int(rows[region].sum())} {self.layout.noun}"
@@ -221,7 +222,7 @@ class HierarchyRelease(Release):
                         first_place = f"the first in region {tree.name_of(level, region)!r}{form.cell(cell)}"
                         complaint = f"{len(wrong_cells)} counts of level {level + 1} are not the sums of their children"
                         lines.append(f"{form.file}: {complaint}, {first_place}")
-                # Two tables must agree once both are summed over the attributes that they do not share.
+                # Two tables must agree after both are summed over the attributes that they do not share.
                 for other_form, other_levels in zip(forms[:number], self.counts, strict=False):
                     shared = tuple(attribute for attribute in form.margin if attribute in other_form.margin)
                     differences = sum_axes(counts, form.margin, shared) != sum_axes(
@@ -234,7 +235,7 @@ class HierarchyRelease(Release):
 
 
 def _read_publication(folder: Path) -> dict[str, bytes]:
-    """Read the tables for readers in a release's folder, by path relative to the folder.
+    """Read the tables for readers in a release folder, by path relative to the folder.
 
     Raises:
         InputError: A file cannot be read.
@@ -250,12 +251,12 @@ def _read_publication(folder: Path) -> dict[str, bytes]:
 
 
 def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
-    """Return the arrays of all levels (R_l, ...) by name, with their rows sorted by the names of the regions.
+    """Return the arrays of all levels by name, with rows sorted by the names of the regions.
 
     Args:
-        name: A name with a placeholder for the number of the level.
-        tree: The regions.
-        levels: The array of each level, in the order of the tree.
+        name: The name of an array, with a placeholder for the level, which is counted from 1.
+        tree: The region tree.
+        levels: For each level, an array of shape (regions, ...) in the order of the tree.
     """
     return {name.format(k): values[tree.by_name(k - 1)] for k, values in enumerate(levels, start=1)}
 
@@ -267,16 +268,16 @@ def _read_noisy(
 
     Args:
         path: The file.
-        tree: The regions.
-        layout: The tables.
-        law: The distribution of the noise, which names the arrays of scales.
+        tree: The region tree.
+        layout: The published form of the tables.
+        law: The noise distribution, which determines the names of the arrays of scales.
 
     Returns:
-        The noisy values by table and level, the scales by table and level, the exact totals of the first levels, and
-        the shares of levels and tables, or None if there are none.
+        The noisy values by table and level; the scales by table and level; the exact totals on the first levels; and
+        the budget shares of levels and tables, or None if there are none.
 
     Raises:
-        InputError: The file cannot be read, or an array is missing, unknown, or of another type or shape.
+        InputError: The file cannot be read, or an array is missing, unknown, or has the wrong type or shape.
     """
     widths, scales_name = list(enumerate(tree.widths, start=1)), law.scales_name
     required_arrays: dict[str, Any] = {form.prefix + scales_name: (np.str_, (tree.depth,)) for form in layout.forms}
@@ -287,13 +288,12 @@ def _read_noisy(
     split_arrays: dict[str, Any] = dict(
         zip(SPLIT, ((np.str_, (tree.depth,)), (np.str_, (len(layout.forms),))), strict=True)
     )
-    # The largest possible array has 8 bytes for each value, and the archive some headers. Larger files are refused
-    # unread.
+    # An array has at most 8 bytes per value, and the archive has some headers. Larger files are refused unread.
     values = 1 + max(int(np.prod(form.shape)) for form in layout.forms)
     headers = 4096 * (len(required_arrays) + len(total_arrays) + len(split_arrays))
     optional_arrays = total_arrays | split_arrays
     arrays = read_arrays(path, required_arrays, optional=optional_arrays, largest=8 * values * tree.regions + headers)
-    # Rows are stored by name; the inverse permutation puts them back into the order of the tree.
+    # Rows are stored in the order of names. The inverse permutation restores the order of the tree.
     row_orders = [np.argsort(tree.by_name(level)) for level in range(tree.depth)]
     noisy = [
         [arrays[(form.prefix + LEVELS).format(k)][rows] for k, rows in enumerate(row_orders, start=1)]
@@ -305,14 +305,14 @@ def _read_noisy(
 
 
 def _read_split(path: Path, texts: Sequence[Any]) -> tuple[Split, Split] | None:
-    """Read the shares of levels and tables from their arrays of texts, or return None if there are none.
+    """Parse the budget shares of levels and tables from arrays of strings, or return None if there are none.
 
     Args:
-        path: The file, for faults.
-        texts: The array of the levels' shares and that of the tables'; None for one that is missing.
+        path: The file, for error messages.
+        texts: The array of the levels' shares and the array of the tables' shares, or None for a missing one.
 
     Raises:
-        InputError: Only one of the two exists, or shares are not rationals of at least 0 that add up to 1.
+        InputError: Only one of the two arrays exists, or shares are not non-negative rationals that add up to 1.
     """
     if all(block is None for block in texts):
         return None
@@ -327,7 +327,7 @@ def _read_split(path: Path, texts: Sequence[Any]) -> tuple[Split, Split] | None:
 
 
 def numbers_of(counts: Tables) -> list[Ints]:
-    """Return the (R_l,) numbers of groups or individuals on each level, which are sums of the first table."""
+    """Return the numbers of groups or individuals on each level, of shape (regions,), as sums over the first table."""
     return [level.reshape(len(level), -1).sum(axis=1) for level in counts[0]]
 
 
@@ -335,20 +335,20 @@ def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]
     """Return the errors on one level, summed over its regions.
 
     Args:
-        released: (R, N) The released counts.
-        true: (R, N) The true counts.
-        first_size: The size of column 0.
+        released: Array of shape (regions, sizes) with the released counts.
+        true: Array of shape (regions, sizes) with the true counts.
+        first_size: The size that belongs to column 0.
 
     Returns:
-        ``l1_error``: The sum of absolute errors of the counts, in groups. ``earth_movers``: The sum over groups of the
-        number of sizes by which they must be moved. ``individuals``: The absolute error of the number of individuals
-        that the counts imply, where each group of size N or more counts N.
+        ``l1_error``: the sum of absolute errors of the counts, in groups. ``earth_movers``: the sum over groups of the
+        number of sizes by which they must be moved. ``individuals``: the absolute error in the number of individuals
+        implied by the counts, where each group of size N or more counts N individuals.
     """
     errors = released - true
-    # The last class is N or more: each of its groups counts N individuals here.
+    # The last class is N or more. Each group in it counts N individuals here.
     individuals = np.abs(errors @ np.arange(first_size, errors.shape[1] + first_size))
-    # On a line the earth mover's distance is the sum of absolute differences of cumulative counts. The last one is the
-    # difference of the totals, which no move between sizes can correct.
+    # In one dimension, the earth mover's distance is the sum of absolute differences between cumulative counts. The
+    # last difference is that of the totals, which moves between sizes cannot correct.
     moved = np.abs(np.cumsum(errors, axis=1)[:, :-1])
     return {
         "l1_error": int(np.abs(errors).sum()),
@@ -358,11 +358,11 @@ def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]
 
 
 def violations(tree: Tree, counts: Tables) -> int:
-    """Return the number of cells of regions whose count is not the sum of the children's counts (#CV in the paper).
+    """Return the number of cells whose count differs from the sum of the children's counts (#CV in the paper).
 
     Args:
-        tree: The regions.
-        counts: The (R_l, ...) counts by table and level.
+        tree: The region tree.
+        counts: For each table and level, an array of shape (regions, ...) with the counts.
     """
     return sum(
         int(np.count_nonzero(np.add.reduceat(child_counts, start[:-1], axis=0) != counts_of_level))

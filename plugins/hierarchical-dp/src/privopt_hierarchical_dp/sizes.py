@@ -60,41 +60,41 @@ EXACT_BOUNDS: Final = (
     " Bounds on numbers of groups are public. Inputs whose exact numbers contradict them are refused, with all that "
     "are alike; numbers that are not exact are moved into them, whether or not the input is within."
 )
-"""The sentence on public bounds if neighbouring inputs agree only on the numbers of groups of some levels."""
+"""The sentence on public bounds if neighbouring inputs agree only on the numbers of groups on some levels."""
 PROGRAM_SCALE: Final = 1 << 20
-"""The largest noise scale for integer programs: squares of such noise are still exact in doubles."""
+"""The largest noise scale for integer programs, at which squares of noise are still exact in doubles."""
 
 
 def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
     """Return the weights of the levels: the given ones, or 1 as in the paper, and 0 for unmeasured levels.
 
-    Inverse variances gave larger errors in experiments. Counts cannot be negative, so a fit cuts off noise below zero
-    and is biased upwards. If the leaves have a large weight, the sum of these biases is carried up the tree (the
-    figures are in plugins/hierarchical-dp/README.md).
+    In experiments, inverse variances gave larger errors. Counts cannot be negative, so a fit cuts off noise below zero
+    and is biased upwards. A large weight on the leaves propagates the sum of these biases up the tree (figures in
+    plugins/hierarchical-dp/README.md).
 
     Args:
-        given_weights: The weights of the problem file, from the root. If None, all are 1.
-        budgets: The part of the budget of each level.
+        given_weights: The weights in the problem file, from the root down. If None, all are 1.
+        budgets: The part of the budget for each level.
     """
     weights = given_weights if given_weights is not None else (Fraction(1),) * len(budgets)
     return tuple(weight if budget else Fraction(0) for weight, budget in zip(weights, budgets, strict=True))
 
 
 def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation: Relation = SIZES) -> list[Ints]:
-    """Return the values of each level to which noise is added: counts, cumulative counts or the published chain.
+    """Return the values on each level to which noise is added: counts, cumulative counts or the published chain.
 
     Cumulative counts are numbers of groups of size s or less. If no number of groups is public, they are numbers of
-    groups of size s or more instead, because a new group would change all of the former.
+    groups of size s or more instead, because a new group could otherwise change all of them.
 
     Args:
         method: The name of the method.
-        counts: The (R_l, N) true counts on each level.
-        totals: Whether the regions' numbers of groups are published exactly. Cumulative counts of size N, which equal
-            these numbers, are then not measured.
+        counts: For each level, an array of shape (regions, sizes) with the true counts.
+        totals: Whether the regions' totals are published exactly. The last cumulative counts equal them and are then
+            not measured.
         relation: The neighbouring relation.
 
     Returns:
-        The true values of each level, (R_l, N) or (R_l, N - 1).
+        For each level, an array of shape (regions, sizes) or (regions, sizes - 1).
     """
     query = METHODS[method].query
     if query == "counts":
@@ -102,10 +102,10 @@ def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation
     if query == "chain":
         return chain_query(counts)
     if not relation.exact and not totals:
-        # Reversed twice, so that column s is the number of groups of size s or more.
+        # Reversing twice makes column s the number of groups of size s or more.
         return [np.cumsum(np.asarray(level)[:, ::-1], axis=1, dtype=np.int64)[:, ::-1].copy() for level in counts]
     cumulative = [np.cumsum(level, axis=1, dtype=np.int64) for level in counts]
-    # With known totals the last cumulative count is the total itself: measuring it would only add noise.
+    # If totals are known, the last cumulative count is the total, and measuring it would only add noise.
     return [np.ascontiguousarray(level[:, :-1]) for level in cumulative] if totals else cumulative
 
 
@@ -114,8 +114,8 @@ class SizesDesign(Design):
     """The design for a release by a method of hierarchical-dp: what it measures, with which noise, and how it fits.
 
     Attributes:
-        problem: The declared problem.
-        totals: Whether every region's number of groups is published exactly.
+        problem: The contents of the problem file.
+        totals: Whether the number of groups in every region is published exactly.
     """
 
     problem: HierarchyProblem
@@ -133,25 +133,25 @@ class SizesDesign(Design):
         """Return the design for a method.
 
         Args:
-            problem: The declared problem.
+            problem: The contents of the problem file.
             method: The name of the method.
-            tree: The regions.
-            file: The name of the problem file, for faults.
-            limits: The public bounds, if they have been read already. If None, they are read.
+            tree: The region tree.
+            file: The name of the problem file, for error messages.
+            limits: The public bounds, if they have already been read. If None, they are read.
 
         Raises:
-            InputError: The table of bounds cannot be read.
+            InputError: The table of bounds cannot be read, or an exact level does not exist.
             InfeasibleError: The bounds contradict one another.
         """
         table, settings, relation, rule = problem.hierarchy, problem.settings, problem.relation, METHODS[method]
         require_levels(table.exact, tree.depth, file)
         exact_levels = relation.exact_levels
-        # Totals may be published only if neighbouring inputs have the same.
+        # Totals may only be published if they are the same for neighbouring inputs.
         wants_totals = rule.totals == "always" or (rule.totals == "option" and bool(settings.region_totals))
         totals = exact_levels == tree.depth if exact_levels else relation.exact and wants_totals
-        # All levels, those that the problem file names, the root's, or none.
+        # All levels, the levels named in the problem file, the root's level, or none.
         exact = tree.depth if totals else exact_levels or int(relation.exact)
-        # Groups are replaced by others only in the same region of the deepest exact level.
+        # A group is only replaced by another one in the same region on the deepest exact level.
         hides_moves = relation.name == "groups" and (not exact or tree.widths[-1] > tree.widths[exact - 1])
         promise = relation.statement(
             totals=totals,
@@ -165,8 +165,8 @@ class SizesDesign(Design):
         total_sentence = f"The number of all {noun}s is exact." if exact else f"No number of {noun}s is exact."
         if exact > 1:
             total_sentence = f"{describe_exact_levels(exact, noun + 's')}."
-        # Inputs are checked against bounds in the numbers on which all neighbours agree: those of all regions, whether
-        # published or not, or those of the exact levels.
+        # The totals on which all neighbours agree are checked against bounds: the totals of all regions, whether or not
+        # they are published, or those on exact levels.
         is_checked_in_part = exact_levels > 0 and not relation.exact
         bounds_sentence = EXACT_BOUNDS if is_checked_in_part else BOUNDS[relation.exact]
         all_totals_sentence = f"Every region's number of {noun}s is exact."
@@ -183,7 +183,7 @@ class SizesDesign(Design):
             # With one size class and exact numbers of groups, neighbours have equal counts, so nothing is hidden.
             hides=hides_moves or table.classes > 1 or not (exact or relation.exact),
             valid=rule.valid,
-            # Without public bounds, the sentence about them is multiplied by False, and so left out.
+            # Without public bounds, the sentence about them is multiplied by False and therefore omitted.
             statement=promise + bounds_sentence * (table.bounds is not None),
             claimed={"region_totals_exact": totals},
             in_words=(
@@ -200,12 +200,12 @@ class SizesDesign(Design):
 
     @property
     def default_split(self) -> tuple[Split, Split]:
-        """The split of the budget if the problem file has none: the method's shares by level, and 1 for the table."""
+        """The budget split if the problem file has none: the method's default shares by level, and 1 for the table."""
         return normalize_shares(default_shares(self.method, self.tree.depth)), (Fraction(1),)
 
     @property
     def rule(self) -> Method:
-        """The method's entry in the list of methods: its query, its fit, and the constraints that it satisfies."""
+        """The registered properties of the method: its query, its fit, and the constraints that it satisfies."""
         return METHODS[self.method]
 
     @property
@@ -220,7 +220,7 @@ class SizesDesign(Design):
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
-        """The weight of each level in the loss; 0 for a level that is not measured. 1 in the published chain."""
+        """The weight of each level in the loss: 0 for unmeasured levels, and always 1 for the published chain."""
         if self.rule.query == "chain":
             return (Fraction(1),) * self.tree.depth
         return objective_weights(self.problem.settings.level_weights, self.budgets[0])
@@ -229,20 +229,20 @@ class SizesDesign(Design):
         """Return the true values that the method measures: counts, cumulative counts or the published chain.
 
         Args:
-            counts: The (R_l, N) true counts on each level, for the single table.
+            counts: The true counts, of shape (regions, sizes) for each level of the single table.
         """
         return [compute_query(self.method, counts[0], totals=self.totals, relation=self.relation)]
 
     def real_loss(self, release: HierarchyRelease) -> Fraction:
         """Return the exact privacy loss between neighbouring inputs.
 
-        The chain, as the paper states it, is one vector of cumulative counts that runs on from region to region over a
-        whole level. One change therefore alters counts in every region of the level, but the paper scales the noise
-        for one region only, so the loss exceeds the budget.
+        The published chain is one vector of cumulative counts over all regions on a level. One change therefore alters
+        entries in every region on the level, but the paper calibrates the noise for a single region, so the loss
+        exceeds the budget.
         """
         if self.rule.query != "chain":
             return super().real_loss(release)
-        # The loss on a level is its budget times its number of regions; `budgets[0]` are those of the only table.
+        # The loss on a level is its budget times its number of regions. `budgets[0]` belongs to the only table.
         parts = zip(self.budgets[0], self.tree.widths, strict=True)
         return sum((budget * width for budget, width in parts), Fraction(0))
 
@@ -254,20 +254,21 @@ class SizesDesign(Design):
         *,
         root: int | None = None,
     ) -> Fit:
-        """Fit consistent counts by the method. Numbers of groups that are not public are first estimated.
+        """Fit consistent counts by the method, after estimating totals that are not public.
 
         Args:
-            noisy: The noisy values of each level, for the single table.
-            totals: Exact numbers of groups (R_l,) of the first levels. Empty if none are public.
+            noisy: The noisy values for each level of the single table.
+            totals: Exact totals on the first levels, of shape (regions,). Empty if none are public.
             how: The options of the fit.
-            root: The number of groups in the whole hierarchy, if it has been estimated already.
+            root: The total of the whole hierarchy, if it is already estimated.
         """
         has_totals, offset, has_limits = self.totals, Fraction(0), self.limits is not None
         values, group_totals = list(noisy[0]), list(totals)
-        # Exact numbers below the root, but not of all regions: those of the others are estimated so that they add up.
+        # If some totals below the root are exact, but not all, the others are estimated and made consistent with them.
         has_some_totals = not has_totals and self.exact > 1
         if not has_totals and (not self.relation.exact or has_limits or has_some_totals):
-            # An exact root must be kept. If it is estimated, `bound` passes the root of the release that it checks.
+            # An exact root total must be preserved. If it is estimated, `bound` passes the root total of the checked
+            # release.
             root = int(group_totals[0][0]) if self.exact else root
             scales, limits = self.scales[0], self.limits
             group_totals = estimated_totals(
@@ -280,11 +281,11 @@ class SizesDesign(Design):
                 limits=limits,
                 known=group_totals,
             )
-            # Noisy counts have no column for a region's number, so without bounds Model 1 needs the root's total alone.
+            # Noisy counts have no column for the total, so without bounds Model 1 only needs the root's total.
             has_totals = self.order != "counts" or has_limits or has_some_totals
             if self.order != "counts":
-                # The estimated totals take the place of the measured ones. No fit can change their distance from these,
-                # which is part of the loss, so it is added to the fit's bound.
+                # The estimated totals replace the measured ones. Their distance from these is a part of the loss that
+                # no fit can change, so it is added to the fit's bound.
                 offset = added_by_estimates(group_totals, values, self.order, self.weights)
                 values = (
                     to_cumulative(values, group_totals) if self.order == "more" else [level[:, :-1] for level in values]
@@ -316,25 +317,25 @@ class SizesDesign(Design):
         Returns:
             The lower bound on the loss, or None if the method has none, and whether the fit is proved to be optimal.
         """
-        # The released root is used, so that rounding a half the other way cannot change the bound.
+        # The released total of the root is used, so that rounding a half the other way cannot change the bound.
         root = int(release.counts[0][0].sum())
         fitted = self.fit(release.noisy, release.totals, how, root=root)
         return fitted.lower_bound, fitted.proved
 
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight of a level in the loss, scaled so that the largest is 1. There is only one ``table``."""
+        """Return the weight of a level in the loss, scaled to a maximum of 1. There is only one ``table``."""
         return self.weights[level] / max(self.weights)
 
     @property
     def has_intervals(self) -> bool:
-        """Whether intervals of the counts can be computed, which is not so for the published chain."""
+        """Whether the method provides intervals for the counts. Only the published chain does not."""
         return self.rule.query != "chain"
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
         """Return the intervals computed by least squares, or None for the published chain.
 
         Returns:
-            The intervals of the counts of each level, for the single table.
+            The intervals for the counts on each level, for the single table.
         """
         if not self.has_intervals:
             return None
@@ -351,9 +352,8 @@ class SizesDesign(Design):
         return [level_ends]
 
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return the (R_l, 1) least-squares estimates of the numbers of groups of all regions."""
-        # A number of groups is a sum of noisy counts, whose variances and fourth cumulants add up, or one noisy
-        # cumulative count.
+        """Return least-squares estimates of the totals of all regions, of shape (regions, 1) for each level."""
+        # A total is a sum of noisy counts, whose variances and fourth cumulants add up, or one noisy cumulative count.
         terms = self.relation.classes if self.order == "counts" else 1
         noise = [
             Noise(variance=terms * moments.variance, fourth=terms * moments.fourth)
@@ -362,9 +362,9 @@ class SizesDesign(Design):
         return least_squares_below(self.tree, noisy_totals(release.noisy[0], self.order), noise, release.totals)
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return the number of violations of consistency, and for the published chain its real privacy loss."""
+        """Return the number of violations of consistency and, for the published chain, its real privacy loss."""
         facts = {"region_totals_exact": self.totals, "constraint_violations": violations(self.tree, release.counts)}
-        # The chain's vector runs over all regions of a level, so one move of a group changes |R_l| entries
+        # The chain's vector runs over all regions on a level, so moving one group changes |R_l| entries
         # (docs/papers/hierarchical-dp.md, "Corrections").
         if self.rule.query != "chain":
             return facts
@@ -373,7 +373,7 @@ class SizesDesign(Design):
         return {**facts, "real_epsilon": real, "entries_changed_by_one_individual": changed}
 
     def check(self) -> None:
-        """Check before anything is drawn that the method can solve the problem.
+        """Check, before anything is drawn, that the method can solve the problem.
 
         Raises:
             InputError: The method requires or cannot use public totals, the paper does not define it for this noise or
@@ -383,13 +383,13 @@ class SizesDesign(Design):
         super().check()
         if self.rule.program:
             qip.refuse(self.tree, self.relation.classes, self.method, self.rule.program)
-            # Solvers of integer programs compute in doubles, in which squares of wider noise would be rounded.
+            # Solvers for integer programs compute in doubles, in which squares of wider noise would be rounded.
             self.check_noise(PROGRAM_SCALE, self.method)
 
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return the key, the actual value and the expected value of every setting that the method cannot use."""
+        """Return the key, the actual value and the expected value for every setting that the method cannot use."""
         problem, method, rule, relation = self.problem, self.method, self.rule, self.relation
-        # The chain is kept exactly as the paper has it, for comparison.
+        # The chain is implemented exactly as in the paper, for comparison.
         reason = f"{method} is as it was printed"
         faults = []
         if not self.hides:
@@ -418,7 +418,7 @@ class SizesDesign(Design):
         return [*faults, *self._totals_faults()]
 
     def _totals_faults(self) -> list[tuple[str, str, str]]:
-        """Return a fault if the ``region_totals`` key contradicts the method or the neighbouring relation.
+        """Return a fault if the key ``region_totals`` contradicts the method or the neighbouring relation.
 
         Returns:
             At most one tuple of key, actual value and expected value.
@@ -436,7 +436,7 @@ class SizesDesign(Design):
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
         """Return a line for each level whose number of columns differs from what the method measures."""
-        # With known totals (order "inner") the last cumulative count is not measured.
+        # If totals are known (order "inner"), the last cumulative count is not measured.
         width = self.relation.classes - (self.order == "inner")
         return super().shape_faults(release) + [
             f"{NOISY}: level_{level + 1} has {number_of(values.shape[1], 'column')}; the method measures {width}"
@@ -462,14 +462,14 @@ class SizesDesign(Design):
             "limits": self.limits,
         }
         known = release.totals if self.exact > 1 else []
-        # The region totals are recomputed for the released root. It is checked by itself, because another machine may
-        # have rounded a half the other way.
+        # The region totals are recomputed for the released total of the root. The latter is checked separately, because
+        # another machine may have rounded a half the other way.
         root = int(totals[0][0])
         lines = []
         if not self.exact:
             lines = total_complaint(tree, noisy, released=root, **noise_options)
-        # Estimated totals of regions are kept by the methods that always use totals, and by all if there are bounds.
-        # Other methods need not keep them.
+        # Estimated totals of regions are preserved by methods that always use totals, and by all methods if there are
+        # bounds. Other methods need not preserve them.
         has_region_totals = self.limits is not None or self.exact > 1 or self.rule.totals == "always"
         recomputed = estimated_totals(tree, noisy, root=root, known=known, **noise_options) if has_region_totals else []
         return lines + [
@@ -480,15 +480,15 @@ class SizesDesign(Design):
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected sum of absolute errors of each level's counts under the method's linear fit.
+        """Return the expected sum of absolute errors of the counts on each level, for the method's linear fit.
 
         Args:
-            noise: The noise on one value of each level, for the single table.
+            noise: The moments of the noise on one value, for each level of the single table.
             tables: Not used, because there is only one table.
         """
         shape, size = self.alike, self.relation.classes
         weights = None
-        # The weights of the levels apply to fits that minimise the weighted objective; smoothing is least squares.
+        # Level weights apply to fits that minimise the weighted objective. Smoothing is least squares.
         if self.rule.fit != "fit_smoothed":
             level_weights = self.problem.settings.level_weights or (Fraction(1),) * self.tree.depth
             weights = [
@@ -503,8 +503,8 @@ class SizesDesign(Design):
         )
 
     def leaves_only(self) -> Floats:
-        """Return the expected sum of errors of each level if only the leaves' counts are measured, and are added up."""
-        # The baseline measures counts whatever this method measures, so its sensitivity is that of counts.
+        """Return the expected sum of absolute errors on each level if the leaves' counts alone are measured."""
+        # The baseline always measures counts, regardless of the method, so it uses the sensitivity of counts.
         delta = self.relation.sensitivity("counts", self.problem.settings.max_quantity)
         noise = self.law.moments(self.law.ideal_scale(self.problem.privacy.budget, delta))
         return self.relation.classes * errors_of_counts(self.alike, leaves_alone(noise, self.tree.depth))

@@ -1,10 +1,11 @@
-"""Estimated numbers of groups, for problems in which these numbers are not public.
+"""Estimates of the numbers of groups, for problems in which they are not public.
 
-The numbers are estimated from the noisy values and then passed to every method, so a release is still consistent and
-non-negative. The total of the whole hierarchy is the unbiased least-squares estimate from all levels. A method that
-cuts off counts below zero would instead raise it a little in every empty cell. The totals of the regions, which
-cumulative methods need, are the nearest integers that add up to this total, with each level weighted by the precision
-of its noise. The method of half-prices computes them exactly.
+The numbers are estimated from the noisy values before the fit and passed to every method, so a release is still
+consistent and non-negative. The total of the whole hierarchy is the unbiased least-squares estimate from all levels. A
+method that cuts off counts below zero would instead increase it a little in every empty cell.
+
+Cumulative methods also need the totals of the regions. These are the nearest integers that add up to the root's total,
+with each level weighted by the precision of its noise. Half-prices compute them exactly.
 """
 
 from __future__ import annotations
@@ -34,31 +35,34 @@ __all__ = [
 
 
 def noisy_totals(noisy: Sequence[Ints], order: Order) -> list[Ints]:
-    """Return noisy numbers of groups (R_l, 1): sums of noisy counts, or the cumulative count over all sizes.
+    """Return noisy totals: sums of noisy counts, or the cumulative count over all sizes.
 
     Args:
-        noisy: The (R_l, N) noisy values on each level.
+        noisy: For each level, an array of shape (regions, sizes) with the noisy values.
         order: The meaning of the noisy values.
+
+    Returns:
+        For each level, an array of shape (regions, 1).
     """
     if order == "counts":
         return [level.sum(axis=1, keepdims=True) for level in noisy]
-    # All groups have the least size or more, and the largest size or less.
+    # All groups have at least the smallest size, and at most the largest size.
     return [level[:, :1] if order == "more" else level[:, -1:] for level in noisy]
 
 
 def estimated_root(
     tree: Tree, sums: Sequence[Ints], law: NoiseDistribution, scales: Sequence[Scale], limits: Limits | None = None
 ) -> float:
-    """Return the least-squares estimate of the root's number from all levels, at least 0 and within bounds.
+    """Return the least-squares estimate of the root's total from all levels, non-negative and within bounds.
 
     Args:
-        tree: The hierarchy.
-        sums: The (R_l, 1) noisy numbers on each level.
-        law: The distribution of the noise.
-        scales: The scale of the noise of each level.
-        limits: Public bounds. None if there are none.
+        tree: The region tree.
+        sums: For each level, an array of shape (regions, 1) with the noisy totals.
+        law: The noise distribution.
+        scales: The noise scale on each level.
+        limits: Public bounds, or None if there are none.
     """
-    # A number of groups is not negative; the unbiased estimate of a small one can be.
+    # A number of groups is non-negative, but the unbiased estimate of a small number can be negative.
     estimate = max(0.0, float(pool_upwards(tree, sums, list(map(law.moments, scales)))[0].mean[0, 0]))
     return estimate if limits is None else min(max(estimate, limits.root[0]), limits.root[1])
 
@@ -74,28 +78,29 @@ def estimated_totals(
     limits: Limits | None = None,
     known: Sequence[Ints] = (),
 ) -> list[Ints]:
-    """Return consistent estimates of the number of groups in every region, or in the root if it is enough.
+    """Return consistent estimates of the total of every region, or of the root alone if it suffices.
 
-    The root is enough for counts without bounds and without exact numbers of other regions.
+    The root suffices for counts without bounds and without exact totals of other regions.
 
     Args:
-        tree: The hierarchy.
-        noisy: Noisy (R_l, N) counts on each level, or noisy numbers of groups of size s or more, or of size s or less.
-        law: The distribution of the noise.
-        scales: The scales of the noise, by level.
+        tree: The region tree.
+        noisy: For each level, an array of shape (regions, sizes) with noisy counts, or with noisy numbers of groups of
+            size s or more, or of size s or less.
+        law: The noise distribution.
+        scales: The noise scale on each level.
         order: The meaning of the noisy values.
-        root: The root's number, if it is known or has been estimated already.
-        limits: Public bounds, into which the estimates are moved.
-        known: The (R_l,) exact numbers on the first levels, which the estimates of the other levels add up to.
+        root: The root's total, if it is known or already estimated.
+        limits: Public bounds, which the estimates are made to satisfy.
+        known: Exact totals on the first levels, of shape (regions,), to which the estimates below add up.
 
     Returns:
-        The (R_l,) numbers on each level, or a list with only the root's number (1,).
+        For each level, an array of shape (regions,), or a list with only the root's array of shape (1,).
     """
     sums = noisy_totals(noisy, order)
     total = round(estimated_root(tree, sums, law, scales)) if root is None else root
     if limits is not None:
         total = min(max(total, limits.root[0]), limits.root[1])
-    # Model 1 on counts needs no totals of regions.
+    # Model 1 for counts does not need the totals of regions.
     if order == "counts" and limits is None and len(known) < 2:
         return [np.array([total])]
     precisions = [law.precision(scale) for scale in scales]
@@ -107,15 +112,18 @@ def estimated_totals(
 
 
 def _project_totals(tree: Tree, sums: Sequence[Ints], total: int, precisions: Sequence[Fraction]) -> list[Ints]:
-    """Return the (R_l,) integers on each level, nearest to noisy numbers, that add up to the number of the root.
+    """Return the integers nearest to noisy totals that add up to the total of the root.
 
     Args:
-        tree: The hierarchy.
-        sums: The (R_l, 1) noisy numbers on each level.
-        total: The number of the root.
-        precisions: The weight of each level; 0 if it is not measured.
+        tree: The region tree.
+        sums: For each level, an array of shape (regions, 1) with the noisy totals.
+        total: The total of the root.
+        precisions: The weight of each level, which is 0 if the level is not measured.
+
+    Returns:
+        For each level, an array of shape (regions,).
     """
-    # If no level is measured, nothing distinguishes the regions, and equal weights spread the total.
+    # If no level is measured, nothing distinguishes the regions, so equal weights are used.
     weights = integer_weights(
         list(precisions) if any(precisions) else [Fraction(1)] * tree.depth, limit=largest_weight(tree, sums, total)
     )
@@ -125,15 +133,18 @@ def _project_totals(tree: Tree, sums: Sequence[Ints], total: int, precisions: Se
 def _project_below_known(
     tree: Tree, sums: Sequence[Ints], known: Sequence[Ints], precisions: Sequence[Fraction]
 ) -> list[Ints]:
-    """Return the integers nearest to noisy numbers that add up to the exact numbers of the first levels.
+    """Return the integers nearest to noisy totals that add up to the exact totals on the first levels.
 
-    Given the number of a region, its subtree is a problem of its own.
+    Given the total of a region, its subtree is an independent problem.
 
     Args:
-        tree: The hierarchy.
-        sums: The (R_l, 1) noisy numbers on each level.
-        known: The (R_l,) exact numbers on the first levels.
+        tree: The region tree.
+        sums: For each level, an array of shape (regions, 1) with the noisy totals.
+        known: The exact totals on the first levels, of shape (regions,).
         precisions: The weight of each level.
+
+    Returns:
+        For each level, an array of shape (regions,).
     """
     deepest = len(known) - 1
     if deepest + 1 >= tree.depth:
@@ -142,7 +153,7 @@ def _project_below_known(
     for region in range(tree.widths[deepest]):
         subtree, slices = tree.subtree(deepest, region)
         values = [sums[deepest + step][part] for step, part in enumerate(slices)]
-        # The exact number takes the place of the measured one, which may not exist.
+        # The exact total replaces the measured one, which may not exist.
         values[0] = known[deepest][region : region + 1, None]
         fitted = _project_totals(subtree, values, int(known[deepest][region]), precisions[deepest:])
         for step, part in enumerate(slices):
@@ -151,14 +162,15 @@ def _project_below_known(
 
 
 def to_cumulative(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:
-    """Return cumulative counts computed from numbers of groups of size s or more and the totals.
+    """Return cumulative counts, computed from numbers of groups of size s or more and the totals.
 
     Args:
-        noisy: The numbers of groups of size s or more, (R_l, N) on each level.
-        totals: The (R_l,) totals on each level.
+        noisy: For each level, an array of shape (regions, sizes) with the numbers of groups of size s or more.
+        totals: For each level, an array of shape (regions,) with the totals.
 
     Returns:
-        The (R_l, N - 1) cumulative counts on each level, which are the total less the groups of size s + 1 or more.
+        For each level, an array of shape (regions, sizes - 1): the total less the number of groups of size s + 1 or
+        more.
     """
     return [np.ascontiguousarray(total[:, None] - level[:, 1:]) for level, total in zip(noisy, totals, strict=True)]
 
@@ -166,11 +178,11 @@ def to_cumulative(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:
 def added_by_estimates(
     totals: Sequence[Ints], noisy: Sequence[Ints], order: Order, weights: Sequence[Fraction]
 ) -> Fraction:
-    """Return the part of the loss that is due to the estimated totals alone, whatever the fit.
+    """Return the part of the loss that the estimated totals cause, which is the same for every fit.
 
     Args:
-        totals: The (R_l,) estimated totals on each level, which replace the measured totals.
-        noisy: The (R_l, N) noisy values on each level, which include noisy totals.
+        totals: For each level, an array of shape (regions,) with the estimated totals, which replace the measured ones.
+        noisy: For each level, an array of shape (regions, sizes) with the noisy values, which include noisy totals.
         order: The meaning of the noisy values.
         weights: The weight of each level in the loss.
     """
@@ -190,15 +202,23 @@ def total_complaint(
     limits: Limits | None,
     released: int,
 ) -> list[str]:
-    """Return a line if the released total is not the rounded estimate from the noisy values.
+    """Return a line if the released total of the root is not the rounded estimate from the noisy values.
 
     Args:
-        tree, noisy, law, scales, order, limits: The input of the estimate, as in :func:`estimated_totals`.
+        tree: The region tree.
+        noisy: For each level, the noisy values, as in :func:`estimated_totals`.
+        law: The noise distribution.
+        scales: The noise scale on each level.
+        order: The meaning of the noisy values.
+        limits: Public bounds, or None if there are none.
         released: The released total of the root.
+
+    Returns:
+        A list with the line, or an empty list.
     """
     estimate = estimated_root(tree, noisy_totals(noisy, order), law, scales, limits)
-    # A half may be rounded either way, since machines round sums of doubles differently; the tolerance grows with the
-    # size.
+    # A half may be rounded either way, because machines round sums of doubles differently. The tolerance increases with
+    # the estimate.
     if abs(released - estimate) <= 0.5 + SLACK_GROUPS * max(1.0, estimate * 1e-7):
         return []
     return [f"the root has {number_of(released, 'group')}; the noisy values give {estimate:.6g}"]

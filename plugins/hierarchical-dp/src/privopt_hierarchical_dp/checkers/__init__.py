@@ -1,1 +1,1 @@
-"""The checker's part for releases of counts, which shares no code with the mechanisms. Begin with ``counts``."""
+"""The checker's part for releases of counts, which shares no code with the mechanisms. Start with ``counts``."""

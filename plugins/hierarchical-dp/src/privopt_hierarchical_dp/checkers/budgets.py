@@ -1,4 +1,4 @@
-"""Noise scales as exact rationals, and the delta that Gaussian noise implies."""
+"""Noise scales as exact rationals, and the delta implied by Gaussian noise."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["delta_above", "ratio"]
 
 
 def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
-    """Return an upper bound on the delta that rho-zCDP implies at epsilon.
+    """Return an upper bound on the delta for which rho-zCDP implies (epsilon, delta)-DP.
 
-    For every a > 1, delta is at most exp((a - 1) (a rho - epsilon)) (1 - 1 / a)^a / (a - 1) (Canonne, Kamath and
-    Steinke 2020, proposition 12). Since this holds for every a, a good value of a can be searched for in doubles.
+    For every a > 1, delta is at most exp((a - 1) (a rho - epsilon)) (1 - 1/a)^a / (a - 1) (Canonne, Kamath and Steinke
+    2020, proposition 12). Every a gives a valid bound, so a good value of a is searched for in doubles.
 
     Args:
-        rho: The budget that is spent, above 0.
-        epsilon: The epsilon at which delta is bounded, above 0.
+        rho: The positive budget that is spent.
+        epsilon: The positive epsilon at which delta is bounded.
     """
 
     def exponent(log: float) -> float:
@@ -32,8 +32,8 @@ def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
         low, high = (low, right) if exponent(left) <= exponent(right) else (left, high)
     order = Fraction(1 + math.exp(low)).limit_denominator(10**12)
     order = max(order, 1 + Fraction(1, 10**9))
-    # ln(bound) = (a - 1) (a rho - epsilon) + a ln((a - 1) / a) - ln(a - 1). The second line adds a margin for the
-    # rounding errors in the logarithms.
+    # ln(bound) = (a - 1) (a rho - epsilon) + a ln((a - 1) / a) - ln(a - 1). The second line adds a margin for rounding
+    # errors in the logarithms.
     power = (order - 1) * (order * rho - epsilon) - order * _log(order / (order - 1)) - _log(order - 1)
     power += Fraction(1, 10**90) * (1 + abs(power) + 4 * order)
     exponential: Fraction = Fraction(CONTEXT.exp(CONTEXT.divide(power.numerator, power.denominator)))
@@ -41,15 +41,15 @@ def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
 
 
 def _log(x: Fraction) -> Fraction:
-    """Return ln(x) for x > 0, with a relative error below 1e-100."""
+    """Return ln(x) for positive x, with a relative error below 1e-100."""
     return Fraction(CONTEXT.ln(CONTEXT.divide(x.numerator, x.denominator)))
 
 
 def ratio(text: str) -> Fraction:
-    """Return a positive scale from its text, which is a whole number or a fraction.
+    """Parse a positive scale, written as an integer or a fraction.
 
     Raises:
-        RefusedError: The text is not a positive whole number or fraction.
+        RefusedError: The text is not a positive integer or fraction.
     """
     parts = text.split("/")
     is_ratio = len(parts) <= 2 and all(part.isascii() and part.isdigit() and len(part) < 1000 for part in parts)

@@ -1,8 +1,8 @@
-"""Check a release of counts in a hierarchy: sums, bounds, exact numbers, noise scales, and what result.json says.
+"""Check a release of counts over a hierarchy: sums, bounds, exact totals, noise scales, and claims in result.json.
 
-The formulas are those in docs/reference/proof.md, "Counts in a hierarchy". The text on each claim says what this
-checker does not check: no folder can show that the noise was drawn at the stated scales, and only ``privopt verify``
-recomputes the widths of intervals and the lower bound on the loss.
+The formulas are documented in docs/reference/proof.md, "Counts in a hierarchy". The text for each claim states what
+this checker does not check. No folder can show that the noise was drawn with the stated scales. The widths of intervals
+and the lower bound on the loss are only recomputed by ``privopt verify``.
 """
 
 from __future__ import annotations
@@ -27,33 +27,37 @@ from privopt_hierarchical_dp.checkers.tables import Table, measure, project
 __all__ = ["Counts"]
 
 MOST_CELLS = 10**7
-"""The largest number of cells that a table can have for a region, as in ``solve``. More are refused unlisted."""
+"""The largest number of cells that a table can have per region, as in ``solve``. Larger tables are refused."""
 
 DRAWN = "that the noise was drawn, freshly and at those scales"
-"""The assumption on which every certificate of noise rests, and which a single release cannot show."""
+"""The assumption behind every certificate of noise, which a single release cannot prove."""
 
 
 class Counts:
-    """The claims that a release of ``hierarchical-dp`` or ``hierarchical-tables`` makes.
+    """The claims made by a release of ``hierarchical-dp`` or ``hierarchical-tables``.
 
     Attributes:
-        folder, problem, result: The release's folder, its problem file, and the contents of result.json.
-        hierarchy, privacy_table: The ``[hierarchy]`` and ``[privacy]`` tables of the problem file.
+        folder: The release folder.
+        problem: The problem file.
+        result: The contents of result.json.
+        hierarchy: The ``[hierarchy]`` table of the problem file.
+        privacy_table: The ``[privacy]`` table of the problem file.
         is_of_sizes: Whether the mechanism is hierarchical-dp, whose only table counts groups by size.
-        kind: The notion of privacy.
+        kind: The privacy notion.
         tables: The published tables, with their noisy values.
-        regions: The hierarchy.
-        promise: What the problem file and the method imply about the guarantee.
-        exact_numbers: The exact numbers of noisy.npz for each exact level.
-        scales, spent, allowed: The noise scales, the budget that they spend, and the most that is allowed (epsilon, rho
-            or delta). :meth:`privacy` sets them.
+        regions: The region hierarchy.
+        promise: The properties of the guarantee that follow from the problem file and the method.
+        exact_numbers: For each exact level, the exact totals in noisy.npz.
+        scales: The noise scales. :meth:`privacy` sets this attribute and the next two.
+        spent: The budget spent by noise with these scales.
+        allowed: The largest allowed epsilon, rho or delta.
     """
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
         """Read the problem, the tables and the noisy values.
 
         Raises:
-            RefusedError: A file is malformed, or contains something unknown to this checker.
+            RefusedError: A file is malformed, or has contents that this checker does not know.
         """
         self.folder, self.problem, self.result = folder, problem, result
         self.is_of_sizes = result["mechanism"] == "hierarchical-dp"
@@ -70,7 +74,7 @@ class Counts:
             else promise_of_tables(problem.tables, self.kind, depth)
         )
         self._read_noisy()
-        # No claim depends on the public counts that `plan` uses in place of the secret ones. They must only be
+        # No claim depends on the public counts that `plan` uses in place of the secret ones. They only have to be
         # readable.
         if "like" in self.hierarchy:
             problem.read(self.hierarchy["like"])
@@ -91,7 +95,7 @@ class Counts:
                 tables.append(Table(f"{name}.", f"tables/{name}.csv", by, [*product(*values)]))
         parents: dict[str, str] = {}
         for table in tables:
-            # The intervals for groups by size are in a file of their own.
+            # The intervals for groups by size are in a separate file.
             names = ["size"] if self.is_of_sizes else [[*attributes][n] for n in table.attributes]
             columns = ["groups"] if self.is_of_sizes else ["count", "low", "high"]
             header = ["region", "parent", *names, *columns]
@@ -109,7 +113,7 @@ class Counts:
         return tables
 
     def _read_noisy(self) -> None:
-        """Read the noisy values, their scales and the exact numbers from noisy.npz."""
+        """Read the noisy values, their scales and the exact totals from noisy.npz."""
         levels, name = self.regions.levels, "scales" if self.kind == "pure-dp" else "variances"
         numbered = range(1, len(levels) + 1)
         # read_npz expects the name, type and number of dimensions of each array.
@@ -120,7 +124,7 @@ class Counts:
         )
         scales = " ".join(f"{table.prefix}{name}:U:1" for table in self.tables)
         exact = " ".join(f"totals_{level}:i8:1" for level in range(1, self.promise.exact + 1))
-        # The size of the largest arrays that the tables allow, with a header for each. A file that would unpack to more
+        # The size of the largest possible arrays for these tables, with their headers. A file that would unpack to more
         # bytes is refused before it is unpacked.
         values = sum(len(level) for level in levels) * (1 + max(len(table.cells) for table in self.tables))
         max_bytes = 8 * values * len(self.tables) + 4096 * (2 + len(levels)) * (1 + len(self.tables))
@@ -133,7 +137,7 @@ class Counts:
         for table in self.tables:
             for level in levels:
                 array = arrays.pop(0)
-                # There is a column for each cell, except that cumulative counts with a known total lack the last one.
+                # There is one column per cell, but cumulative counts with a known total lack the last one.
                 width = len(array.flat) // len(level)
                 need(array.shape[0] == len(level), f"noisy.npz: {table.prefix}level: expected {len(level)} rows")
                 missing = self.is_of_sizes and self.order == "inner"
@@ -147,11 +151,11 @@ class Counts:
 
     @property
     def order(self) -> str:
-        """The meaning of the columns that a method of hierarchical-dp measures.
+        """The meaning of the columns measured by a method of hierarchical-dp.
 
-        The columns are either ``counts`` or cumulative counts. These count the groups of size s or less (``less``, or
-        ``inner`` without the last one, which is the exact total). If neighbours can differ in their numbers of groups,
-        they count the groups of size s or more (``more``).
+        The columns are ``counts`` or cumulative counts. Cumulative counts are numbers of groups of size s or less:
+        ``less``, or ``inner`` without the last one, which is the exact total. If neighbours can differ in their numbers
+        of groups, they are numbers of groups of size s or more (``more``).
         """
         if METHODS[self.result["method"]][0] == "counts":
             return "counts"
@@ -160,7 +164,7 @@ class Counts:
         return "less" if self.privacy_table.get("relation", "sizes") in ("sizes", "replaced") else "more"
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the claims, by name and in order. Each returns a text on what it found."""
+        """Return the functions that check the claims, by name and in order. Each returns a text about its findings."""
         return {
             "regions": self.public_regions,
             "sums": self.sums,
@@ -187,7 +191,7 @@ class Counts:
         return f"{count} in a tree of {len(self.regions.levels)} levels, as the public table lists them"
 
     def sums(self) -> str:
-        """Check that children add up to their parents in every cell, and that tables agree on what they share.
+        """Check that children add up to their parents in every cell, and that tables agree on shared attributes.
 
         Raises:
             RefusedError: A sum differs.
@@ -206,10 +210,10 @@ class Counts:
         return f"{counts} counts of at least 0; children add up to parents"
 
     def exact(self) -> str:
-        """Check that exact levels have the numbers in noisy.npz, and that result.json names these levels.
+        """Check that exact levels have the totals in noisy.npz, and that result.json names these levels.
 
         Raises:
-            RefusedError: A number or a level differs.
+            RefusedError: A total or a level differs.
         """
         levels = [f"level_{level}" for level in range(1, self.promise.exact + 1)]
         stated = self.result["details"]["exact"]
@@ -224,10 +228,10 @@ class Counts:
         return f"{', '.join(levels)}: numbers without noise; that they are the input's is not shown"
 
     def bounds(self) -> str:
-        """Check that every region's number is within the public bounds.
+        """Check that the total of every region is within the public bounds.
 
         Raises:
-            RefusedError: A number is out of bounds, or a region is unknown.
+            RefusedError: A total is out of bounds, or a region is unknown.
         """
         if "bounds" not in self.hierarchy:
             return "none are stated"
@@ -243,15 +247,14 @@ class Counts:
         return f"{len(columns['region'])} regions within them"
 
     def privacy(self) -> str:
-        """Check that the noise at the stated scales spends at most the budget, in exact rationals.
+        """Check that noise with the stated scales spends at most the budget, in exact rationals.
 
-        Double geometric noise of scale b spends epsilon = sensitivity / b, and discrete Gaussian noise of variance V
-        spends rho = sensitivity / (2 V). Both add up over tables and levels.
-
-        If the problem states shares, a table must not spend more than its share of the budget on any level.
+        Double geometric noise with scale b spends epsilon = sensitivity / b, and discrete Gaussian noise with variance
+        V spends rho = sensitivity / (2 V). Both add up over tables and levels. If the problem states shares, a table
+        must not spend more than its share of the budget on any level.
 
         Raises:
-            RefusedError: More is spent than the budget or a share of it, or nothing was measured.
+            RefusedError: More than the budget or a share of it is spent, or nothing was measured.
         """
         times = 1 if self.kind == "pure-dp" else 2
         measured = [scale for level in zip(*(table.scales for table in self.tables), strict=True) for scale in level]
@@ -260,7 +263,7 @@ class Counts:
         self.spent = sum((self.promise.sensitivity / (times * scale) for scale in self.scales), Fraction(0))
         self.budget = {name: number(self.privacy_table[name]) for name in BUDGETS[self.kind]}
         need(min(self.budget.values()) > 0, "problem: privacy: expected a budget above 0", 2)
-        # The last amount is the allowed one: epsilon, rho, or the delta at epsilon.
+        # The last amount is the one to compare with: epsilon, rho, or the delta at epsilon.
         self.allowed = self.budget[BUDGETS[self.kind][-1]]
         need(self.kind != "approx-dp" or self.allowed < 1, "problem: privacy.delta: expected less than 1", 2)
         self._need_within_budget(self.spent)
@@ -269,10 +272,10 @@ class Counts:
         return f"{name} {float(self.spent):g} {self.promise.unit} is spent; it rests on what no folder shows: {DRAWN}"
 
     def _need_within_budget(self, spent: Fraction, where: str = "") -> None:
-        """Refuse an amount of epsilon or rho that exceeds the budget.
+        """Check that an amount of epsilon or rho does not exceed the budget.
 
         Args:
-            spent: The amount, above 0.
+            spent: The positive amount.
             where: The beginning of the message.
 
         Raises:
@@ -286,7 +289,7 @@ class Counts:
         need(spent <= self.allowed, f"{where}spent {float(spent):g}, the budget is {float(self.allowed):g}")
 
     def _check_shares(self, times: int) -> None:
-        """Check that each table spends at most the stated share of the budget on each level.
+        """Check that each table spends at most its stated share of the budget on each level.
 
         Args:
             times: The factor t in budget = sensitivity / (t scale): 1, or 2 for Gaussian noise.
@@ -304,15 +307,15 @@ class Counts:
                 where = f"noisy.npz: {table.prefix}level_{level}: "
                 need(part or not scale, f"{where}noise where the problem gives no share of the budget")
                 if scale:
-                    # Divided by its part of the budget, an amount can be compared with the total budget.
+                    # Dividing the amount by its part of the budget makes it comparable with the total budget.
                     spent = self.promise.sensitivity / (times * scale * part)
                     self._need_within_budget(spent, f"{where}divided by its share of the budget, ")
 
     def unmeasured(self) -> str:
-        """Check that values without noise are exact numbers, sums of the level below, or 0.
+        """Check that values without noise are exact totals, sums over the level below, or 0.
 
-        They must be sums where no table is measured on the level, and 0 where another table is, because any other
-        values could be the secret counts.
+        If no table is measured on the level, they must be sums over the level below. If another table is measured
+        there, they must be 0. Any other values could be secret counts.
 
         Raises:
             RefusedError: A table has other values without noise.
@@ -331,8 +334,8 @@ class Counts:
                 derived = [[0] * len(row) for row in table.noisy[depth]]
                 if not is_measured[depth]:
                     below = dict(zip(levels[depth + 1], table.noisy[depth + 1], strict=True))
-                    # A leaf above the last level has no children, but is repeated on the level below, so its values
-                    # there take the place of a sum.
+                    # A leaf above the last level has no children but is repeated on the level below, so its values
+                    # there replace the sum.
                     derived = [
                         [sum(v) for v in zip(*(below[c] for c in self.regions.children.get(name, [name])), strict=True)]
                         for name in names
@@ -344,14 +347,14 @@ class Counts:
         return f"{count} levels of a table without noise are zeros, or sums of those below"
 
     def _shows_exact_numbers(self, table: Table, level: int) -> bool:
-        """Return whether a table of individuals has only exact numbers on a level, which is counted from 0."""
+        """Return whether a table of individuals contains only exact totals on a level (the root has level 0)."""
         return not self.is_of_sizes and len(table.cells) == 1 and level < self.promise.exact
 
     def intervals(self) -> str:
-        """Check that each interval contains its count, and that an exact number has width 0.
+        """Check that each interval contains its count, and that the interval of an exact total has width 0.
 
         Raises:
-            RefusedError: A count is outside its interval, or an exact number has an interval of positive width.
+            RefusedError: A count is outside its interval, or an exact total has an interval of positive width.
         """
         exact = {name for level in self.regions.levels[: self.promise.exact] for name in level}
         for table in self.tables:
@@ -363,10 +366,13 @@ class Counts:
         return "each contains its count; how wide they must be is computed by privopt verify alone"
 
     def objective(self) -> str:
-        """Compare the loss, the squared distance of the release from its noisy values, for groups by size.
+        """Check the stated loss, its lower bound, the gap and the status.
+
+        The loss is the squared distance between the release and its noisy values. It is only recomputed for groups by
+        size.
 
         Raises:
-            RefusedError: The loss differs, or the stated bound is above it.
+            RefusedError: An entry differs from the recomputed one, or the stated bound exceeds the loss.
         """
         stated = self.result["objective"]
         value, bound = number(stated["value"]), stated["lower_bound"]
@@ -389,7 +395,7 @@ class Counts:
         return f"{float(loss):g} {unit}{rest}"
 
     def _loss(self) -> Fraction:
-        """Return the sum over levels of w |x - noisy|^2, with a largest weight of 1, and 0 on unmeasured levels."""
+        """Return the sum over levels of w |x - noisy|^2, with maximum weight 1 and weight 0 on unmeasured levels."""
         table, levels = self.tables[0], self.regions.levels
         weights = [number(w) for w in self.problem.tables.get("hierarchical-dp", {}).get("level_weights", [])]
         weights = weights or [Fraction(1)] * len(levels)
@@ -458,7 +464,7 @@ class Counts:
         differing = sorted(guarantee.keys() ^ keys)
         need(not differing, f"guarantee: {differing}: keys that are missing, or that no release of counts has")
         for key, value in expected.items():
-            # In Python, 1 equals True, so types are compared as well.
+            # Types are compared as well, because 1 equals True in Python.
             is_equal = type(guarantee[key]) is type(value) and guarantee[key] == value
             need(is_equal, f"guarantee.{key}: {guarantee[key]!r} is claimed, {value!r} found")
         for name in ("epsilon", "rho", "delta"):

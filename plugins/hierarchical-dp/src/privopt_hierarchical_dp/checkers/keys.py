@@ -1,4 +1,4 @@
-"""The keys that are allowed in problem files for counts. The checker refuses others, as ``verify`` does."""
+"""The keys allowed in problem files for counts. Like ``verify``, the checker refuses any other key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TABLES_KEYS = "regions records count persons totals attributes tables bounds exa
 """The keys in ``[hierarchy]`` for several tables of individuals."""
 
 TABLE_KEYS = "by share"
-"""The keys in the section of one of these tables, ``[hierarchy.tables.NAME]``."""
+"""The keys in ``[hierarchy.tables.NAME]``, which declares one of these tables."""
 
 PRIVACY_KEYS = "kind epsilon rho delta relation max_household"
 """The keys in ``[privacy]``. Each notion and relation allows only some of them."""
@@ -26,7 +26,7 @@ OPTIONAL_TABLES = {
     "plan": "errors",
     "publish": "coefficient_of_variation too_noisy",
 }
-"""The keys in the tables that can be absent from a problem file, by table."""
+"""The keys in tables that may be absent from a problem file, by table."""
 
 BUDGETS = {"pure-dp": ("epsilon",), "zcdp": ("rho",), "approx-dp": ("epsilon", "delta")}
 """The keys in ``[privacy]`` that state the budget, by notion."""
@@ -37,17 +37,17 @@ def check_keys(problem: Problem, *, is_of_sizes: bool) -> None:
 
     Args:
         problem: The problem file.
-        is_of_sizes: Whether it is about groups by size rather than several tables of individuals.
+        is_of_sizes: Whether it declares groups by size rather than several tables of individuals.
 
     Raises:
-        RefusedError: There is an unknown table, key or attribute, a key that belongs to another notion or relation, or
-            a table that counts by the same attribute twice.
+        RefusedError: There is an unknown table, key or attribute, a key for another notion or relation, or a table that
+            counts by the same attribute twice.
     """
     problem.allow({"hierarchy", "privacy", *OPTIONAL_TABLES})
     hierarchy = problem.table("hierarchy", SIZES_KEYS if is_of_sizes else TABLES_KEYS)
     privacy = problem.table("privacy", PRIVACY_KEYS)
     for name, keys in OPTIONAL_TABLES.items():
-        # In a problem with several tables, [hierarchical-dp] belongs to another mechanism, and no claim depends on it.
+        # In a problem with several tables, [hierarchical-dp] is for another mechanism, and no claim depends on it.
         if name in problem.tables and (is_of_sizes or name != "hierarchical-dp"):
             problem.table(name, keys)
     kind = privacy.get("kind", "pure-dp")
@@ -60,7 +60,7 @@ def check_keys(problem: Problem, *, is_of_sizes: bool) -> None:
 
 
 def _check_tables(hierarchy: dict[str, Any]) -> None:
-    """Refuse tables with an unknown key, or an attribute that is unknown or occurs twice.
+    """Refuse tables with an unknown key, an unknown attribute, or a repeated attribute.
 
     Args:
         hierarchy: The ``[hierarchy]`` table of a problem with several tables of individuals.

@@ -1,4 +1,4 @@
-"""Read the regions in published tables, and derive those in a public table of regions."""
+"""Read the regions from published tables, and derive them from a public table of regions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Regions", "normalize", "read_rows", "written_regions"]
 
 
 class Regions:
-    """The hierarchy of regions in a published table.
+    """The region hierarchy of a published table.
 
     Attributes:
-        parents: The parent of each region, "" for the root.
+        parents: The parent of each region, which is "" for the root.
         levels: The names of the regions on each level, sorted by code points. A leaf above the last level is repeated
             on every level below it, because it is measured there again.
         children: The children of each region that has any.
@@ -28,8 +28,8 @@ class Regions:
         """Check that the parents form one tree, and list its levels.
 
         Args:
-            parents: The parent of each region, "" for the root.
-            file: The file, for messages.
+            parents: The parent of each region, which is "" for the root.
+            file: The name of the file, for error messages.
 
         Raises:
             RefusedError: There is not exactly one root, a parent is not a region, or regions form a cycle.
@@ -50,18 +50,18 @@ class Regions:
 
 
 def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Read a table whose columns are the region, its parent, the values that identify a cell, and whole numbers.
+    """Read a table with columns for the region, its parent, the values that identify a cell, and integers.
 
     Args:
         path: The file.
-        header: All of its columns.
-        cells: The values that identify each cell, in order. Every region has a row for each cell.
+        header: The names of all columns.
+        cells: The values that identify each cell, in order. Every region has one row per cell.
 
     Returns:
-        The parent of each region, and for each region a list of whole numbers for each of its cells.
+        The parent of each region, and for each region a list with the integers of each cell.
 
     Raises:
-        RefusedError: The file has another header, or its rows are not each region's cells in order.
+        RefusedError: The header differs, or the rows are not the cells of each region in order.
     """
     name, width = path.name, len(header) - 2 - len(cells[0])
     with path.open(encoding="utf8", newline="") as file:
@@ -74,7 +74,7 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
             region, parent, *rest = row
             if place % len(cells) == 0:
                 need(region not in parents, f"{name}: region {region!r} twice")
-                # Names must be sorted, so that their order reveals nothing.
+                # Names must be sorted, because any other order could reveal something.
                 need(not parents or next(reversed(parents)) < region, f"{name}: region {region!r} out of order")
                 parents[region], numbers[region] = parent, []
             is_cell = parents.get(region) == parent and tuple(rest[: len(rest) - width]) == cells[place % len(cells)]
@@ -87,13 +87,13 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
 
 
 def written_regions(problem: Problem, file: object) -> dict[str, str]:
-    """Return the parent of each region in a public table, with regions named as releases write them.
+    """Return the parent of each region in a public table, with regions named as in releases.
 
-    If several regions share a name, the region's path below the root is written instead, joined by ``/``. If the second
-    name in the path is the root's own, the root is included.
+    A name shared by several regions is replaced by the path below the root, joined by ``/``. If the second name in the
+    path is the root's own, the path includes the root.
 
     Args:
-        problem: The problem.
+        problem: The problem file.
         file: The table, with columns level_1, ..., level_L.
 
     Raises:
@@ -117,6 +117,6 @@ def written_regions(problem: Problem, file: object) -> dict[str, str]:
 def normalize(name: str) -> str:
     """Return a name in Unicode's normal form C, in which names are compared.
 
-    Blanks around the name have already been removed: :meth:`.Problem.columns` removes those that ``solve`` removes.
+    Surrounding whitespace is already removed, because :meth:`.Problem.columns` strips cells as ``solve`` does.
     """
     return unicodedata.normalize("NFC", name)

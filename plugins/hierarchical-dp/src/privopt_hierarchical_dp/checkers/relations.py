@@ -1,7 +1,7 @@
-"""The sensitivity and the wording of a guarantee, as the problem file implies them.
+"""The sensitivity and the wording of a guarantee, as they follow from the problem file.
 
 The sensitivities are derived in docs/papers/hierarchical-dp.md and in the docstring of
-``privopt_hierarchical_dp.relations``. They are restated here so that the checker shares no code with the mechanisms.
+``privopt_hierarchical_dp.relations``. They are repeated here because the checker shares no code with the mechanisms.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ METHODS = {
     "hierarchical": ("counts", "option"),
     "top-down": ("counts", "never"),
 }
-"""What each method of hierarchical-dp measures, and whether it publishes every region's number of groups: "always",
-"option" (if the ``region_totals`` key is set), or "never". Methods whose releases can be inconsistent are missing."""
+"""The query of each method of hierarchical-dp, and whether it publishes every region's number of groups.
+
+The second entry is "always", "option" (if the ``region_totals`` key is set), or "never". Methods whose releases can be
+inconsistent are omitted.
+"""
 
 
 class Promise:
-    """What a release promises, as the problem file and the method's name imply it.
+    """The properties of a guarantee that follow from the problem file and the name of the method.
 
     Attributes:
-        sensitivity: The largest sum of absolute changes in one table on one level between neighbouring inputs; under
+        sensitivity: The largest sum of absolute changes in one table on one level between neighbouring inputs. For
             Gaussian notions, the largest sum of squared changes.
-        exact: The number of levels, from the root down, whose numbers are published without noise.
+        exact: The number of levels, from the root down, whose totals are published exactly.
         scope: The difference between neighbouring inputs, in words.
         unit: The unit of the budget.
-        has_totals: Whether every region's number of groups is published exactly, so that the last cumulative count,
-            which equals it, is not measured.
+        has_totals: Whether every region's number of groups is published exactly. The last cumulative count equals it
+            and is then not measured.
     """
 
     def __init__(self, sensitivity: int, exact: int, scope: str, unit: str, *, has_totals: bool = False) -> None:
@@ -46,7 +49,7 @@ class Promise:
 
 
 def count_exact_levels(names: object) -> int:
-    """Return the number of exact levels: that of the deepest level in ``hierarchy.exact``, or 0 without the key.
+    """Return the number of exact levels, which is the deepest level in ``hierarchy.exact``, or 0 without this key.
 
     Raises:
         RefusedError: The value is not a list of names ``level_1``, ``level_2``, ...
@@ -66,7 +69,7 @@ def read_household(privacy: Mapping[str, Any]) -> int:
         privacy: The ``[privacy]`` table of the problem file.
 
     Raises:
-        RefusedError: The number is missing, or is not a positive whole number.
+        RefusedError: The number is missing, or is not a positive integer.
     """
     household = privacy.get("max_household")
     need(type(household) is int and household >= 1, f"problem: privacy.max_household: {household!r}", 2)
@@ -75,16 +78,16 @@ def read_household(privacy: Mapping[str, Any]) -> int:
 
 
 def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Promise:
-    """Return what a release of groups by size promises.
+    """Return the properties of the guarantee for a release of groups by size.
 
     Args:
-        tables: The problem file.
+        tables: The contents of the problem file.
         method: The name of the method.
         depth: The number of levels.
 
     Raises:
-        RefusedError: The method or the relation is unknown here, a number is out of range, or the relation does not fit
-            the exact numbers.
+        RefusedError: The method or the relation is unknown to this checker, a number is out of range, or the relation
+            is not allowed with exact totals or size 0.
     """
     need(method in METHODS, f"method {method!r}: unknown here", 2)
     query, totals = METHODS[method]
@@ -94,7 +97,7 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
     classes, steps = hierarchy["sizes"] + 1 - first_size, settings.get("max_quantity", 1)
     need(type(steps) is int, f"problem: max_quantity: {steps!r}: expected a whole number", 2)
     need(first_size in (0, 1) and classes >= 1 and steps >= 1 and levels <= depth, "problem: sizes or levels", 2)
-    # Under these two relations a change leaves every region's number of groups as it is.
+    # Under these two relations, neighbours have the same number of groups in every region.
     keeps_numbers = relation in ("sizes", "replaced")
     are_all_exact = levels == depth
     if not levels:
@@ -114,7 +117,7 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
             2 if query == "counts" else steps, exact, "one individual joins or leaves", unit, has_totals=are_all_exact
         )
     if relation == "groups" and levels:
-        # The old group leaves and the new one arrives. Where both change the same values in a region, they cancel.
+        # Removing the old group and adding the new one both change values. In the same region, common changes cancel.
         cumulative = max(1, classes - 1) if are_all_exact else 2 * classes
         scope = f"one group is replaced by another of any size in its region of level_{levels}"
         unit = f"per group of the public numbers of level_{levels}"
@@ -124,7 +127,7 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
         return Promise(1 if query == "counts" else classes, exact, scope, "per group", has_totals=are_all_exact)
     need(relation == "replaced", f"privacy.relation {relation!r}: unknown here", 2)
     household = read_household(tables["privacy"])
-    # From size i to size j, |i - j| cumulative counts change. Without a size 0, the smallest size is 1.
+    # A change from size i to size j changes |i - j| cumulative counts. Without size 0, the smallest size is 1.
     cumulative = min(household, classes - 1) if first_size == 0 else min(household, classes) - 1
     unit = f"per household of at most {household} persons that is replaced"
     scope = "one household is replaced by another in its region"
@@ -132,22 +135,23 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
 
 
 def promise_of_tables(tables: Mapping[str, Any], kind: str, depth: int) -> Promise:
-    """Return what a release of several tables of the same individuals promises.
+    """Return the properties of the guarantee for a release of several tables of the same individuals.
 
     Args:
-        tables: The problem file.
-        kind: The notion of privacy.
+        tables: The contents of the problem file.
+        kind: The privacy notion.
         depth: The number of levels.
 
     Raises:
-        RefusedError: The relation is unknown here, or there are more exact levels than levels.
+        RefusedError: The relation is unknown to this checker, or an exact level does not exist.
     """
     privacy = tables["privacy"]
     relation, levels = privacy.get("relation", "individuals"), count_exact_levels(tables["hierarchy"].get("exact"))
     need(levels <= depth, "problem: hierarchy.exact: more levels than there are", 2)
     if relation == "replaced":
         most = read_household(privacy)
-        # All persons of a household can be alike, so one cell can lose `most` and another one gain as many.
+        # All persons in a household can have the same values, so one cell can lose `most` persons and another gain as
+        # many.
         change = 2 * most if kind == "pure-dp" else 2 * most**2
         new = "one of as many persons in" if levels else "another in"
         scope = f"one household of at most {most} persons is replaced by {new} its region"
@@ -159,7 +163,7 @@ def promise_of_tables(tables: Mapping[str, Any], kind: str, depth: int) -> Promi
     need(relation in ("individuals", "moves"), f"privacy.relation {relation!r}: unknown here", 2)
     if relation == "individuals" and not levels:
         return Promise(1, 0, "one individual joins or leaves", "per individual who joins or leaves")
-    # One cell loses an individual and another one gains one, inside a region on the deepest exact level.
+    # One cell loses an individual and another cell gains one, within a region on the deepest exact level.
     if levels <= 1:
         scope = "the values of one individual, its region among them, are replaced by others"
         return Promise(2, 1, scope, "per individual of a public number")

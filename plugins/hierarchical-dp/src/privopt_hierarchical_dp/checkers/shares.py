@@ -1,4 +1,4 @@
-"""The parts of the budget that a problem file gives to each table and level."""
+"""The parts of the budget that a problem file assigns to each table and level."""
 
 from __future__ import annotations
 
@@ -11,31 +11,30 @@ from privopt.checker.exact import need, number
 __all__ = ["stated_parts"]
 
 LEAF_PARTS = 127
-"""The weight of the leaves for each level above them, if tables have shares but levels have none.
+"""The weight of the leaves per level above them, if tables have shares but levels have none.
 
-The levels above have weight 1 each, so the leaves get 127/128 of the budget, and the other levels share the rest
-evenly.
+Each level above has weight 1, so the leaves get 127/128 of the budget, and the other levels share the rest evenly.
 """
 
 
 def stated_parts(
     tables: Mapping[str, Any], depth: int, are_exact: list[list[bool]], *, is_of_sizes: bool
 ) -> list[list[Fraction]] | None:
-    """Return the part of the budget that the problem file gives each table on each level. All parts add up to 1.
+    """Return the part of the budget that the problem file assigns to each table on each level. All parts add up to 1.
 
     Args:
-        tables: The problem file.
+        tables: The contents of the problem file.
         depth: The number of levels.
-        are_exact: By table and level, whether the table only shows exact numbers there. Such a table has no part, and
-            the other tables share what the level gets.
+        are_exact: By table and level, whether the table contains only exact totals there. Such a table has no part, and
+            the other tables share the level's budget.
         is_of_sizes: Whether the problem is about groups by size.
 
     Returns:
         The parts by table and level, or None if the file leaves them to the method.
 
     Raises:
-        RefusedError: A share is negative, the share of the leaves or of all tables is 0, or the number of shares
-            differs from the number of levels.
+        RefusedError: A share is negative, the share of the leaves or of all tables is 0, the number of shares differs
+            from the number of levels, or nothing is measured.
     """
     hierarchy = tables["hierarchy"]
     budget = (tables.get("hierarchical-dp", {}) if is_of_sizes else hierarchy).get("budget")

@@ -1,4 +1,4 @@
-"""A published table in a release, and the sums of its counts that several claims compare."""
+"""A published table in a release, and sums of its counts that several claims compare."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class Table:
     """A published table in a release.
 
     Attributes:
-        prefix: The prefix with which the names of its arrays in noisy.npz begin.
-        file: Its file, relative to the release's folder.
-        attributes: The indices (from 0, in the problem file's order) of the attributes that it counts by; empty for
+        prefix: The prefix of the names of the table's arrays in noisy.npz.
+        file: The table's file, relative to the release folder.
+        attributes: The indices of the attributes that the table counts by, in the order of the problem file. Empty for
             groups by size.
         cells: The attribute values, or the size, that identify each cell.
-        counts: The counts of each region's cells.
-        ends: The low and high ends of the intervals for each region's cells; empty without intervals.
-        noisy: The noisy values by level, with a list for each of the level's regions, sorted by name.
-        scales: The noise scale of each level, 0 if the level was not measured.
+        counts: For each region, the counts of its cells.
+        ends: For each region, the low and high interval ends of its cells. Empty if there are no intervals.
+        noisy: For each level, a list of noisy values for each of its regions, sorted by name.
+        scales: The noise scale on each level, which is 0 if the level was not measured.
     """
 
     def __init__(self, prefix: str, file: str, attributes: tuple[int, ...], cells: list[tuple[str, ...]]) -> None:
@@ -36,7 +36,7 @@ def measure(counts: list[int], order: str) -> list[int]:
 
     Args:
         counts: The count for each size.
-        order: The meaning of the values, as :attr:`.counts.Counts.order` explains it.
+        order: The meaning of the values, as documented in :attr:`.counts.Counts.order`.
     """
     if order == "counts":
         return counts
@@ -47,11 +47,11 @@ def measure(counts: list[int], order: str) -> list[int]:
 
 
 def project(table: Table, region: str, shared: set[int]) -> dict[tuple[str, ...], int]:
-    """Return a region's counts summed over all attributes but the shared ones, keyed by these attributes' values.
+    """Return a region's counts, summed over all attributes that are not shared, by the values of the shared ones.
 
     Args:
         table: The table.
-        region: The region.
+        region: The name of the region.
         shared: The indices of the attributes to keep.
     """
     axes = [axis for axis, attribute in enumerate(table.attributes) if attribute in shared]
