@@ -34,8 +34,8 @@ EXACT_WEIGHT: Final = 1e100
 WIDE_PART: Final = 0.8
 """The standard deviation of a subtracted number T from which an integer X is treated like a real number.
 
-Subtracting T with standard deviation s adds P(X = 0) E|T| = 0.8 s P(X = 0) to the mean absolute value of an integer X,
-and about s^2 P(X = 0) to that of a continuous X with the same density at 0. The two are equal at s = 0.8.
+Let T have standard deviation s. Subtracting T adds P(X = 0) E|T| = 0.8 s P(X = 0) to the mean absolute value of an
+integer X. For a continuous X with the same density at 0, it adds about s^2 P(X = 0). The two are equal at s = 0.8.
 """
 
 

@@ -107,7 +107,7 @@ class Estimate:
 
         Args:
             start: The index of each parent's first child, followed by the number of all children.
-            times: The number of identical siblings that each child represents, including itself, as a column, or None.
+            times: Array of shape (children, 1): how many identical siblings each child represents. None if only itself.
         """
         return self.map_moments(
             lambda moments: np.add.reduceat(moments if times is None else times * moments, start[:-1], axis=0)
@@ -159,7 +159,7 @@ def _pool_levels(
         tree: The region tree.
         levels: The estimates for each level from its own values.
         is_isolated: Whether each level ignores the levels below it. None if no level does.
-        times: For each level, the number of identical siblings that each region represents, as a column, or None.
+        times: For each level, an array of shape (regions, 1): how many identical siblings a region represents.
     """
     # A region's own value and the sum of its children's estimates have independent errors.
     pooled = [levels[-1]]
@@ -191,10 +191,9 @@ def least_squares(
         noisy: For each level, an array of shape (regions, values) with the noisy values.
         noise: The noise on one value, for each level.
         root: Array of shape (values,) with the root's values, if they are known exactly.
-        weights: The weight of each level in the minimised sum of squares, a scalar or one weight per value. The default
-            is 1 / variance.
+        weights: The weight of each level in the objective, a scalar or one per value. The default is 1 / variance.
         down: Whether each level is fitted to the level above it, which stays unchanged (``top-down``).
-        times: For each level, the number of identical siblings that each region represents, as a column, or None.
+        times: For each level, an array of shape (regions, 1): how many identical siblings a region represents.
 
     Returns:
         The estimates for each level, which add up over the tree.
@@ -572,8 +571,8 @@ def least_squares_below(
         tree: The region tree.
         noisy: For each level, an array of shape (regions, 1) with the noisy values.
         noise: The noise on one value, for each level.
-        totals: Exact values on the first levels, of shape (regions,).
-        times: For each level, the number of identical siblings that each region represents, as a column, or None.
+        totals: Exact values on the first levels, of shape (regions,). Empty if none is known.
+        times: For each level, an array of shape (regions, 1): how many identical siblings a region represents.
     """
     known_count = len(totals)
     values = [*(total[:, None] for total in totals), *noisy[known_count:]]

@@ -1,8 +1,8 @@
 """The methods of hierarchical-dp: what each one measures, how it fits, and which constraints its releases satisfy.
 
-Nothing here imports an array library, because ``privopt list`` reads this table. :mod:`.relations` defines neighbours
-and how far measurements change between them. The vector of the published chain runs over all regions of a level, so an
-individual who changes the size of one group changes |R_l| of its entries (docs/papers/hierarchical-dp.md,
+This module imports no array library, because ``privopt list`` reads the table of methods. :mod:`.relations` defines
+neighbours and the sensitivities of the queries. The vector of the published chain runs over all regions on a level, so
+an individual who changes the size of one group changes |R_l| of its entries (docs/papers/hierarchical-dp.md,
 "Corrections").
 """
 
@@ -27,25 +27,27 @@ __all__ = [
 
 Query = Literal["counts", "cumulative", "chain"]
 Order = Literal["counts", "less", "more", "inner"]
-"""The measured values: counts, groups of size s or less, groups of size s or more, or groups of size s or less without
-the largest size, whose value is known.
+"""The meaning of the measured columns.
+
+``counts`` are numbers of groups of each size. ``less`` and ``more`` are numbers of groups of size s or less, and of
+size s or more. ``inner`` is ``less`` without the last column, whose value is known.
 """
 
 
 @frozen
 class Method:
-    """One method of hierarchical-dp.
+    """A method of hierarchical-dp.
 
     Attributes:
         name: The name of the method, as given to ``--method``.
-        summary: One line on what it does.
-        query: What is measured on every level.
-        fit: The function of :mod:`.fits` that fits a release to the noisy values.
-        totals: ``"always"`` if every region's number of groups is published exactly, ``"option"`` if ``region_totals``
-            decides, or ``"never"`` if the method cannot use exact numbers.
+        summary: A one-line description.
+        query: The values measured on every level.
+        fit: The name of the function in :mod:`.fits` that fits a release to the noisy values.
+        totals: ``"always"`` if every region's number of groups is published exactly, ``"option"`` if the key
+            ``region_totals`` decides this, or ``"never"`` if the method cannot use exact totals.
         valid: Whether a release is always consistent, with the exact total at the root.
-        shares: ``"equal"`` or ``"leaves"``: the default split of epsilon over the levels.
-        program: The methods to use for larger inputs, if this method solves an integer program, which is limited to
+        shares: The default split of the budget over the levels, ``"equal"`` or ``"leaves"``.
+        program: Advice on methods for larger inputs, if this method solves an integer program, which is limited to
             small inputs.
     """
 
@@ -60,7 +62,7 @@ class Method:
 
     @property
     def guarantee(self) -> str | None:
-        """The registered guarantee. It is ``"none"`` for the published chain, which does not satisfy its epsilon."""
+        """The registered guarantee: ``"none"`` for the published chain, which does not satisfy its epsilon, or None."""
         return "none" if self.query == "chain" else None
 
 
@@ -89,22 +91,22 @@ _ROWS: Final = (
 METHODS: Final[dict[str, Method]] = {row.name: row for row in _ROWS}
 """The methods by name."""
 DEFAULT_METHOD: Final = _ROWS[0].name
-"""The method that is used if none is given."""
+"""The name of the default method."""
 
 
 def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
-    """Return the default shares of epsilon by level.
+    """Return the default budget shares by level.
 
-    With ``"leaves"``, the leaves get four fifths, and the other levels share the rest in the proportion 2 : 3 : 4 ...
+    With ``"leaves"``, the leaves get four fifths, and the other levels share the rest in the proportions 2 : 3 : 4 ...
     from the root down (2/25, 3/25, 4/5 for three levels). Cumulative counts have half the noise of counts, but counts
-    are differences of two of them. If the leaves get less than about 3/4, their errors are above those of counts that
-    use the whole budget (plugins/hierarchical-dp/tests/bench/bench_leaves_only.py).
+    are differences of two of them. If the leaves get less than about 3/4, their errors exceed those of a method that
+    measures counts at the leaves with the whole budget (plugins/hierarchical-dp/tests/bench/bench_leaves_only.py).
 
     Args:
         method: The name of the method.
-        depth: The number L of levels.
+        depth: The number of levels.
     """
-    # One level has the whole budget whatever the method; `rising` would be empty.
+    # A single level has the whole budget for every method. `rising` would be empty.
     if depth == 1 or METHODS[method].shares == "equal":
         return (Fraction(1, depth),) * depth
     rising = range(2, depth + 1)
@@ -112,25 +114,26 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
 
 
 def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES, *, totals: bool = False) -> int:
-    """Return the sensitivity Delta by which a level's noise is scaled (see :mod:`.relations`).
+    """Return the sensitivity Delta to which the noise on a level is calibrated (see :mod:`.relations`).
 
     Args:
-        method: The name of the method. The published chain has the sensitivity of cumulative counts, as in the paper.
-        max_quantity: Q, the largest number by which one individual may change the size of a group.
+        method: The name of the method. The published chain gets the sensitivity of cumulative counts, as in the paper.
+        max_quantity: The largest amount Q by which one individual may change the size of a group.
         relation: The neighbouring relation.
-        totals: Whether the numbers of groups of the leaf regions, and so of all regions, are published exactly.
+        totals: Whether the totals of the leaf regions, and therefore of all regions, are published exactly.
     """
     query: Literal["counts", "cumulative"] = "counts" if METHODS[method].query == "counts" else "cumulative"
     return relation.sensitivity(query, max_quantity, is_leaf_exact=totals)
 
 
 def order_of(method: str, *, totals: bool, relation: Relation) -> Order:
-    """Return the meaning of the columns of a level's measurements, as :data:`Order` explains.
+    """Return the meaning of the measured columns on a level, as documented in :data:`Order`.
 
     Args:
         method: The name of the method.
-        totals: Whether every region's number of groups is public. The last cumulative count is then not measured.
-        relation: The neighbouring relation. If it has no exact numbers, groups are counted from the largest size down.
+        totals: Whether every region's total is public. The last cumulative count is then not measured.
+        relation: The neighbouring relation. If numbers of groups are not exact under it, groups are counted from the
+            largest size down.
     """
     if METHODS[method].query != "cumulative":
         return "counts"

@@ -311,7 +311,7 @@ def least_split(
         state = format_descents(done, count, time.monotonic() - begin)
 
     def cost(points: Sequence[Point]) -> Floats:
-        """Return the weighted errors for several splits, with infinity for splits that are not feasible."""
+        """Return the weighted errors for several splits, with infinity for infeasible splits."""
         progress(state)
         costs = np.full(len(points), np.inf)
         possible = [number for number, (levels, tables) in enumerate(points) if can_measure(levels, tables)]
@@ -350,7 +350,7 @@ def describe_waste(design: Design) -> list[str]:
     """Return a warning if the errors with the file's split are expected to be much larger than with the default split.
 
     With several tables, the default is the best split for the linear fit. With groups by size, it is the method's own
-    split. The best split for the linear fit would give the whole budget to the leaves here. If most sizes are empty,
+    split, because the best split for the linear fit would give the whole budget to the leaves. If most sizes are empty,
     which public files do not show, the levels above would then have far larger errors than forecast (figures in
     plugins/hierarchical-dp/README.md).
 

@@ -47,8 +47,9 @@ def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
         file: The file from which the paths were read, for error messages.
 
     Returns:
-        For each level the names of its regions in any order, the index of each region's parent on the level above, and
-        whether the region repeats its parent. The second item is the index of each path's leaf on the last level.
+        The first item contains, for each level, the names of its regions in any order, the index of each region's
+        parent on the level above, and whether the region repeats its parent. The second item is the index of each
+        path's leaf on the last level.
 
     Raises:
         InputError: There is no path, an empty name is followed by another name, a leaf has regions below it, there are

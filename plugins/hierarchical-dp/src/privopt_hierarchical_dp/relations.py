@@ -308,8 +308,7 @@ class TableRelation:
         unit: The unit of a budget.
         sensitivity: The largest sum of absolute changes in one table on one level between neighbouring inputs. For
             Gaussian notions, the largest sum of squared changes.
-        exact: The number of levels, from the root down, whose totals are public: 0, 1 (the root alone) or more, or None
-            for all levels.
+        exact: The number of levels, from the root down, whose totals are public. None if all levels are.
         promise: A text that tells readers which inputs are neighbours, and the privacy loss for larger changes.
         public: A text that tells readers which totals are published exactly.
         is_of_households: Whether whole households are replaced.

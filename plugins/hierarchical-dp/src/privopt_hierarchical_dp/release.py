@@ -264,7 +264,7 @@ def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
 def _read_noisy(
     path: Path, tree: Tree, layout: Layout, law: NoiseDistribution
 ) -> tuple[Tables, list[tuple[Scale, ...]], list[Ints], tuple[Split, Split] | None]:
-    """Read noisy.npz.
+    """Read the noisy values, noise scales, exact totals and budget shares from noisy.npz.
 
     Args:
         path: The file.

@@ -49,7 +49,7 @@ def fit_with_totals(
     cumulative: bool,
     gap: float = 1e-3,
 ) -> Fit:
-    """Fit consistent integers to noisy values if the totals of all regions are known.
+    """Fit consistent integers to noisy values, given the totals of all regions.
 
     In Model 2, cumulative counts are non-decreasing in every region. In Model 1, counts are non-negative. Model 1 is a
     convex-cost flow from the sizes through the tree to the leaf regions, whose demands are their totals.
@@ -64,8 +64,8 @@ def fit_with_totals(
         gap: The relative optimality gap at which the continuous projection stops.
 
     Returns:
-        For each level, counts of shape (regions, sizes), with a lower bound on the objective. The counts are proved to
-        be optimal only if there is a single size in Model 2.
+        For each level, counts of shape (regions, sizes), with a lower bound on the objective. Optimality is only proved
+        in Model 2 with a single size, where the counts are the totals.
     """
     region_totals = [np.asarray(total, dtype=np.int64) for total in totals]
     size = noisy[0].shape[1]

@@ -167,7 +167,7 @@ def fit_isotonic(fit_input: FitInput) -> Fit:
 
 
 def fit_top_down(fit_input: FitInput) -> Fit:
-    """Fit the counts level by level from the root, each region's children to the region's fitted counts."""
+    """Fit the counts level by level from the root, so that the children of each region add up to its fitted counts."""
     counts = top_down(fit_input.tree, fit_input.noisy, total=fit_input.total)
     return Fit(counts=counts, solver="level by level, controlled rounding")
 

@@ -1,17 +1,17 @@
 """A fit of cumulative counts level by level, with the parent region's distribution as a prior (borrowing strength).
 
 Model 2 (:mod:`.chain`) ignores that regions resemble their parent. Here a child with a public total G_c has a parent
-with total G_p whose counts n_s are already released. The child's expected number of groups of size s is mu_s = G_c n_s
-/ G_p, with variance mu_s + h_s^2 mu_s^2. The first term of the variance is sampling variation. The heterogeneity h_s is
-estimated from all regions of the level together, after the noise variance is subtracted.
+with total G_p whose counts n_s are already released. The child's expected number of groups of size s is
+mu_s = G_c n_s / G_p, with variance mu_s + h_s^2 mu_s^2. The first term of the variance is sampling variation. The
+heterogeneity h_s is estimated from all regions on the level together, after subtracting the noise variance.
 
 Each child's noisy cumulative counts are then observations of a random walk with these increments. The best linear
 estimate is a Kalman filter with a smoother along the sizes, in O(N). ADMM makes the children of each parent add up to
 the parent and keeps each child non-decreasing. Error diffusion rounds the result to integers.
 
-First of all, the noisy values of every region are pooled with those of its descendants by inverse variance. This is the
-upward pass of least squares over the tree. It imposes no constraint, so it adds no bias. All steps are post-processing:
-they only read noisy values, released counts and public totals.
+Before all this, the noisy values of every region are pooled with those of its descendants by inverse variance. This is
+the upward pass of least squares over the tree. It imposes no constraint, so it adds no bias. All steps are
+post-processing: they only read noisy values, released counts and public totals.
 """
 
 from __future__ import annotations

@@ -397,8 +397,8 @@ class TablesDesign(Design):
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
         """Return whether each table needs a positive budget share.
 
-        A table needs no share if it is a sum over cells of another table with a share: if the other table has all of
-        its attributes and more.
+        A table needs no share if another table with a share contains all of its attributes and more, because its counts
+        are then sums over cells of that table.
 
         Args:
             tables: The budget share of each table.

@@ -409,7 +409,7 @@ def _check_arithmetic(
     totals: Mapping[str, list[str]],
     count: str,
 ) -> None:
-    """Check that no value's count always equals the sum of siblings' counts, unless an option explains this value.
+    """Refuse values whose counts always equal the sum of their siblings' counts and that no option explains.
 
     Such a value is probably a total or subtotal, so individuals would be counted twice. The counts are secret. The
     result is therefore only shown on the owner's screen, and nothing is written.

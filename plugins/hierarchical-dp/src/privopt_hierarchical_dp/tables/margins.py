@@ -288,7 +288,7 @@ def steps_of(tables: Sequence[Margin]) -> list[Step]:
 
     For every parent region and every cell of the given margin, a step is a transportation problem. Its rows are the
     parent's cells, and its columns are the children's given numbers. Both add up to the parent's given number, so
-    integers exist whatever was chosen before. Cliques share only given margins, so tables agree.
+    integers exist regardless of the earlier steps. Cliques only share given margins, so tables agree.
 
     Args:
         tables: The margins of the tables.
