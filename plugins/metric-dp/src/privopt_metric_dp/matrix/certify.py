@@ -1,9 +1,9 @@
 """The certificate of metric DP, which proves every required inequality for a release.
 
-For integer weights w (rows summing to 2**63) and each required pair (i, j) at distance d, the claim is
-``w_ik <= exp(eps d) w_jk`` and the reverse, for every output k. Floating-point arithmetic, rounded to the safe side,
-decides most inequalities. The rest are decided in a second stage, which compares exact integers with balls (intervals
-that enclose the exact value). The second stage always terminates, because exp of a rational other than 0 is irrational.
+Let w be integer weights, with rows that sum to 2**63. For each required pair (i, j) at distance d and every output k,
+the claim is ``w_ik <= exp(eps d) w_jk`` and the reverse. Floating-point arithmetic, rounded to the safe side, decides
+most inequalities. A second stage decides the rest by comparing exact integers with balls (intervals that enclose the
+exact value). This stage always terminates, because exp of a rational other than 0 is irrational.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ __all__ = [
 ]
 
 
-#: Covers the relative rounding errors in a ratio of doubles: conversions, reciprocal, product (at most 5 x 2**-53).
+#: Factor that covers the rounding errors of a ratio in doubles: conversions, reciprocal, product (at most 5 x 2**-53).
 RATIO_MARGIN = 1.0 + 2.0**-50
-#: Stands for the weight 0 in doubles: two zeros have ratio 1, and a zero and a positive weight have one above 2**100.
+#: Substitute for a weight of 0 in doubles. Two zeros then have ratio 1, and a positive weight and 0 one above 2**100.
 ZERO = 2.0**-200
 #: With fewer ratios than this, starting a thread takes more time than it saves.
 MIN_RATIOS_PER_THREAD = 5_000_000
-#: Number of columns that are processed at a time.
+#: Number of matrix columns that are processed at a time.
 _BLOCK_COLUMNS = 128
 #: With up to this many rows, a block of `_BLOCK_COLUMNS` columns stays in the processor's cache. With more rows, pairs
 #: are sorted so that they reuse cached rows.
 IN_CACHE = 2_000
 #: With up to this many ratios, loading compiled code takes more time than it saves.
 MIN_COMPILED_RATIOS = 10_000
-#: Largest number of failures, and of rows with a wrong sum, that are listed.
+#: Largest number of violated inequalities, and of rows with a wrong sum, that are listed.
 _MAX_SHOWN = 8
-#: Number of pairs, those with the largest estimates, whose log ratio is evaluated exactly.
+#: Number of pairs whose log-ratio is evaluated exactly. They are those with the largest estimates.
 _MAX_EXACT_PAIRS = 64
 
 
 def _content_key(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> bytes:
-    """Return the key under which measurements are cached: a digest of all arguments on which they depend."""
+    """Return the key under which measurements are cached: a digest of all arguments that determine them."""
     return content_key(f"certify {weights.shape} {len(pairs)} {epsilon}", weights, pairs, distances)
 
 
 @frozen(kw_only=True)
 class Failure:
-    """An inequality that fails: weight (i, k) exceeds exp(epsilon d_ij) times weight (j, k).
+    """A violated inequality: weight (i, k) exceeds exp(epsilon d_ij) times weight (j, k).
 
     Attributes:
         i, j: Indices of the two records.
@@ -79,15 +79,15 @@ class Measurements:
 
     Attributes:
         holds: Whether every row sums to 2**63 and every inequality was proved.
-        worst: Largest log ratio / distance over all pairs and outputs. It is rounded up by an ulp or, if more than 64
-            pairs are equally bad, by up to about 1e-15 / distance. It is infinite if 0 meets a positive weight, or if
-            rows at distance 0 differ.
+        worst: Largest log-ratio per unit of distance over all pairs and outputs, rounded up. It is too large by at most
+            an ulp or, if more than 64 pairs are equally bad, by up to about 1e-15 / distance. It is infinite if only
+            one of two weights is 0, or if rows at distance 0 differ.
         allowed: The double nearest to epsilon.
         checked: The number of pairs times the number of outputs. Each inequality is checked in both directions.
         arithmetic: A sentence on the arithmetic that was used.
-        worst_pair: The pair of records that attains ``worst``, or None if no pair is required.
-        failures: The first few inequalities that fail, in the order of the pairs.
-        failed: Number of pairs with an inequality that fails.
+        worst_pair: Indices of the two records that attain ``worst``, or None if no pair is required.
+        failures: The first few violated inequalities, in the order of the pairs.
+        failed: Number of pairs with a violated inequality.
         wrong_rows: Indices of the first few rows that do not sum to 2**63.
     """
 
@@ -103,27 +103,28 @@ class Measurements:
 
 
 def max_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
-    """Return the largest ratio between each pair of rows over all columns, in either direction.
+    """Return, for each pair of rows, the largest ratio between their entries in any column, in either direction.
 
     Args:
-        weights: (N, K) weights or probabilities; a 0 is replaced by a tiny number (`ZERO`).
-        pairs: (P, 2) row indices.
+        weights: Array of shape (N, K), the weights or probabilities. A 0 is replaced by a tiny number (`ZERO`).
+        pairs: Array of shape (P, 2), the row indices of each pair.
 
     Returns:
-        (P,) ratios, each too large or too small by a relative error below 2**-50.
+        Array of shape (P,), the ratios. The relative error of each is below 2**-50, in either direction.
     """
     left_rows, right_rows = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
     if left_rows.size * weights.shape[1] <= MIN_COMPILED_RATIOS:
         values = np.where(weights == 0, ZERO, weights)
         ratios = values[left_rows] * (1.0 / values)[right_rows]
-        # The largest ratio in one direction, and the reciprocal of the smallest one for the other direction.
+        # The largest ratio in one direction, or the reciprocal of the smallest one, which is the largest in the other.
         ratios_small: Floats = np.maximum(np.maximum(ratios.max(axis=1), 1.0 / ratios.min(axis=1)), 1.0)
         return ratios_small
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_ratios
 
     greatest, order = np.ones(left_rows.size), None
-    # Pairs are sorted by groups of four left rows and then by the right row, so that each right row is loaded once for
-    # four pairs. Pairs that arrive in order consist of rising runs, which a stable sort only has to merge.
+    # Pairs are sorted by groups of four left rows and then by the right row, so that each right row is loaded only once
+    # for four left rows. If the pairs are already sorted, they consist of ascending runs, which a stable sort only has
+    # to merge.
     if len(weights) > IN_CACHE and left_rows.size > len(weights):
         order = np.argsort(left_rows // 4 * len(weights) + right_rows, kind="stable")
         left_rows, right_rows = left_rows[order], right_rows[order]
@@ -135,7 +136,7 @@ def max_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
         flat = (values.ravel(), (1.0 / values).ravel(), values.shape[1] // DOUBLE_LANES)
 
         def raise_block(start: int, stop: int, flat: tuple[Floats, Floats, int] = flat) -> None:
-            """Update the maxima of pairs ``start`` to ``stop - 1`` with a block of columns."""
+            """Update the maxima of pairs ``start`` to ``stop - 1`` with the current block of columns."""
             raise_to_ratios(*flat, left_rows[start:stop], right_rows[start:stop], greatest[start:stop])
 
         in_threads(raise_block, left_rows.size, min_span=MIN_RATIOS_PER_THREAD // values.shape[1])
@@ -146,31 +147,32 @@ def max_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
 
 
 def max_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
-    """Return the largest |log z_ik / z_jk| for each pair of rows over all columns, for figures.
+    """Return the largest absolute log-ratio between the two rows of each pair over all columns, for figures.
 
     Args:
-        rows: (N, K) weights, or probabilities that are 0 or at least 2**-64.
-        pairs: (P, 2) row indices.
+        rows: Array of shape (N, K), weights, or probabilities that are 0 or at least 2**-64.
+        pairs: Array of shape (P, 2), the row indices of each pair.
 
     Returns:
-        (P,) log-ratios with an error below about 2**-50, infinite if a 0 meets a positive number.
+        Array of shape (P,), the largest log-ratios, with an error below about 2**-50. A log-ratio is infinite if only
+        one of the two rows is 0 in some column.
     """
     ratios = max_ratios(rows, pairs)
-    # Weights are below 2**64, so only a 0 (`ZERO`) leads to a ratio above 2**100.
+    # Weights are below 2**64, so only a weight of 0 (replaced by `ZERO`) leads to a ratio above 2**100.
     return np.where(ratios > 2.0**100, np.inf, np.log(ratios))
 
 
 def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Floats]:
-    """Validate pairs and distances, and return them as contiguous arrays of int64 and float64.
+    """Validate pairs and distances, and return them as contiguous arrays of type int64 and float64.
 
     Args:
-        pairs: (P, 2) record indices; an empty array may have any shape.
-        distances: (P,) distances between the records of each pair.
+        pairs: Array of shape (P, 2), the record indices of each pair. An empty array may have any shape.
+        distances: Array of shape (P,), the distance between the two records of each pair.
         records: Number of records.
 
     Raises:
-        UsageError: A shape is wrong, an index is out of range, a pair consists of one record twice, or a distance is
-            negative or not finite.
+        UsageError: A shape is wrong, an index is out of range, a pair consists of the same record twice, or a distance
+            is negative or not finite.
     """
     pairs = np.ascontiguousarray(pairs, dtype=np.int64).reshape(-1, 2)
     distances = np.ascontiguousarray(distances, dtype=np.float64)
@@ -185,8 +187,12 @@ def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Flo
 
 
 def rows_with_wrong_sum(weights: Unsigned) -> Ints:
-    """Return the indices of the rows that do not sum to exactly 2**63, given the weights (N, K)."""
-    # The upper and lower 32 bits are summed separately, because a sum of 64-bit weights could wrap around.
+    """Return the indices of the rows of weights that do not sum to exactly 2**63.
+
+    Args:
+        weights: Array of shape (N, K) and type uint64.
+    """
+    # The upper and lower 32 bits are summed separately, because a sum of 64-bit weights could overflow.
 
     def check_rows(start: int, stop: int) -> Ints:
         """Return the indices of the rows with a wrong sum among rows ``start`` to ``stop - 1``."""
@@ -213,7 +219,7 @@ def _is_at_most(large: int, small: int, exponent: Fraction) -> bool:
         return False
     if exponent > 45:
         return True  # large < 2**64 < exp(45) < exp(exponent) small
-    # Equality is impossible, because exp of a rational other than 0 is irrational. So some precision always decides.
+    # Some precision always decides: exp of a rational other than 0 is irrational, so equality is impossible.
     bits = 96
     while True:
         lower, upper = exp_fixed(exponent, bits)
@@ -225,21 +231,22 @@ def _is_at_most(large: int, small: int, exponent: Fraction) -> bool:
 
 
 def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: float) -> tuple[list[int], int]:
-    """Decide the inequalities between two rows in all columns.
+    """Decide the inequalities between two rows of weights in all columns.
 
     Args:
-        row_a, row_b: (K,) weights in the rows of the two records.
+        row_a, row_b: Arrays of shape (K,), the weights in the two rows.
         exponent: Epsilon times distance, exact, at least 0.
         lower: A double that is at most exp(exponent).
 
     Returns:
-        The indices of the columns that fail, and the number of inequalities that needed exact integers.
+        The indices of the columns with a violated inequality, and the number of inequalities that needed exact
+        integers.
     """
     if exponent == 0:
         # At distance 0, the two rows must be equal.
         return np.flatnonzero(row_a != row_b).tolist(), row_a.size
     a, b = row_a.astype(np.float64), row_b.astype(np.float64)
-    # `lower` is rounded down and the margin covers the conversions, so every column that passes in doubles does hold.
+    # `lower` is rounded down and the margin covers the conversions, so a column that passes in doubles passes exactly.
     undecided = np.flatnonzero(np.maximum(a, b) * RATIO_MARGIN > np.minimum(a, b) * lower)
     failing = []
     for k in undecided.tolist():
@@ -250,8 +257,12 @@ def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: fl
 
 
 def exact_ratio(row_a: Unsigned, row_b: Unsigned) -> Fraction:
-    """Return the exact largest ratio, in either direction, between two rows (K,) with zeros in the same columns."""
-    # If both weights are 0, the denominator is set to 1, and the ratio 0 is never the largest.
+    """Return the exact largest ratio between the entries of two rows of weights, in either direction.
+
+    Args:
+        row_a, row_b: Arrays of shape (K,), which must be 0 in the same columns.
+    """
+    # If both weights are 0, the denominator is set to 1. The resulting ratio of 0 is never the largest.
     larger, smaller = np.maximum(row_a, row_b), np.maximum(np.minimum(row_a, row_b), 1)
     approximate = larger.astype(np.float64) / smaller.astype(np.float64)
     # The errors of the ratios in doubles are below the margin, so the largest exact ratio is among these columns.
@@ -260,19 +271,19 @@ def exact_ratio(row_a: Unsigned, row_b: Unsigned) -> Fraction:
 
 
 def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
-    """Return an upper bound v on the smallest epsilon that the weights satisfy, and the worst pair.
+    """Compute an upper bound v on the smallest epsilon that the weights satisfy, and find the worst pair.
 
-    ratio <= exp(v d) is proved for all pairs. v is too large by at most a few units in the last place, or slightly more
-    if many pairs are nearly as bad as the worst.
+    For all pairs, it is proved that ratio <= exp(v d). The bound is too large by at most a few ulps, or slightly more
+    if many pairs are nearly as bad as the worst one.
 
     Args:
-        weights: (N, K) weights.
-        pairs: (P, 2) pairs, at least one.
-        distances: (P,) distances between the records of each pair, all above 0.
-        ratios: (P,) largest ratio for each pair, as `max_ratios` returns it.
+        weights: Array of shape (N, K), the weights.
+        pairs: Array of shape (P, 2) with P >= 1, the record indices of each pair.
+        distances: Array of shape (P,), the distance d between the two records of each pair, above 0.
+        ratios: Array of shape (P,), the largest ratio of each pair as computed by `max_ratios`.
 
     Returns:
-        v, and the index into ``pairs`` of the pair with the largest log ratio / distance.
+        v, and the index in ``pairs`` of the pair with the largest log-ratio per unit of distance.
     """
     estimates = np.log(ratios)
     estimates += 2.0**-50  # at least log RATIO_MARGIN, so that estimates are too high rather than too low
@@ -284,8 +295,8 @@ def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratio
     ratio_of = ((float(distances[p]), exact_ratio(*weights[pairs[p]])) for p in top_pairs.tolist())
     exact = [log_bounds(ratio, Fraction(distance))[1] for distance, ratio in ratio_of]
     worst_row, value = int(top_pairs[int(np.argmax(exact))]), max(exact)
-    # The relative error of an estimate is far below 2**-22, so a pair whose estimate is further below the value cannot
-    # exceed it. Closer pairs are proved with exp.
+    # The relative error of an estimate is far below 2**-22, so pairs with estimates further below the value cannot
+    # exceed it. For the other pairs, the inequality with exp is checked.
     near_pairs = np.flatnonzero(estimates >= value * (1.0 - 2.0**-22))
     near_pairs = near_pairs[~np.isin(near_pairs, top_pairs)]
     step = 2.0**-52
@@ -293,7 +304,7 @@ def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratio
         lower, _ = exp_bounds(distances[near_pairs], Fraction(value))
         if (ratios[near_pairs] * RATIO_MARGIN <= lower).all():
             break
-        # Doubles do not prove the value for all pairs. It is raised in growing steps until they do.
+        # Doubles do not prove the value for all pairs, so it is raised in growing steps until they do.
         value, step = max(value, float(estimates[near_pairs].max())) * (1.0 + step), 2.0 * step
     return value, worst_row
 
@@ -307,9 +318,9 @@ def certify(
     """Prove or refute that integer weights satisfy metric DP over the required pairs.
 
     Args:
-        weights: (N, K) uint64; probability = weight / 2**63.
-        pairs: (P, 2) records, undirected.
-        distances: (P,) distances; the doubles are taken as exact.
+        weights: Array of shape (N, K) and type uint64. The probability is weight / 2**63.
+        pairs: Array of shape (P, 2), the record indices of each required pair, in either order.
+        distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact.
         epsilon: Exact epsilon per unit of distance, at least 0.
 
     Returns:
@@ -325,8 +336,8 @@ def certify(
     if epsilon < 0:
         raise UsageError(f"epsilon must be at least 0, got {epsilon}")
     pairs, distances = check_pairs(pairs, distances, len(weights))
-    # A run may certify the same arrays several times, so their measurements are cached. `facts` returns None if the
-    # caller has set up no cache.
+    # A run may certify the same arrays several times, so the measurements are cached. `facts` returns None if no cache
+    # has been set up.
     memo = facts()
     key = b"" if memo is None else _content_key(weights, pairs, distances, epsilon)
     if memo is not None and key in memo:
@@ -340,13 +351,15 @@ def certify(
 
 
 def certify_in_doubles(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> Measurements | None:
-    """Return the result of :func:`certify` if floating-point arithmetic alone proves every inequality; otherwise None.
+    """Return the result of :func:`certify` if floating-point arithmetic proves every inequality, and otherwise None.
 
-    There is one exception: rows at distance 0 that are equal in floating point are compared exactly.
+    As an exception, rows at distance 0 that are equal in floating point are compared exactly.
 
     Args:
-        weights: (N, K) uint64; probability = weight / 2**63. The arguments are not validated.
-        pairs, distances: (P, 2) record indices, and the distances (P,) between them.
+        weights: Array of shape (N, K) and type uint64. The probability is weight / 2**63. The arguments are not
+            validated.
+        pairs: Array of shape (P, 2), the record indices of each required pair.
+        distances: Array of shape (P,), the distance of each pair.
         epsilon: Exact epsilon per unit of distance.
     """
     ratios = max_ratios(weights, pairs)
@@ -368,19 +381,20 @@ def _judge(
     ratios: Floats,
     bounds: tuple[Floats, Floats],
 ) -> Measurements:
-    """Decide all pairs, given their largest ratios and floating-point bounds on exp(epsilon d).
+    """Decide the inequalities of all pairs, given their largest ratios and floating-point bounds on exp(epsilon d).
 
     Args:
-        weights: (N, K) uint64 weights.
-        pairs, distances: (P, 2) record indices, and the distances (P,) between them.
+        weights: Array of shape (N, K) and type uint64, the weights.
+        pairs: Array of shape (P, 2), the record indices of each required pair.
+        distances: Array of shape (P,), the distance d of each pair.
         epsilon: Exact epsilon per unit of distance.
-        ratios: (P,) largest ratio for each pair, with a relative error below 2**-50.
-        bounds: Lower bounds (P,) and upper bounds (P,) on exp(epsilon d), as doubles.
+        ratios: Array of shape (P,), the largest ratio of each pair, with a relative error below 2**-50.
+        bounds: Two arrays of shape (P,), lower and upper bounds on exp(epsilon d) as doubles.
     """
     wrong_row_numbers = rows_with_wrong_sum(weights)
     lower, upper = bounds
     # These pairs certainly fail, because `upper` is rounded up and the margins cover the errors of the ratios. Pairs
-    # that neither certainly fail nor certainly hold are decided exactly.
+    # that neither certainly fail nor certainly pass are decided exactly.
     is_broken = ratios > upper * (RATIO_MARGIN * RATIO_MARGIN)
     failed = np.flatnonzero(is_broken).tolist()
     failures: list[Failure] = []
@@ -418,31 +432,35 @@ def _judge(
 
 
 def make_failure(weights: Unsigned, i: int, j: int, k: int) -> Failure:
-    """Return the failed inequality between records i and j at output k, with the record of the larger weight first."""
+    """Return the violated inequality between records i and j at output k, beginning with the larger weight's record."""
     return Failure(i=i, j=j, k=k) if weights[i, k] > weights[j, k] else Failure(i=j, j=i, k=k)
 
 
 def _worst_pair(
     weights: Unsigned, ratios: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, failed: Sequence[int]
 ) -> tuple[float, tuple[int, int] | None]:
-    """Return the largest log ratio / distance, rounded up, and its pair; 0 and None if no pair is required.
+    """Find the largest log-ratio per unit of distance, and the pair that attains it.
 
     Args:
-        weights: (N, K) uint64 weights.
-        ratios: (P,) largest ratio for each pair.
-        pairs, distances: (P, 2) record indices, and the distances (P,) between them.
+        weights: Array of shape (N, K) and type uint64, the weights.
+        ratios: Array of shape (P,), the largest ratio of each pair.
+        pairs: Array of shape (P, 2), the record indices of each required pair.
+        distances: Array of shape (P,), the distance of each pair.
         epsilon: Exact epsilon per unit of distance.
         failed: Indices into ``pairs`` of the pairs that failed.
+
+    Returns:
+        The value, rounded up, and the indices of the pair's two records; 0 and None if no pair is required.
     """
     if not len(pairs):
         return 0.0, None
-    # No epsilon is enough if rows differ at distance 0, or if a 0 meets a positive weight. Weights are below 2**64, so
-    # only a 0 (`ZERO`) leads to a ratio above 2**100.
+    # No epsilon is large enough if rows differ at distance 0, or if only one of two weights is 0. Weights are below
+    # 2**64, so only a weight of 0 (replaced by `ZERO`) leads to a ratio above 2**100.
     unbounded_pairs = [p for p in failed if distances[p] == 0 or ratios[p] > 2.0**100]
     if unbounded_pairs:
         return math.inf, (int(pairs[unbounded_pairs[0], 0]), int(pairs[unbounded_pairs[0], 1]))
     if not distances.any():
-        # All pairs are at distance 0 and their rows are equal, so any pair is the worst.
+        # All pairs are at distance 0 and have equal rows, so every pair attains the maximum of 0.
         return 0.0, (int(pairs[0, 0]), int(pairs[0, 1]))
     if not distances.all():
         separate_pairs = distances > 0

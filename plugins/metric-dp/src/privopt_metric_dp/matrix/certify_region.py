@@ -1,12 +1,14 @@
 """The certificate of metric DP between any two points of a region: |grad z_k| <= epsilon min z_k on every simplex.
 
-On a street with ends A and B, the condition is z_B <= (1 + a) z_A and the reverse, where a is the street's growth
+On a street with ends A and B, the condition is z_B <= (1 + a) z_A and the reverse. Here a is the street's growth
 (:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC, let p = z_B - z_A and q = z_C - z_A, let D
-be twice the area, and let a dash denote a quarter turn. The linear function through the probabilities at the corners
-has the gradient (p AC' - q AB') / D. Weights are integers, and coordinates are integers in millimetres. So once the
-condition is squared and its denominators are cleared, both sides are integers. Floating-point arithmetic with error
-bounds decides nearly all inequalities, and exact integers decide the others. docs/guide/everywhere.md proves that the
-condition is necessary and sufficient.
+be twice the area, and let a dash denote rotation by 90 degrees. The linear function that interpolates the probabilities
+at the corners has the gradient (p AC' - q AB') / D.
+
+Weights are integers, and coordinates are integers in millimetres. So once the condition is squared and its denominators
+are cleared, both sides are integers. Floating-point arithmetic with error bounds decides nearly all inequalities, and
+exact integer arithmetic decides the rest. docs/guide/everywhere.md proves that the condition is necessary and
+sufficient.
 """
 
 from __future__ import annotations
@@ -35,31 +37,34 @@ from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets, s
 __all__ = ["certify_everywhere", "find_steepest_output", "max_snapping_epsilon"]
 
 _MAX_SHOWN: Final = 8
-"""Largest number of failures, and of rows with a wrong sum, that are listed."""
+"""Largest number of violated inequalities, and of rows with a wrong sum, that are listed."""
 _MAX_EXACT_RATIOS: Final = 4_096
-"""Largest number of inequalities that are evaluated exactly to find the worst one. For all other candidates,
-floating-point bounds are used."""
+"""Largest number of inequalities that are evaluated exactly in the search for the worst one. For any further
+candidates, floating-point bounds are used."""
 
 Worst = tuple[float, tuple[int, int] | None]
-"""The largest rate (the epsilon that a simplex needs), rounded up, and two vertices of the simplex that attains it."""
+"""The largest epsilon that any simplex requires, rounded up, and two vertices of the simplex that requires it."""
 
 
 def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> Measurements:
-    """Prove or refute metric DP between any two points of a region in which positions are randomly snapped to vertices.
+    """Prove or refute metric DP between any two points of a region.
+
+    A position is first snapped to a random vertex of its simplex, and the vertex's row is then the distribution of the
+    report.
 
     Args:
-        weights: (N, K) uint64, one row for each vertex; probability = weight / 2**63.
+        weights: Array of shape (N, K) and type uint64, with one row per vertex. The probability is weight / 2**63.
         region: A region with N vertices.
         epsilon: Exact epsilon per km of path inside the region, above 0.
 
     Returns:
         The measurements. ``checked`` is the number of simplices times the number of outputs. On a plane, ``worst`` is
-        the largest |grad z_k| / min z_k per km; on streets, it is the smallest epsilon for which the factors 1 + a
-        cover all ratios. Both are rounded up. If the number of rows is not N, nothing is checked and ``holds`` is
+        the largest |grad z_k| / min z_k per km. On streets, it is the smallest epsilon for which the factors 1 + a are
+        at least the ratios. Both are rounded up. If the number of rows is not N, nothing is checked and ``holds`` is
         False.
 
     Raises:
-        UsageError: The weights are not a two-dimensional array of uint64.
+        UsageError: The weights are not a two-dimensional array of type uint64.
     """
     weights = np.ascontiguousarray(weights)
     if weights.ndim != 2 or weights.dtype != np.uint64:
@@ -73,7 +78,7 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
     checked = len(region.simplices) * weights.shape[1]
     return Measurements(
         holds=not failed and not len(wrong_row_numbers),
-        # If nothing failed, epsilon is proved. Then `worst` exceeds it only through rounding, and is capped.
+        # If nothing failed, epsilon is proved, so `worst` can exceed it only through rounding and is capped.
         worst=worst if failed else min(worst, float_up(epsilon)),
         allowed=float(epsilon),
         checked=checked,
@@ -89,10 +94,10 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
 
 
 def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
-    """Decide the inequalities for a network of streets: z_b <= (1 + a) z_a on each street, in both directions.
+    """Decide z_B <= (1 + a) z_A on each street AB of a network, in both directions.
 
     Args:
-        weights: (N, K) weights at the vertices.
+        weights: Array of shape (N, K), the weights at the vertices.
         region: The streets.
         epsilon: Exact epsilon per km.
 
@@ -102,18 +107,18 @@ def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> t
     """
     ratios = max_ratios(weights, region.simplices)
     factors = [1 + street_growth(epsilon, km, region.steps) for km in region.km.tolist()]
-    # Factors are rounded down, and capped at 2**100, which only the ratio of a 0 to a positive weight exceeds, so that
-    # no such ratio passes. Smaller factors only cause more streets to be decided exactly.
+    # Factors are rounded down and capped at 2**100. Only the ratio of a positive weight to 0 exceeds the cap, so no
+    # such ratio passes. Factors that are too small only cause more streets to be decided exactly.
     lower_factors = np.array([float_down(min(factor, Fraction(2**100))) for factor in factors])
     failures: list[Failure] = []
     failed = exact_count = 0
     for s in np.flatnonzero(~(ratios * RATIO_MARGIN <= lower_factors)).tolist():
         if ratios[s] > lower_factors[s] * (1.0 + 2.0**-48) and len(failures) == _MAX_SHOWN:
-            failed += 1  # certainly violated, and enough failures are listed
+            failed += 1  # the inequality is certainly violated, and enough failures are already listed
             continue
         a, b = region.simplices[s].tolist()
         larger, smaller = np.maximum(weights[a], weights[b]), np.minimum(weights[a], weights[b])
-        # Doubles, with a margin for rounding, prove most outputs; the others are compared as integers.
+        # Doubles, with a margin for rounding, prove the inequality for most outputs. The rest are compared as integers.
         undecided = np.flatnonzero(
             larger.astype(np.float64) * RATIO_MARGIN > smaller.astype(np.float64) * lower_factors[s]
         ).tolist()
@@ -126,26 +131,31 @@ def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> t
 
 
 def _streets_with_unequal_ends(weights: Unsigned, region: Streets) -> Ints:
-    """Return the indices of the streets whose ends have different rows. All other streets satisfy every epsilon."""
+    """Return the indices of the streets whose two end vertices have different rows of weights.
+
+    All other streets satisfy the condition at every epsilon.
+    """
     tails, heads = region.simplices.T
     return np.flatnonzero((weights[tails] != weights[heads]).any(axis=1))
 
 
 def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
-    """Return the smallest epsilon for which the factors 1 + a cover all ratios, and the ends of the worst street.
-
-    The epsilon is rounded up.
+    """Find the smallest epsilon for which the factors 1 + a are at least the ratios on all streets.
 
     Args:
-        weights: (N, K) weights at the vertices.
+        weights: Array of shape (N, K), the weights at the vertices.
         region: The streets.
-        ratios: (S,) largest ratio between the rows at the two ends of each street, in floating point.
+        ratios: Array of shape (S,), the largest ratio between the rows at the two ends of each street, in floating
+            point.
+
+    Returns:
+        The epsilon, rounded up, and the two end vertices of the street that requires it.
     """
     unequal = _streets_with_unequal_ends(weights, region)
     if not unequal.size:
         return 0.0, None
     endpoints, km = region.simplices[unequal], region.km[unequal]
-    # No epsilon is enough if rows differ at distance 0, or if a 0 meets a positive weight.
+    # No epsilon is large enough if rows differ at distance 0, or if only one of two weights is 0.
     unbounded_streets = np.flatnonzero((km == 0) | (ratios[unequal] > 2.0**100))
     if unbounded_streets.size:
         a, b = endpoints[unbounded_streets[0]].tolist()
@@ -154,8 +164,8 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
         _estimate_rates(ratio, km, region.steps)
         for ratio in (ratios[unequal] * RATIO_MARGIN, ratios[unequal] / RATIO_MARGIN)
     )
-    # The upper estimate for the worst street is at least the largest lower estimate. The margins cover the rounding
-    # errors in the rates.
+    # The worst street's upper estimate is at least the largest lower estimate. The margins cover the rounding errors of
+    # the rates.
     candidates = np.flatnonzero(upper * (1.0 + 2.0**-40) >= lower.max() * (1.0 - 2.0**-40))
     candidates = candidates[np.argsort(-upper[candidates], kind="stable")]
     rates = [
@@ -164,7 +174,7 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
     ]
     worst_candidate = int(np.argmax(rates))
     value = rates[worst_candidate]
-    # Candidates that were not evaluated exactly count with their upper estimates.
+    # For candidates that were not evaluated exactly, the upper estimates are used.
     if len(candidates) > _MAX_EXACT_RATIOS:
         value = max(value, float(upper[candidates[_MAX_EXACT_RATIOS:]].max()) * (1.0 + 2.0**-40))
     a, b = endpoints[candidates[worst_candidate]].tolist()
@@ -172,44 +182,48 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
 
 
 def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
-    """Return the smallest epsilon that holds between any two points of a region if positions are snapped as claimed.
+    """Return the smallest epsilon for which metric DP holds in a region, given how positions are snapped.
 
-    On a plane, this is the certificate's ``worst``. On streets, positions are snapped along the curve given by
-    :func:`privopt_metric_dp.region.snap_to_region.far_share`, which depends only on the claimed epsilon. The result is
-    then the largest |dz_k / dx| / min z_k over the pieces of all streets, rounded up. It may be much larger than the
-    certificate's ``worst``, which is computed for the curve that fits the weights best.
+    How positions are snapped is determined by the claimed epsilon. On a plane, the result is the certificate's
+    ``worst``. On streets, positions are snapped along the curve given by
+    :func:`privopt_metric_dp.region.snap_to_region.far_share`, and the result is the largest |dz_k / dx| / min z_k over
+    the pieces of all streets, rounded up. It may be much larger than the certificate's ``worst``, which is computed for
+    the curve that fits the weights best.
 
     Args:
-        weights: (N, K) uint64, one row for each vertex; probability = weight / 2**63.
+        weights: Array of shape (N, K) and type uint64, with one row per vertex.
         region: A region with N vertices.
-        epsilon: The claimed epsilon per km of path, which determines how positions are snapped.
+        epsilon: The claimed epsilon per km of path.
     """
     measurements = certify_everywhere(weights, region, epsilon)
-    # Linear snapping (on a plane, or with 0 steps) does not depend on epsilon. A `worst` of 0 or infinity does not
-    # depend on the curve.
+    # Linear snapping (on a plane, or with 0 steps) does not depend on epsilon, and a `worst` of 0 or infinity is the
+    # same for every curve.
     if not isinstance(region, Streets) or not region.steps or not 0 < measurements.worst < math.inf:
         return measurements.worst
     ratios = max_ratios(weights, region.simplices) * RATIO_MARGIN
     unequal = _streets_with_unequal_ends(weights, region).tolist()
-    # The margin turns the ratios into upper bounds, from which the slopes are then computed exactly.
+    # The margin turns the ratios into upper bounds. The slopes are computed exactly from these.
     slope = max(_max_street_slope(Fraction(ratios[s]) - 1, float(region.km[s]), region.steps, epsilon) for s in unequal)
     return float_up(min(slope, epsilon) if measurements.holds else slope)
 
 
 def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) -> int:
-    """Return the output whose probability changes most, in relative terms, on the simplices that contain both vertices.
+    """Return the index of the output whose probability changes most, in relative terms, near two vertices of a simplex.
+
+    On a plane, the change is the steepest gradient over all triangles that contain both vertices. On streets, it is the
+    ratio between the weights at the two vertices.
 
     Args:
-        weights: (N, K) weights at the vertices.
+        weights: Array of shape (N, K), the weights at the vertices.
         region: The region.
-        pair: Two vertices of the same simplex, such as the worst pair in a certificate.
+        pair: Indices of two vertices of the same simplex, such as the worst pair in a certificate.
     """
     values = weights[list(pair)]
     if not isinstance(region, Plane):
         max_weights, min_weights = values.max(axis=0).astype(np.float64), values.min(axis=0).astype(np.float64)
         return int(
             np.argmax(
-                # If the smaller weight is 0, the ratio is infinite, or set to 0 if both weights are 0.
+                # If only the smaller weight is 0, the ratio is infinite. If both weights are 0, it is set to 0.
                 np.divide(max_weights, min_weights, out=np.where(max_weights > 0, np.inf, 0.0), where=min_weights > 0)
             )
         )
@@ -223,15 +237,15 @@ def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int
 
 
 def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction) -> Fraction:
-    """Return the largest |dz / dx| / z on a street with z at one end and 1 + ``growth`` times z at the other.
+    """Return the largest |dz / dx| / z on a street, given the ratio of the probabilities z at its two ends.
 
-    Let z be 1 at the smaller end. In the half next to it, z rises on piece j at the rate growth (1 + t)^j epsilon / a,
-    starting from the value 1 + growth ((1 + t)^j - 1) / a. The ratio of rate to value is largest on the last piece if
-    growth <= a, and otherwise on the first. In the other half, the ratio is smaller.
+    Scale z so that it is 1 at the end where it is smaller. On piece j of the half next to that end, z starts at 1 +
+    growth ((1 + t)^j - 1) / a and rises at the rate growth (1 + t)^j epsilon / a. The ratio of rate to value is largest
+    on the last piece if growth <= a, and on the first piece otherwise. In the other half, it is smaller.
 
     Args:
-        growth: The larger value at an end divided by the smaller one, minus 1.
-        km: Length of the street.
+        growth: The larger of the two probabilities divided by the smaller one, minus 1.
+        km: Length of the street in km.
         steps: n, the number of pieces into which each half of the street is divided; at least 1.
         epsilon: The claimed epsilon per km, which determines how positions are snapped.
     """
@@ -241,13 +255,13 @@ def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction
 
 
 def _estimate_rates(ratios: Floats, km: Floats, steps: int) -> Floats:
-    """Return, in floating point, the epsilon for which each street's factor 1 + a equals its ratio.
+    """Return, in floating point, the epsilon for which each street's factor 1 + a equals a given ratio.
 
     Args:
-        ratios: (S,) ratios of weights, one for each street.
-        km: (S,) lengths of the streets.
-        steps: n, the number of pieces of the S-shaped snapping curve in each half of a street; 0 for linear snapping,
-            where a = epsilon km.
+        ratios: Array of shape (S,), the ratio of weights for each street.
+        km: Array of shape (S,), the length of each street in km.
+        steps: n, the number of pieces of the S-shaped snapping curve in each half of a street. If it is 0, snapping is
+            linear and a = epsilon km.
     """
     growth = np.maximum(ratios - 1.0, 0.0)
     # a = 2 ((1 + t)^n - 1) with t = epsilon km / (2 n), solved for epsilon.
@@ -256,11 +270,11 @@ def _estimate_rates(ratios: Floats, km: Floats, steps: int) -> Floats:
 
 
 def _round_rate_up(ratio: Fraction, km: float, steps: int) -> float:
-    """Return the smallest epsilon for which a street's factor 1 + a is at least a ratio, rounded up.
+    """Return the smallest epsilon for which a street's factor 1 + a is at least a given ratio, rounded up.
 
     Args:
         ratio: Exact ratio of weights, at least 1.
-        km: Length of the street, above 0.
+        km: Length of the street in km, above 0.
         steps: n, the number of pieces of the S-shaped snapping curve in each half of the street; 0 for linear snapping.
     """
     if steps == 0:
@@ -268,18 +282,18 @@ def _round_rate_up(ratio: Fraction, km: float, steps: int) -> float:
     import flint
 
     with flint.ctx.workprec(320):
-        # The n-th root of (ratio + 1) / 2 is enclosed in a ball with 320 bits. The upper end of the result is rounded
-        # up.
+        # The n-th root of (ratio + 1) / 2 is enclosed in a ball at a precision of 320 bits. The result's upper end is
+        # rounded up.
         root = (ball_of((ratio + 1) / 2).log() / steps).exp()
         upper = (2 * steps * (root - 1) / flint.arb(km)).upper()
     return float_up(rational_of_ball(upper))
 
 
 def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
-    """Decide the inequalities for a triangulated plane: |grad z_k| <= epsilon min z_k on each triangle.
+    """Decide |grad z_k| <= epsilon min z_k on each triangle of a plane region, for every output k.
 
     Args:
-        weights: (N, K) weights at the vertices.
+        weights: Array of shape (N, K), the weights at the vertices.
         region: The triangles.
         epsilon: Exact epsilon per km.
 
@@ -298,7 +312,7 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
     # The comparison is negated so that a NaN counts as undecided.
     for s in np.flatnonzero(~(upper <= lower_epsilon)).tolist():
         if lower[s] > upper_epsilon and len(failures) == _MAX_SHOWN:
-            failed += 1  # certainly violated, and enough failures are listed
+            failed += 1  # the inequality is certainly violated, and enough failures are already listed
             continue
         columns = np.flatnonzero(~(_bound_steepness(weights, region, sides, s) <= lower_epsilon)).tolist()
         exact_count += len(columns)
@@ -318,18 +332,18 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
 
 @jit()
 def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[no-untyped-def]
-    """Bound the largest |grad z_k| / min z_k on each triangle from above and below, per millimetre.
+    """Compute upper and lower bounds on the largest |grad z_k| / min z_k over k for each triangle, per millimetre.
 
-    Weights are subtracted exactly before the differences are converted to doubles, so p and q have relative errors of
-    at most 2^-53, and the products have slightly larger ones. The sum of the products' absolute values, times 2^-49,
-    covers all rounding errors.
+    Weights are subtracted exactly before the differences p and q are converted to doubles, so p and q have relative
+    errors of at most 2^-53. The relative errors of their products are slightly larger. The sum of the products'
+    absolute values, times 2^-49, covers all rounding errors.
 
     Args:
-        weights: (N, K) uint64 weights at the vertices.
-        simplices: (S, 3) corners A, B, C of each triangle.
-        sides: (S, 2, 2) vectors AB and AC in integer millimetres.
-        upper, lower: (S,) arrays of zeros, to which the bounds on the maximum over k are written. Both are infinite if
-            a 0 meets a positive weight.
+        weights: Array of shape (N, K) and type uint64, the weights at the vertices.
+        simplices: Array of shape (S, 3), the corners A, B and C of each triangle.
+        sides: Array of shape (S, 2, 2), the vectors AB and AC in integer millimetres.
+        upper, lower: Arrays of S zeros, to which the bounds are written. Both bounds are infinite if some output's
+            weight is 0 at one corner and positive at another.
     """
     for s in range(len(simplices)):
         a, b, c = simplices[s]
@@ -355,19 +369,19 @@ def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[n
 
 
 def _bound_steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> Floats:
-    """Return, for each output, an upper bound on |grad z_k| / min z_k on one triangle, per millimetre.
+    """Return, for each output k, an upper bound on |grad z_k| / min z_k on one triangle, per millimetre.
 
     Args:
-        weights: (N, K) weights at the vertices.
+        weights: Array of shape (N, K), the weights at the vertices.
         region: The plane.
-        sides: (S, 2, 2) vectors AB and AC in integer millimetres.
+        sides: Array of shape (S, 2, 2), the vectors AB and AC of each triangle in integer millimetres.
         s: Index of the triangle.
 
     Returns:
-        (K,) upper bounds.
+        Array of shape (K,), the upper bounds.
     """
-    # The kernel returns one bound for each triangle. To get one for each output, every output is passed as a triangle
-    # of its own, with three corners and a single column.
+    # The kernel computes one bound per triangle. To obtain one per output, each output is passed as a separate triangle
+    # with three corners and a single column.
     columns = np.ascontiguousarray(weights[region.simplices[s]].T)
     upper_bounds, lower_bounds = np.zeros(len(columns)), np.zeros(len(columns))
     corners = np.arange(3 * len(columns), dtype=np.int64).reshape(-1, 3)
@@ -381,13 +395,13 @@ def _exact_squares(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int
     """Return the squares of D |grad z_k| and of D min z_k on triangle s, where D is twice its area.
 
     Args:
-        weights: (N, K) weights at the vertices.
+        weights: Array of shape (N, K), the weights at the vertices.
         region: The plane.
-        sides: (S, 2, 2) vectors AB and AC in integer millimetres.
-        s, k: Indices of the triangle and the output.
+        sides: Array of shape (S, 2, 2), the vectors AB and AC of each triangle in integer millimetres.
+        s, k: Indices of the triangle and of the output.
 
     Returns:
-        Two integers. The first divided by the second is the square of |grad z_k| / min z_k, per millimetre.
+        Two integers. The first divided by the second is the square of |grad z_k| / min z_k, per square millimetre.
     """
     za, zb, zc = (int(w) for w in weights[region.simplices[s], k])
     (bx, by), (cx, cy) = sides[s].tolist()
@@ -399,10 +413,10 @@ def _satisfies_epsilon(weights: Unsigned, region: Plane, sides: Ints, s: int, k:
     """Decide exactly whether |grad z_k| <= epsilon min z_k on a triangle.
 
     Args:
-        weights: (N, K) weights at the vertices.
+        weights: Array of shape (N, K), the weights at the vertices.
         region: The plane.
-        sides: (S, 2, 2) vectors AB and AC in integer millimetres.
-        s, k: Indices of the triangle and the output.
+        sides: Array of shape (S, 2, 2), the vectors AB and AC of each triangle in integer millimetres.
+        s, k: Indices of the triangle and of the output.
         per_mm: Exact epsilon per millimetre.
     """
     gradient, min_square = _exact_squares(weights, region, sides, s, k)
@@ -411,26 +425,30 @@ def _satisfies_epsilon(weights: Unsigned, region: Plane, sides: Ints, s: int, k:
 
 
 def _find_worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: Floats, lower: float) -> Worst:
-    """Return the largest |grad z_k| / min z_k per km, rounded up, and two corners of the triangle that attains it.
+    """Find the largest |grad z_k| / min z_k over all triangles and outputs.
 
     Args:
-        weights: (N, K) weights at the vertices.
+        weights: Array of shape (N, K), the weights at the vertices.
         region: The plane.
-        sides: (S, 2, 2) vectors AB and AC in integer millimetres.
-        upper: (S,) upper bounds per millimetre, from `_bound_gradients`.
+        sides: Array of shape (S, 2, 2), the vectors AB and AC of each triangle in integer millimetres.
+        upper: Array of shape (S,), the upper bounds per millimetre from `_bound_gradients`.
         lower: Largest lower bound over all triangles, per millimetre.
+
+    Returns:
+        The largest value per km, rounded up, and two corners of the triangle that attains it. The corners are None if
+        all rows are equal on every triangle.
     """
     if math.isinf(lower):
         a, b = region.simplices[int(np.argmax(upper)), :2].tolist()
         return math.inf, (a, b)
     max_square, worst_pair, remaining_count = Fraction(0), None, _MAX_EXACT_RATIOS
     uncounted_rate = 0.0
-    # The upper bound of the worst triangle is at least the largest lower bound. If all bounds are 0, no probability
-    # changes anywhere, and there is no worst triangle.
+    # The worst triangle's upper bound is at least the largest lower bound. If all bounds are 0, every gradient is 0,
+    # and there is no worst triangle.
     for s in np.flatnonzero(upper >= lower).tolist() if lower > 0 or upper.any() else []:
         # If `lower` is 0, the tiny number excludes outputs without a gradient.
         columns = np.flatnonzero(_bound_steepness(weights, region, sides, s) >= max(lower, 2.0**-1000)).tolist()
-        # The budget of exact evaluations is used up: this triangle counts with its upper bound.
+        # The budget of exact evaluations is used up, so this triangle's upper bound is used instead.
         if len(columns) > remaining_count:
             uncounted_rate = max(uncounted_rate, float(upper[s]))
             continue
@@ -444,7 +462,7 @@ def _find_worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: F
 
 
 def _round_root_up(square: Fraction) -> float:
-    """Return the square root of a rational, rounded up to the next double or the one after it."""
+    """Return the square root of a non-negative rational, rounded up to the next double or to the one after it."""
     bits = 256
     # isqrt rounds down, so 1 is added unless the square is 0.
     root = math.isqrt((square.numerator << bits) // square.denominator) + (square > 0)

@@ -1,9 +1,10 @@
 """Compiled kernels for the repair: the max-times closure of a matrix under its privacy constraints.
 
-The closure of z is the smallest matrix that is at least z and satisfies ``z_ik >= f_ij z_jk`` for each required pair.
-Here f_ij = exp(-eps' d_ij), and eps' = (1 - tau) eps leaves a small slack tau for rounding errors. The closure always
-exists: its entries are max_j exp(-eps' D_ij) z_jk, where the D_ij are shortest-path lengths over the pairs. It is
-computed in sweeps along the pairs: two or three if the distances are a metric, more on sparse graphs.
+The closure of z is the smallest matrix that is at least z in every entry and satisfies ``z_ik >= f_ij z_jk`` for each
+required pair, in both directions. Here f_ij = exp(-eps' d_ij), and eps' = (1 - tau) eps leaves a small slack tau for
+rounding errors. The closure always exists: its entries are max_j exp(-eps' D_ij) z_jk, where D_ij is the length of a
+shortest path over the pairs. It is computed in sweeps along the pairs, two or three if the distances are a metric, and
+more on sparse graphs.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ class Graph:
     """The graph of required pairs, as neighbour lists in CSR form.
 
     Attributes:
-        first, second: (P,) the two records of each pair.
-        exponents: (P,) eps d of each pair in doubles, all above 0.
-        indptr: (N + 1,) offsets in ``indices`` at which each record's neighbours start.
-        indices: (2 P,) neighbours of all records, one record after the other.
-        edges: (2 P,) index of the pair to which each neighbour belongs.
-        labels: (N,) connected component of each record.
+        first, second: Arrays of shape (P,), the two records of each pair.
+        exponents: Array of shape (P,), eps d of each pair in doubles, above 0.
+        indptr: Array of shape (N + 1,), the offset in ``indices`` at which each record's neighbours start.
+        indices: Array of shape (2 P,), the concatenated neighbour lists of all records.
+        edges: Array of shape (2 P,), the index of the pair that connects the record to each neighbour in ``indices``.
+        labels: Array of shape (N,), the connected component of each record.
         components: Number of components.
     """
 
@@ -42,8 +43,8 @@ class Graph:
         """Build the graph.
 
         Args:
-            pairs: (P, 2) distinct required pairs.
-            exponents: (P,) eps d of each pair.
+            pairs: Array of shape (P, 2), the record indices of distinct required pairs.
+            exponents: Array of shape (P,), eps d of each pair.
             records: N, the number of records.
         """
         self.first, self.second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
@@ -55,11 +56,11 @@ class Graph:
 
 @jit()
 def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-def]
-    """Set maxima[k] to the maximum of 0 and factors[s] z[rows[s], k], over the first ``count`` positions s.
+    """Set maxima[k] to the maximum of 0 and all products factors[s] z[rows[s], k] with s below ``count``.
 
     Args:
-        maxima: (K,) array to which the maxima are written.
-        z: (N, K) matrix.
+        maxima: Array of shape (K,), to which the maxima are written.
+        z: Array of shape (N, K), the matrix.
         rows, factors: Row indices into ``z``, and the factor for each of these rows.
         count: Number of elements of ``rows`` and ``factors`` to use.
     """
@@ -86,20 +87,21 @@ def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-
 def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps):  # type: ignore[no-untyped-def]
     """Raise the entries of a block of columns to the block's closure, in sweeps over all rows.
 
-    A row is updated only from those neighbours that have risen since it was last visited.
+    A row is updated only from neighbours that have risen since the row was last visited.
 
     Args:
-        block: (N, B) entries, which are raised in place.
+        block: Array of shape (N, B), the entries, which are raised in place.
         indptr, indices: Neighbours in CSR form, as in :class:`Graph`.
-        factors: (2 P,) ``exp(-eps' d)`` for each neighbour: a row must be at least this factor times the neighbour's
-            row.
+        factors: Array of shape (2 P,), ``exp(-eps' d)`` for each neighbour. A row must be at least this factor times
+            the neighbour's row.
         is_integer: Whether to round raised entries up to integers.
         max_sweeps: Largest number of sweeps.
 
     Returns:
         Whether the entries settled within ``max_sweeps`` sweeps.
     """
-    # A relative rise below 2**-50 counts as rounding and is not passed on to neighbours; the slack tau covers it.
+    # A relative rise below 2**-50 is treated as a rounding error and is not passed on to neighbours. The slack tau
+    # covers it.
     n, width = block.shape
     maxima = np.empty(width)
     rows, scales = np.empty(n, dtype=np.int64), np.empty(n)
@@ -108,8 +110,8 @@ def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps)
         rose_now = np.zeros(n, dtype=np.bool_)
         any_raised = False
         for step in range(n):
-            # Sweeps alternate in direction, so that a rise passes along a path of ascending or descending records
-            # within two sweeps.
+            # Sweeps alternate in direction, so that a rise passes along a whole path of ascending or descending record
+            # indices within two sweeps.
             j = step if sweep % 2 == 0 else n - 1 - step
             count = 0
             for e in range(indptr[j], indptr[j + 1]):
@@ -136,13 +138,13 @@ def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps)
 
 
 def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) -> None:
-    """Replace z by its closure at exponents (1 - shrink) eps d.
+    """Replace a matrix with its closure under the privacy constraints at exponents (1 - shrink) eps d.
 
     Args:
-        z: (N, K) finite, non-negative matrix, which is changed in place.
+        z: Array of shape (N, K) with finite, non-negative entries, which is changed in place.
         graph: The required pairs.
         shrink: The slack tau, 0 <= tau < 1.
-        is_integer: Whether to round every raised entry up to an integer, so that a matrix of integers stays one.
+        is_integer: Whether to round every raised entry up to an integer, so that a matrix of integers remains one.
 
     Raises:
         CertificationError: The sweeps did not settle, which cannot happen for finite input.
@@ -150,17 +152,17 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
     """
     if not len(graph.first):
         return
-    # The factors are rounded up by more than the error of exp, because the closure may only be too high, never too low.
+    # The factors are rounded up by more than the error of exp, because the closure may be too high but never too low.
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
 
     def fill(first_block: int, end_block: int) -> None:
-        """Close blocks ``first_block`` to ``end_block - 1`` of columns, which do not depend on one another."""
+        """Close blocks ``first_block`` to ``end_block - 1`` of columns, which do not depend on each other."""
         for block_number in range(first_block, end_block):
             check()
             columns = slice(block_number * _BLOCK_COLUMNS, (block_number + 1) * _BLOCK_COLUMNS)
             block = np.array(z[:, columns], order="C")
-            # The limit exceeds the sweeps that a rise needs to pass along the longest path, which has fewer edges than
-            # the graph has records.
+            # A simple path has fewer edges than the graph has records, so this limit exceeds the number of sweeps that
+            # a rise needs to pass along any path.
             if not _sweep_until_closed(block, graph.indptr, graph.indices, factors, is_integer, 2 * len(block) + 64):
                 raise CertificationError("the closure under the privacy rows did not settle; weights are not finite")
             z[:, columns] = block
@@ -173,15 +175,18 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
 
 @jit()
 def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untyped-def]
-    """Subtract each row's excess from its entries, the most expensive first, but never below their neighbours' bounds.
+    """Subtract each row's excess from its entries, without violating the bounds that neighbouring rows impose.
+
+    The most expensive entries of a row are lowered first, each at most to its bound, until the excess is used up.
 
     Args:
-        z: (N, K) closed matrix, whose entries are lowered in place.
-        excess: (N,) amount to subtract from each row; rows for which it is not above 0 are left unchanged.
-        cost: (N, K) cost of each entry, which determines the order within a row.
+        z: Array of shape (N, K), the closed matrix, whose entries are lowered in place.
+        excess: Array of shape (N,), the amount to subtract from each row. Rows with a value of 0 or below are left
+            unchanged.
+        cost: Array of shape (N, K), the cost of each entry, which determines the order within a row.
         indptr, indices: Neighbours in CSR form, as in :class:`Graph`.
-        factors: (2 P,) ``exp(-eps' d)`` for each neighbour: a row must be at least this factor times the neighbour's
-            row.
+        factors: Array of shape (2 P,), ``exp(-eps' d)`` for each neighbour. A row must be at least this factor times
+            the neighbour's row.
     """
     n, width = z.shape
     lower_bounds = np.empty(width)
@@ -191,7 +196,7 @@ def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-u
             continue
         span = slice(indptr[j], indptr[j + 1])
         _gather_maxima(lower_bounds, z, indices[span], factors[span], indptr[j + 1] - indptr[j])
-        # The most expensive entries are lowered first, each at most to its bound, until the excess is used up.
+        # Negated costs give the most expensive entries first.
         for k in np.argsort(-cost[j]):
             slack = z[j, k] - lower_bounds[k]
             if slack >= remaining_excess:
@@ -203,18 +208,19 @@ def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-u
 
 
 def lower_rows(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: float) -> None:
-    """Lower rows as far as the closure at (1 - shrink) eps d allows, the most expensive entries first.
+    """Lower rows as far as the closure at exponents (1 - shrink) eps d allows, the most expensive entries first.
 
-    A closed matrix stays closed: no entry falls below the bounds that neighbouring rows impose, and lowering an entry
+    The matrix remains closed, because no entry falls below the bounds that neighbouring rows impose. Lowering an entry
     only relaxes the bounds on those rows.
 
     Args:
-        z: (N, K) closed matrix, which is changed in place.
-        excess: (N,) amount by which each row's sum should fall; rows for which it is not above 0 are left unchanged.
-        cost: (N, K) cost of each entry.
+        z: Array of shape (N, K), the closed matrix, which is changed in place.
+        excess: Array of shape (N,), the amount by which each row's sum should fall. Rows with a value of 0 or below are
+            left unchanged.
+        cost: Array of shape (N, K), the cost of each entry.
         graph: The required pairs.
         shrink: The slack tau, 0 <= tau < 1.
     """
-    # Rounded up as in `close_matrix`, so that no entry is lowered too far.
+    # The factors are rounded up as in `close_matrix`, so that no entry is lowered too far.
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
     _lower_rows(z, excess, cost, graph.indptr, graph.indices, factors)

@@ -1,4 +1,4 @@
-"""The expected loss of an obfuscation matrix."""
+"""The expected loss of an obfuscation matrix, evaluated in floating point with error bounds."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
     """The expected loss under the prior: the sum over records i and outputs k of p_i c_ik z_ik.
 
     Attributes:
-        weighted: (N, K) p_i c_ik, in ``unit``.
+        weighted: Array of shape (N, K), the prior times the cost, p_i c_ik, in ``unit``.
         unit: Unit of the loss, e.g. ``"km"``.
-        doubt: Function that bounds the errors in ``weighted``. It returns upper bounds (N,) on how much the entries in
-            a row exceed the exact costs given in the files, and upper bounds (N, K) or (N, 1) on how much they fall
-            short of them. None if no bounds are known.
+        doubt: Function that bounds the errors of ``weighted``, or None if no bounds are known. It returns two arrays of
+            upper bounds. The first has shape (N,) and bounds how much the entries of a row exceed the exact costs given
+            in the files. The second has shape (N, K) or (N, 1) and bounds how much the entries fall short of them.
     """
 
     weighted: Floats
@@ -44,7 +44,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return cls(weighted=data.weighted, unit=data.loss_unit, doubt=lambda: (data.excess, data.shortfall()))
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
-        """Set the objective of a model: the sum of ``c[i, k] z[i, k]`` over records and outputs.
+        """Set a model's objective: the sum of ``c[i, k] z[i, k]`` over records and outputs, to be minimised.
 
         Args:
             model: The model.
@@ -61,12 +61,12 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return self.loss_of_rows(release.weights, [Fraction(TOTAL)] * len(release.records))
 
     def enclose(self, release: MatrixRelease) -> tuple[float, float] | None:
-        """Return two doubles that enclose the loss at the exact costs, or None if no bounds on their errors are known.
+        """Return two doubles that enclose the loss at the exact costs, or None if no bounds on the errors are known.
 
-        The weights are exact. The interval covers the errors in the costs and the rounding errors of this evaluation.
+        The weights are exact. The interval covers the errors of the costs and the rounding errors of this evaluation.
         """
         value = self.evaluate(release)
-        # The interface allows a loss to be None for some releases, and a subclass may return it.
+        # The interface allows a loss to be None for some releases, and a subclass may return None.
         if value is None or self.doubt is None:
             return None
         excess, shortfall = self.doubt()
@@ -74,12 +74,12 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         magnitude = (
             value if self.weighted.min() >= 0.0 else ExpectedLoss(weighted=np.abs(self.weighted)).evaluate(release)
         )
-        # The rounding errors of all sums and products are below 2^-45 of that sum.
+        # The rounding errors of all sums and products are below 2^-45 times that sum.
         rounding_error = 2.0**-45 * magnitude
-        # Rows sum to 1, so an error that is the same for all outputs of a record is counted once.
+        # Rows sum to 1, so an error that is the same for all outputs of a record contributes once to the loss.
         is_per_record = shortfall.shape[1] == 1 < self.weighted.shape[1]
         shortfall_loss = float(shortfall.sum()) if is_per_record else ExpectedLoss(weighted=shortfall).evaluate(release)
-        # The factors 1 + 2**-40 and the final steps to the next doubles cover the rounding errors of these lines.
+        # The factors 1 + 2**-40 and the steps to the neighbouring doubles cover the rounding errors of these sums.
         lower, upper = (
             value - (rounding_error + float(excess.sum())) * (1.0 + 2.0**-40),
             value + (rounding_error + shortfall_loss) * (1.0 + 2.0**-40),
@@ -87,13 +87,13 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return math.nextafter(lower, -math.inf), math.nextafter(upper, math.inf)
 
     def loss_of_rows(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
-        """Return the loss of a matrix whose rows, once divided by their sums, are probabilities.
+        """Return the loss of a matrix after each row is divided by its sum.
 
-        NumPy sums the terms of a row pairwise; the losses of the rows are then added with a single rounding.
+        NumPy sums the terms of a row pairwise. The losses of the rows are then added with a single rounding.
 
         Args:
-            values: (N, K) weights or other non-negative entries.
-            sums: (N,) exact sums of the rows.
+            values: Array of shape (N, K), weights or other non-negative entries.
+            sums: The N exact row sums.
 
         Raises:
             OutOfTime: The time limit has expired.
@@ -106,13 +106,16 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
 
 def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:
-    """Return a problem's data with the costs of a mechanism's loss, for figures, or None if the loss has no costs.
+    """Return a problem's data with the costs that a mechanism's loss uses, for figures.
 
     An expected loss does not determine the costs of records whose prior is 0, so these costs are set to 0.
 
     Args:
         loss: The mechanism's loss.
         data: The problem's data.
+
+    Returns:
+        The data, or None if the loss is not an :class:`ExpectedLoss` and therefore has no costs.
     """
     if not isinstance(loss, ExpectedLoss):
         return None

@@ -1,8 +1,9 @@
-"""The smallest epsilon that a matrix satisfies once each row is divided by its exact sum.
+"""The smallest epsilon for which a matrix satisfies metric DP, once each row is divided by its exact sum.
 
-Logarithms in doubles, with error bounds, narrow the search to the pairs that may determine epsilon. For these pairs,
-the exact ratios are compared in ball arithmetic; a distance that no double represents exactly is given as a ball (an
-interval that encloses it). Entries are never rounded, so even an entry of 1e-300 counts.
+The search first bounds the log-ratios of all pairs in floating point, which leaves only a few pairs that may determine
+epsilon. For these pairs, the exact ratios are compared in ball arithmetic. A distance that no double represents exactly
+is given as a ball, that is, an interval that encloses it. Entries are never rounded, so even an entry of 1e-300 is
+taken into account.
 """
 
 from __future__ import annotations
@@ -26,27 +27,28 @@ from privopt_metric_dp.matrix.certify import MIN_RATIOS_PER_THREAD, check_pairs
 __all__ = ["ExactDistances", "LeastEpsilon", "exact_sums", "least_epsilon"]
 
 LOG_OF_ZERO: Final = -4096.0
-"""Stands for the logarithm of 0. It is farther from the logarithm of any positive entry than two such logarithms can be
-from each other."""
+"""Substitute for the logarithm of 0. Its distance from the logarithm of any positive double exceeds the largest
+difference between two such logarithms."""
 INFINITE_LOG_RATIO: Final = 2048.0
-"""If two logarithms differ by more than this, one of them stands for the logarithm of 0."""
+"""A difference between two logarithms above this threshold shows that one of them is `LOG_OF_ZERO`."""
 LOG_ERROR: Final = 2.0**-48
-"""Relative error of a difference between two logarithms: four units in the last place of each, and a margin."""
+"""Bound on the relative error of a difference between two logarithms: four units in the last place of each, plus a
+margin."""
 _BLOCK_COLUMNS: Final = 128
-"""Number of columns that are processed at a time."""
+"""Number of matrix columns that are processed at a time."""
 _MAX_EXACT_PAIRS: Final = 4096
-"""Largest number of pairs that are evaluated exactly to find the worst one. For all other candidates, floating-point
-bounds are used."""
+"""Largest number of pairs that are evaluated exactly in the search for the worst pair. For any further candidates,
+floating-point bounds are used."""
 
 
 @frozen(kw_only=True)
 class ExactDistances:
-    """Exact distances between the records of pairs, for distances that no double represents exactly.
+    """Exact distances between the two records of each pair, for distances that no double represents exactly.
 
     Attributes:
-        above: (P,) upper bounds in doubles.
-        balls: Function that takes the indices of pairs and returns, for each pair, a function that encloses its
-            distance at the current precision of ``flint.ctx``.
+        above: Array of shape (P,), upper bounds on the distances as doubles.
+        balls: Function that takes an array of pair indices and returns one function per pair. Each of these returns a
+            ball that encloses the pair's distance at the current precision of ``flint.ctx``.
     """
 
     above: Floats
@@ -61,8 +63,9 @@ class LeastEpsilon:
         epsilon: The epsilon, rounded up. It is infinite if no epsilon is large enough, and 0 if the two rows of every
             required pair are equal.
         holds: Whether the exact smallest epsilon is at most the target epsilon.
-        pair: The two rows that require this epsilon, the one with the larger probability first. None if epsilon is 0.
-        output: The column in which they require it, or None if epsilon is 0.
+        pair: Indices of the two rows that require this epsilon, beginning with the row whose probability in the column
+            ``output`` is larger. None if epsilon is 0.
+        output: Index of the column in which these rows require it, or None if epsilon is 0.
     """
 
     epsilon: float
@@ -72,16 +75,20 @@ class LeastEpsilon:
 
 
 def exact_sums(values: NDArray[Any]) -> list[Fraction]:
-    """Return the exact sum of each row of a matrix (N, K) of finite doubles or integers."""
+    """Return the exact sum of each row of a matrix.
+
+    Args:
+        values: Array of shape (N, K) of finite doubles or integers.
+    """
     if values.dtype.kind != "f":
         return [Fraction(sum(row.tolist())) for row in values]
     return [_sum_exactly(row) for row in values]
 
 
 def _sum_exactly(row: Floats) -> Fraction:
-    """Return the exact sum of a row of doubles.
+    """Return the exact sum of a one-dimensional array of finite doubles.
 
-    For each exponent, the 53-bit mantissas are added as integers.
+    Doubles with the same exponent are added as integers: their 53-bit mantissas.
     """
     mantissas, powers = np.frexp(row[row != 0])
     integers = np.ldexp(mantissas, 53).astype(np.int64)
@@ -102,20 +109,26 @@ def least_epsilon(
     sums: list[Fraction] | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> LeastEpsilon:
-    """Return the smallest epsilon with ``z_ik <= exp(epsilon d_ij) z_jk``, both ways, for all pairs and columns k.
+    """Return the smallest epsilon for which the normalised rows of a matrix satisfy metric DP.
+
+    Let z be the matrix with each row divided by its exact sum. The condition is ``z_ik <= exp(epsilon d_ij) z_jk``, in
+    both directions, for every required pair (i, j) and every column k.
 
     Args:
-        values: (N, K) finite, non-negative doubles or unsigned integers. Each row of z is a row of ``values`` divided
-            by its exact sum.
-        pairs: (P, 2) required pairs, undirected.
-        distances: (P,) distances. The doubles are taken as exact, or as lower bounds if ``exact`` is given.
+        values: Array of shape (N, K) of finite, non-negative doubles or unsigned 64-bit integers.
+        pairs: Array of shape (P, 2), the row indices of each required pair, in either order.
+        distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact or, if ``exact`` is
+            given, as lower bounds.
         epsilon: Exact target epsilon, above 0.
         exact: The exact distances, if doubles do not represent them.
-        sums: The result of :func:`exact_sums` for ``values``, if it has already been computed.
-        progress: Called with a description of the current step.
+        sums: Exact row sums, if :func:`exact_sums` has already computed them.
+        progress: Function that is called with a description of the current step.
+
+    Returns:
+        The smallest epsilon, rounded up, and whether it is at most the target.
 
     Raises:
-        UsageError: An argument has a wrong type or shape, or a row sums to 0.
+        UsageError: An argument has a wrong type, shape or range, or a row sums to 0.
     """
     if values.ndim != 2 or values.dtype not in (np.float64, np.uint64):
         raise UsageError(
@@ -129,15 +142,15 @@ def least_epsilon(
         return LeastEpsilon(epsilon=0.0, holds=True)
     report = progress or (lambda _: None)
     report(f"{len(pairs):,} pairs")
-    # A first pass in doubles finds the largest log-ratio of each pair, up to an error bound.
+    # The first pass computes the largest log-ratio of each pair in floating point, up to an error bound.
     log_differences, log_error = _max_differences(values, sums, pairs)
     zero_pairs = np.flatnonzero(log_differences > INFINITE_LOG_RATIO)
-    # A 0 meets a positive entry, so no epsilon is enough.
+    # In these pairs, one row is 0 in a column in which the other is positive, so no epsilon is large enough.
     if zero_pairs.size:
         return _result_for_pair(values, sums, pairs[zero_pairs[0]], math.inf, holds=False)
     zero_distance_pairs = np.flatnonzero(distances == 0)
-    # Pairs whose rows differ although their distance is 0 as a double. The logarithms show most of the differences, and
-    # exact ratios show the rest.
+    # Pairs whose rows differ although their distance is 0 as a double. The logarithms reveal most of these pairs; the
+    # exact ratios reveal the others.
     unequal = [
         p
         for p in zero_distance_pairs.tolist()
@@ -148,7 +161,8 @@ def least_epsilon(
     )
     unequal_rows = np.array(unequal, dtype=np.int64)
     for p, ball in zip(unequal, exact.balls(unequal_rows), strict=True):
-        # The exact distance is not proved to be above 0, so two different rows count as needing an infinite epsilon.
+        # The exact distance is not proved to be above 0, so two different rows are treated as needing an infinite
+        # epsilon.
         if sign_of(ball) != 1:
             return _result_for_pair(values, sums, pairs[p], math.inf, holds=False)
     # Pairs whose distance is 0 only because it was rounded down are treated as pairs at a positive distance.
@@ -172,16 +186,17 @@ def least_epsilon(
 
 
 def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) -> tuple[Floats, float]:
-    """Return the largest difference between the logarithms of each pair of rows, in floating point.
+    """Compute the largest absolute difference between the log-probabilities of the two rows of each pair.
 
     Args:
-        values: (N, K) entries.
-        sums: (N,) exact row sums, by which rows are divided.
-        pairs: (P, 2) pairs of rows.
+        values: Array of shape (N, K), the matrix entries.
+        sums: The N exact row sums, by which the rows are divided.
+        pairs: Array of shape (P, 2), the row indices of each pair.
 
     Returns:
-        (P,) largest absolute differences over all columns, above `INFINITE_LOG_RATIO` if a 0 meets a positive entry;
-        and a bound on the absolute error in these differences.
+        Array of shape (P,), the largest absolute difference over all columns. It is above `INFINITE_LOG_RATIO` if
+        exactly one of the two rows is 0 in some column. The second value is a bound on the absolute error of all
+        differences.
     """
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_differences
 
@@ -202,7 +217,7 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
         flat = (logs.ravel(), logs.shape[1] // DOUBLE_LANES)
 
         def raise_block(start: int, stop: int, flat: tuple[Floats, int] = flat) -> None:
-            """Update the maxima of pairs ``start`` to ``stop - 1`` with a block of columns."""
+            """Update the maxima of pairs ``start`` to ``stop - 1`` with the current block of columns."""
             raise_to_differences(*flat, left_rows[start:stop], right_rows[start:stop], differences[start:stop])
 
         in_threads(raise_block, left_rows.size, min_span=MIN_RATIOS_PER_THREAD // logs.shape[1])
@@ -210,7 +225,7 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
 
 
 def _log(total: Fraction) -> float:
-    """Return the logarithm of a rational as a double, even if its numerator or denominator overflows a double."""
+    """Return the natural logarithm of a positive rational, even if its numerator or denominator overflows a double."""
     power = total.numerator.bit_length() - total.denominator.bit_length()
     # The rational is divided by a power of two first, so that the quotient is between 1/2 and 2 and fits a double.
     return math.log(total / Fraction(2) ** power) + power * math.log(2.0)
@@ -220,12 +235,12 @@ def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tu
     """Return the exact largest ratio between two rows, in either direction, after each row is divided by its sum.
 
     Args:
-        values: (N, K) entries.
-        sums: (N,) exact row sums.
-        i, j: Indices of the rows, which must have zeros in the same columns.
+        values: Array of shape (N, K), the matrix entries.
+        sums: The N exact row sums.
+        i, j: Indices of the two rows, which must be 0 in the same columns.
 
     Returns:
-        The ratio, its column, and whether row i has the larger probability there.
+        The ratio, the index of the column that attains it, and whether row i has the larger probability in that column.
     """
     row_i, row_j = values[i].astype(np.float64), values[j].astype(np.float64)
     columns = np.flatnonzero(row_i > 0)
@@ -254,18 +269,18 @@ def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tu
 def _result_for_pair(
     values: NDArray[Any], sums: list[Fraction], pair: Ints, epsilon: float, *, holds: bool
 ) -> LeastEpsilon:
-    """Return the result for a given worst pair of rows, with the column and the direction of its worst ratio.
+    """Return the result for a given worst pair of rows, with the column and the direction of its largest ratio.
 
     Args:
-        values: (N, K) entries.
-        sums: (N,) exact row sums.
-        pair: (2,) indices of the rows.
+        values: Array of shape (N, K), the matrix entries.
+        sums: The N exact row sums.
+        pair: Array of shape (2,), the indices of the two rows.
         epsilon: The smallest epsilon that the matrix satisfies.
         holds: Whether this epsilon is at most the target.
     """
     i, j = pair.tolist()
-    # A 0 against a positive entry is the worst ratio. If several columns have it, the one with the largest entry is
-    # reported.
+    # If only one of the two rows is 0 in some column, the ratio is infinite. Among several such columns, the one with
+    # the largest entry is reported.
     one_sided = np.flatnonzero((values[i] > 0) != (values[j] > 0))
     if one_sided.size:
         k = int(one_sided[np.argmax(np.maximum(values[i, one_sided], values[j, one_sided]))])
@@ -286,18 +301,23 @@ def _find_worst(
     error: float,
     report: Callable[[str], object],
 ) -> LeastEpsilon:
-    """Return the largest log ratio / distance over pairs at positive distances, and the pair that attains it.
+    """Find the pair with the largest log-ratio per unit of distance, and decide whether it exceeds the target epsilon.
 
     Args:
-        values: (N, K) entries.
-        sums: (N,) exact row sums.
-        pairs: (P, 2) pairs of rows, at least one. The two rows of a pair must have zeros in the same columns.
-        distances: (P,) lower bounds on the distances in doubles; 0 if the exact distance was rounded down to 0.
-        exact: The exact distances.
-        epsilon: Target epsilon, exact.
-        log_differences: (P,) largest log-ratio of each pair, in floating point.
-        error: Bound on the absolute error in ``log_differences``.
-        report: Called with a description of the current step.
+        values: Array of shape (N, K), the matrix entries.
+        sums: The N exact row sums.
+        pairs: Array of shape (P, 2) with P >= 1, the row indices of each pair. The two rows of a pair must be 0 in the
+            same columns.
+        distances: Array of shape (P,), lower bounds on the distances as doubles. A bound of 0 means that a positive
+            distance was rounded down to 0.
+        exact: The exact distances, all above 0.
+        epsilon: Exact target epsilon.
+        log_differences: Array of shape (P,), the largest log-ratio of each pair, in floating point.
+        error: Bound on the absolute error of ``log_differences``.
+        report: Function that is called with a description of the current step.
+
+    Returns:
+        The largest log-ratio divided by distance, rounded up, and the pair and column that attain it.
     """
     with np.errstate(over="ignore", divide="ignore"):  # at distances such as 1e-310 a rate is infinite, as it should be
         upper_rates, lower_rates = (
@@ -306,7 +326,7 @@ def _find_worst(
         )
     # The upper bound of the worst pair is at least the largest lower bound of all pairs.
     candidates = np.flatnonzero(upper_rates >= lower_rates.max())
-    # The pairs with the largest upper bounds come first, since only `_MAX_EXACT_PAIRS` are evaluated exactly.
+    # Sort by descending upper bound, because only the first `_MAX_EXACT_PAIRS` candidates are evaluated exactly.
     candidates = candidates[np.argsort(-upper_rates[candidates], kind="stable")]
     value, worst_row = 0.0, -1
     for p, ball in zip(candidates[:_MAX_EXACT_PAIRS].tolist(), exact.balls(candidates[:_MAX_EXACT_PAIRS]), strict=True):
@@ -314,9 +334,9 @@ def _find_worst(
         if rate > value:
             value, worst_row = rate, p
     if len(candidates) > _MAX_EXACT_PAIRS:
-        # Candidates are sorted, so the first one left out has the largest upper bound of those left out.
+        # The candidates are sorted, so the first one that was not evaluated has the largest upper bound of the rest.
         value = max(value, float(upper_rates[candidates[_MAX_EXACT_PAIRS]]))
-    # No rate is above 0, so the rows of every pair are equal.
+    # If no rate is above 0, the two rows of every pair are equal.
     if worst_row < 0:
         return LeastEpsilon(epsilon=0.0, holds=True)
     epsilon_double = float(epsilon)
@@ -324,8 +344,8 @@ def _find_worst(
     report(f"{len(undecided):,} pairs at the limit")
     holds = math.isfinite(value) and Fraction(value) <= epsilon
     if not holds:
-        # The value is rounded up, so it may exceed epsilon although no pair does. So each pair near epsilon is decided
-        # on its own.
+        # The value is rounded up, so it may exceed epsilon although no pair does. Each pair near epsilon is therefore
+        # decided individually.
         holds = not (lower_rates[undecided] > epsilon_double * (1.0 + 2.0**-50)).any() and all(
             _satisfies_epsilon(_max_ratio(values, sums, *pairs[p].tolist())[0], epsilon, ball)
             for p, ball in zip(undecided.tolist(), exact.balls(undecided), strict=True)
@@ -336,11 +356,11 @@ def _find_worst(
 
 
 def _round_rate_up(ratio: Fraction, distance: Ball) -> float:
-    """Return ln(ratio) / distance rounded up, or infinity if the distance may be 0.
+    """Return ln(ratio) / distance rounded up, or infinity if the distance is not proved to be above 0.
 
     Args:
-        ratio: Exact ratio of probabilities, at least 1.
-        distance: Function that returns a ball around the exact distance, at the current precision.
+        ratio: Exact ratio of two probabilities, at least 1.
+        distance: Function that returns a ball enclosing the exact distance, at the current precision.
     """
     if ratio == 1:
         return 0.0
@@ -359,7 +379,13 @@ def _round_rate_up(ratio: Fraction, distance: Ball) -> float:
 
 
 def _satisfies_epsilon(ratio: Fraction, epsilon: Fraction, distance: Ball) -> bool:
-    """Return whether ``ratio <= exp(epsilon d)`` is proved, given a function that encloses the distance d."""
-    # epsilon d - ln ratio must be positive or 0. A sign of None means that no precision decides it, which proves
-    # nothing.
+    """Return whether ``ratio <= exp(epsilon d)`` is proved.
+
+    Args:
+        ratio: Exact ratio of two probabilities.
+        epsilon: Exact epsilon per unit of distance.
+        distance: Function that returns a ball enclosing the exact distance d, at the current precision.
+    """
+    # The difference epsilon d - ln(ratio) must be positive or 0. If its sign is None, no precision decided it, and the
+    # inequality is not proved.
     return ratio <= 1 or sign_of(lambda: ball_of(epsilon) * distance() - ball_of(ratio).log()) in (0, 1)

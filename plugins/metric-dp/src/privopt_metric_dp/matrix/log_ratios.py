@@ -1,8 +1,9 @@
 """Compiled loops over pairs of rows, for the certificate and the least epsilon. Importing this module loads numba.
 
 The loops use vectors of eight doubles (:mod:`privopt_metric_dp.matrix.simd`). ``load(array, q)`` reads the vector at
-index q of a flat array, and ``spread`` fills a vector with one number. ``greatest`` and ``least`` compare two vectors
-lane by lane, and ``highest`` and ``lowest`` return the largest and the smallest lane of one vector.
+index q of a flat array, and ``spread`` fills a vector with one number. ``greatest`` and ``least`` return the
+lane-by-lane maximum and minimum of two vectors. ``highest`` and ``lowest`` return the largest and smallest lane of one
+vector.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ __all__ = ["DOUBLE_LANES", "raise_to_differences", "raise_to_ratios"]
 def raise_to_ratios(
     values: Floats, reciprocals: Floats, width: int, first: Ints, second: Ints, ratios: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Update ratios[p] with the largest ratio between rows first[p] and second[p], in either direction.
+    """Raise ratios[p] to the largest ratio between rows first[p] and second[p], in either direction, if it is larger.
 
     Args:
-        values: Positive entries from a block of columns, row by row. Each row consists of ``width`` vectors.
+        values: Flat array of the positive entries in a block of columns, row by row. Each row consists of ``width``
+            vectors.
         reciprocals: The reciprocals of ``values``.
-        width: Number of vectors in a row.
-        first, second: (P,) row indices.
-        ratios: (P,) largest ratios so far, which are updated.
+        width: Number of vectors per row.
+        first, second: Arrays of shape (P,), the row indices of each pair.
+        ratios: Array of shape (P,), the largest ratio of each pair so far, which is updated.
     """
     # The largest ratio in the other direction is the reciprocal of the smallest one, so one division per pair is
     # enough.
@@ -43,13 +45,13 @@ def raise_to_ratios(
 def raise_to_differences(
     values: Floats, width: int, first: Ints, second: Ints, differences: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Update differences[p] with the largest absolute difference between rows first[p] and second[p].
+    """Raise differences[p] to the largest absolute difference between rows first[p] and second[p], if it is larger.
 
     Args:
-        values: Entries from a block of columns, row by row. Each row consists of ``width`` vectors.
-        width: Number of vectors in a row.
-        first, second: (P,) row indices.
-        differences: (P,) largest absolute differences so far, which are updated.
+        values: Flat array of the entries in a block of columns, row by row. Each row consists of ``width`` vectors.
+        width: Number of vectors per row.
+        first, second: Arrays of shape (P,), the row indices of each pair.
+        differences: Array of shape (P,), the largest absolute difference of each pair so far, which is updated.
     """
     zeros = spread(0.0)
     for p in range(first.size):

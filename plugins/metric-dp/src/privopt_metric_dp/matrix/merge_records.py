@@ -1,4 +1,4 @@
-"""Merging of records that are too close to each other for separate rows, and the problem between merged classes."""
+"""Merge records that are too close to each other to have different rows, and set up the problem between the classes."""
 
 from __future__ import annotations
 
@@ -13,37 +13,41 @@ from privopt_metric_dp.matrix.closure import Graph
 
 __all__ = ["MAX_EXPONENT", "merge_matrix", "merge_records"]
 
-#: Exponents eps d above this are treated as this one, which makes their constraints stricter, never looser.
+#: Cap on the exponents eps d. Capping an exponent makes its constraint stricter, never looser.
 MAX_EXPONENT = 200.0
 
 
 def merge_records(
     pairs: Ints, distances: Floats, epsilon: Fraction, records: int, merge_distance: float
 ) -> tuple[Ints, Floats]:
-    """Group records that are close to each other into classes whose records will share a row.
+    """Group records that are very close to each other into classes, whose records will share a row.
 
-    A pair is near if its eps d is below a threshold, and the classes are the connected components of the near pairs. So
-    every pair between two classes is at least as long as the threshold, and sharing a row satisfies every pair inside a
-    class. If all records in a long chain shared a row, the loss would rise sharply. So if a class is longer than five
-    times the first threshold, its threshold is lowered by a factor of ten until it falls apart into shorter classes.
+    A pair is near if its eps d is below a threshold, and the classes are the connected components of the near pairs.
+    Every pair between two classes is thus at least as long as the threshold, and sharing a row satisfies every
+    constraint within a class.
+
+    The loss would rise sharply if all records in a long chain shared a row. If a class is longer than five times the
+    first threshold, the threshold for its records is therefore lowered by a factor of ten, until the class splits into
+    shorter ones.
 
     Args:
-        pairs: (P, 2) required pairs.
-        distances: (P,) distances between the records of each pair.
+        pairs: Array of shape (P, 2), the record indices of each required pair.
+        distances: Array of shape (P,), the distance between the two records of each pair.
         epsilon: Epsilon per unit of distance.
         records: N, the number of records.
         merge_distance: The first threshold on eps d, below which a pair is near.
 
     Returns:
-        (N,) class of each record, numbered by first appearance, and (P,) eps d of each pair, capped at `MAX_EXPONENT`.
+        Array of shape (N,), the class of each record, numbered by first appearance; and array of shape (P,), eps d of
+        each pair, capped at `MAX_EXPONENT`.
     """
-    # The cap costs nothing: exp(-200) is below the resolution 2**-63 of weights. Without it, exp(-eps d) would
-    # underflow to 0 from about eps d = 745.
+    # The cap does not affect the result, because exp(-200) is below the resolution 2**-63 of weights. Without it,
+    # exp(-eps d) would underflow to 0 from about eps d = 745.
     exponents = np.minimum(distances * float(epsilon), MAX_EXPONENT)
     label = np.zeros(records, dtype=np.int64)
     is_active = np.ones(records, dtype=bool)
     threshold = merge_distance
-    # A record is active until its class is settled. Only active records are divided again at the next lower threshold.
+    # A record is active until its class is settled. Only active records are grouped again at the next lower threshold.
     while True:
         is_near = (exponents < threshold) & is_active[pairs[:, 0]] & is_active[pairs[:, 1]]
         # Records at distance 0 stay together at any threshold, because their rows must be equal.
@@ -51,7 +55,7 @@ def merge_records(
         class_labels, is_stretched = _connect_near_records(
             pairs[is_near], exponents[is_near], records, 5 * merge_distance
         )
-        # A threshold of 1e-9 or below is not lowered further, so its classes are settled however long they are.
+        # A threshold of 1e-9 or below is not lowered further, so its classes are settled regardless of their length.
         is_open = is_active & is_stretched if threshold > 1e-9 else np.zeros(records, dtype=bool)
         is_settled = is_active & ~is_open
         label[is_settled] = class_labels[is_settled] + label.max() + 1
@@ -62,16 +66,18 @@ def merge_records(
 
 
 def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: float) -> tuple[Ints, NDArray[np.bool_]]:
-    """Return the connected components of near records, and which records belong to a component that is too long.
+    """Compute the connected components of near records, and decide which components are too long.
 
     Args:
-        pairs, exponents: (Q, 2) near pairs, and their eps d (Q,).
+        pairs: Array of shape (Q, 2), the record indices of each near pair.
+        exponents: Array of shape (Q,), eps d of each near pair.
         records: N, the number of records.
         reach: A component is too long if the shortest path from its first record to any other is longer than this, in
             eps d.
 
     Returns:
-        (N,) component of each record, and (N,) whether this component is too long.
+        Array of shape (N,), the component of each record; and boolean array of shape (N,), whether the record's
+        component is too long.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -84,7 +90,7 @@ def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: f
     suspects = sizes[labels] > 10
     if suspects.any():
         first_members = np.full(len(sizes), -1, dtype=np.int64)
-        # Records are written in descending order, so that the first member of each component is written last and stays.
+        # Records are assigned in descending order, so that the last assignment for each component is its first member.
         first_members[labels[::-1]] = np.arange(records)[::-1]
         for component in np.unique(labels[suspects]):
             path_lengths = dijkstra(adjacency, directed=False, indices=first_members[component])
@@ -96,17 +102,18 @@ def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: f
 def merge_matrix(
     z: Floats, loss: Floats | None, pairs: Ints, exponents: Floats, label: Ints
 ) -> tuple[Floats, Graph, Floats]:
-    """Return the problem between C classes of merged records: their rows, graph and costs.
+    """Set up the problem between classes of merged records: their rows, pairs and costs.
 
     Args:
-        z: (N, K) matrix.
-        loss: (N, K) cost times prior, or None if it is not known.
-        pairs: (P, 2) required pairs.
-        exponents: (P,) eps d of each pair.
-        label: (N,) class of each record.
+        z: Array of shape (N, K), the matrix.
+        loss: Array of shape (N, K), the cost times the prior, or None if it is not known.
+        pairs: Array of shape (P, 2), the record indices of each required pair.
+        exponents: Array of shape (P,), eps d of each pair.
+        label: Array of shape (N,), the class of each record.
 
     Returns:
-        (C, K) mean row of each class, the graph of the shortest pairs between classes, and (C, K) cost of each entry.
+        Array of shape (C, K), the mean row of each of the C classes; the graph of the shortest pair between each two
+        classes; and array of shape (C, K), the cost of each entry.
     """
     classes = int(label.max()) + 1
     rows = np.zeros((classes, z.shape[1]))
@@ -118,7 +125,7 @@ def merge_matrix(
         cost = np.zeros_like(rows)
         np.add.at(cost, label, loss)
     class_pairs = np.sort(label[pairs], axis=1)
-    # The shortest pair between two classes has the strictest inequality, so it implies the others. Pairs within a class
-    # are left out.
+    # The shortest pair between two classes has the strictest inequality, which implies those of the other pairs. Pairs
+    # within a class are left out.
     pair_rows = shortest_rows(class_pairs, exponents)
     return rows, Graph(class_pairs[pair_rows], exponents[pair_rows], classes), cost

@@ -1,7 +1,7 @@
-"""Metric differential privacy: geo-indistinguishability and its relatives.
+"""Metric differential privacy, which includes geo-indistinguishability.
 
-For each required pair (i, j) and every output k, the notion requires ``z_ik <= exp(epsilon d_ij) z_jk``, both ways
-(Andrés et al., CCS 2013; Chatzikokolakis et al., PETS 2013).
+For each required pair (i, j) and every output k, the notion requires ``z_ik <= exp(epsilon d_ij) z_jk`` in both
+directions (Andrés et al., CCS 2013; Chatzikokolakis et al., PETS 2013).
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ __all__ = [
 ]
 
 PRIVACY_ROWS: Final = "geo-ind"
-"""Name of the family of constraints that state metric DP in a model."""
+"""Name of the constraint family that expresses metric DP in an optimisation model."""
 DISTANCE_TOLERANCE: Final = 1e-9
 """Relative amount by which a stored distance may be shorter than the recomputed one."""
 SPHERE: Final = "sphere_km"
-"""Key that marks a guarantee as covering all points on a sphere; its value is the radius in km. The release then states
-a continuous distribution of reports instead of a matrix."""
+"""Key of a guarantee that covers all points on a sphere; its value is the radius in km. Instead of a matrix, the
+release then contains a continuous distribution of reports."""
 DISTANCE_SLACK: Final = Fraction(1, 10**24)
-"""Additional absolute amount by which a stored distance may be too short, for rounding errors at tiny distances."""
+"""Absolute amount by which a stored distance may additionally be too short. It covers rounding errors at tiny
+distances."""
 
-# The words with which the statement of a guarantee names the inputs that each scope covers.
+# The phrase for the inputs that each scope covers, which is inserted into the statement of a guarantee.
 _SCOPES = {
     "all-pairs": "any two records",
     "neighbours": "any two records within {within} of each other",
@@ -66,15 +67,16 @@ _REGION_STATEMENT = (
     "What is protected of a position outside is the point of the region that it is first taken to."
 )
 BY_ROAD: Final = "by road"
-"""The words by which statements say that distances run along roads. Kilometres without them are taken for those of a
-straight line, within which far more places lie."""
+"""The phrase that marks distances as distances along roads in statements. Without it, readers would assume
+straight-line distances, within which far more places lie."""
 
 
 class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
     """A privacy notion for obfuscation matrices, which can also repair a matrix that nearly satisfies it."""
 
     along_paths: ClassVar[bool] = False
-    """Whether the inequalities of the pairs along a path imply that of its two ends, so that a few pairs are enough."""
+    """Whether the inequalities for the pairs along a path imply the inequality for the path's two ends. If so, checking
+    a few pairs is enough."""
 
     @classmethod
     @abstractmethod
@@ -88,12 +90,12 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
 
     @abstractmethod
     def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
-        """Repair a matrix that nearly satisfies the notion into a certified release of integers.
+        """Repair a matrix that nearly satisfies the notion into a certified release with integer weights.
 
         Args:
-            z: (N, K) probabilities.
+            z: Array of shape (N, K), the probabilities.
             data: The problem's data.
-            context: The solve's context. It gives the requested gap, and measures the time that the repair takes.
+            context: The context of the solve, which provides the requested gap and records how long the repair takes.
 
         Raises:
             CertificationError: No repaired matrix could be certified.
@@ -102,18 +104,18 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
 
 @frozen(kw_only=True)
 class MetricDP(MatrixConstraint):
-    """Metric DP at a given epsilon, over the required pairs of a release.
+    """Metric DP at a given epsilon, over a release's required pairs.
 
     Attributes:
         epsilon: Exact epsilon per unit of distance.
         unit: Unit of epsilon, e.g. ``"per km"``.
         scope: ``"everywhere"``, ``"all-pairs"``, ``"neighbours"`` or ``"own-matrix"``.
         within: Largest distance at which a pair is required, if the scope is ``"neighbours"``; otherwise None.
-        statement: The guarantee as a sentence. If it is empty, the sentence follows from the scope.
-        extra: Further fields for the guarantee.
-        way: Words that follow the unit and name the distance, e.g. ``"by road"``.
-        data: The problem's data, from which distances are recomputed. If None, the distances that the release states
-            are used.
+        statement: The guarantee as a sentence. If it is empty, a standard sentence for the scope is used.
+        extra: Further fields of the guarantee.
+        way: Phrase that follows the unit and specifies the distance, e.g. ``"by road"``.
+        data: The problem's data, from which distances are recomputed. If it is None, the distances stored in the
+            release are used.
     """
 
     kind: ClassVar[str] = MetricPrivacy.kind
@@ -131,12 +133,15 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def from_keys(cls, keys: MetricNotion, data: MetricData) -> Self:
-        """Return metric DP over the problem's required pairs. ``keys`` is unused, as ``data`` has all of its values."""
+        """Create metric DP over the problem's required pairs.
+
+        ``keys`` is unused, because ``data`` contains all of its values.
+        """
         return cls.of(data)
 
     @classmethod
     def of(cls, data: MetricData) -> Self:
-        """Create the notion from a metric problem's data."""
+        """Create the notion from the data of a metric problem, which determine its epsilon, unit and scope."""
         scope = "all-pairs" if data.within is None else "neighbours"
         scope = scope if data.region is None else "everywhere"
         unit = f"per {data.unit}"
@@ -144,17 +149,17 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def keys(cls) -> type | None:
-        """Return the class of the ``[privacy]`` table, with epsilon and the largest distance of a required pair."""
+        """Return the class of the ``[privacy]`` table, which holds epsilon and the largest distance of a required pair."""
         return MetricPrivacy
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence on the distance at which two records are hard to distinguish."""
+        """Return sentences for the report on the distance at which two records are hard to distinguish."""
         return _state_promise(result.guarantee)
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return what the certificate of a result checks and what it does not check, as two lists of sentences."""
+        """Return sentences on what a result's certificate checks, and sentences on what it does not check."""
         checked_claims = [
             f"{result.certificate.checked:,} inequalities between probabilities, on the integers that are drawn from.",
             "That every row adds up to exactly 2^63.",
@@ -187,9 +192,10 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence on who must be trusted: whoever draws the reports or, for "own-matrix", the server.
+        """Return a sentence for the report on who must be trusted.
 
-        With the scope "own-matrix", each user uploads a matrix from which the server can find that user.
+        For most scopes, this is whoever draws the reports. With the scope ``"own-matrix"``, it is the server, because
+        the matrix that a user uploads is enough to find that user.
         """
         if result.guarantee.scope == "own-matrix":
             return "The server must be trusted: what a user uploads to it is enough to find that user."
@@ -200,16 +206,19 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
-        """Return whom the guarantee does not protect users from; an empty string unless the scope is "own-matrix"."""
+        """Return a phrase for the parties against whom the guarantee does not protect users.
+
+        It is an empty string unless the scope is ``"own-matrix"``.
+        """
         return "the server, or who compares users" if result.guarantee.scope == "own-matrix" else ""
 
     def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
-        """Repair a matrix (N, K) that nearly satisfies metric DP (see :meth:`MatrixRelease.from_matrix`)."""
+        """Repair a matrix of shape (N, K) that nearly satisfies metric DP (see :meth:`MatrixRelease.from_matrix`)."""
         return MatrixRelease.from_matrix(z, data, context)
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee that a release has if it satisfies the notion."""
+        """The guarantee that a release has if it satisfies this notion."""
         unit = self.unit.removeprefix("per ")
         statement = self.statement or (_REGION_STATEMENT if self.scope == "everywhere" else _STATEMENT).format(
             epsilon=float(self.epsilon),
@@ -223,16 +232,16 @@ class MetricDP(MatrixConstraint):
 
     @property
     def relation(self) -> str:
-        """The unit of epsilon, followed by the words that name the distance, e.g. ``"per km by road"``."""
+        """Unit of epsilon, followed by the phrase that specifies the distance, e.g. ``"per km by road"``."""
         return f"{self.unit} {self.way}".rstrip()
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
-        """Add the inequalities of metric DP to a model, as the family :data:`PRIVACY_ROWS`.
+        """Add the inequalities of metric DP to an optimisation model, as the constraint family :data:`PRIVACY_ROWS`.
 
         Args:
             model: A model with a variable over records and outputs.
-            symbols: The model's variable ``z``; its indices ``i``, ``j`` and ``k``; ``d``, its parameter that holds the
-                distances between records; and ``pairs``, the required pairs (P, 2) in both directions.
+            symbols: The model's variable ``z``; its indices ``i``, ``j`` and ``k``; its parameter ``d``, the distances
+                between records; and ``pairs``, an array of shape (P, 2) with the required pairs in both directions.
         """
         from privopt.dsl import Le, exp
 
@@ -243,11 +252,11 @@ class MetricDP(MatrixConstraint):
             )
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify a release over the pairs that it stores, in exact arithmetic.
+        """Certify a release in exact arithmetic, over the pairs that it stores or over its region.
 
-        A stored distance is used if it is at most the exact one. Otherwise, the problem's own distance is used, which
-        is rounded down. With a region, the release is certified over all points of the region. This is the problem's
-        region if the problem is known, and otherwise the one that the release states.
+        For each pair, the stored distance is used if it is at most the exact one. Otherwise, the distance computed from
+        the problem is used, rounded down. With a region, the release is certified between any two points of the region.
+        This is the problem's region if the problem is known, and otherwise the region stored in the release.
         """
         region = release.region if self.data is None else self.data.region
         if region is not None:
@@ -256,7 +265,8 @@ class MetricDP(MatrixConstraint):
             region_measurements = certify_everywhere(release.weights, region, self.epsilon)
             return self.make_certificate(region_measurements, release.weights, release.records, release.outputs)
         distances = release.distances
-        # The indices in the pairs are the problem's only if the release has all of the problem's records.
+        # Pairs hold indices of the release's records. They are also indices of the problem's records only if the
+        # release has all of these.
         if self.data is not None and len(release.records) == self.data.shape[0]:
             distances = self.data.not_above(release.pairs, distances)
         measurements = certify(release.weights, release.pairs, distances, self.epsilon)
@@ -270,14 +280,14 @@ class MetricDP(MatrixConstraint):
         outputs: Sequence[str] | NDArray[np.str_],
         notes: Mapping[str, Any] | None = None,
     ) -> Certificate:
-        """Turn measurements into a certificate whose failures name records and outputs by id.
+        """Convert measurements to a certificate whose failures name records and outputs by their ids.
 
         Args:
             measured: The measurements that `certify` or `certify_everywhere` returned.
-            weights: (N, K) the integer weights that were measured.
-            records: (N,) ids of the records.
-            outputs: (K,) ids of the outputs.
-            notes: Further entries for the certificate.
+            weights: Array of shape (N, K), the integer weights that were measured.
+            records: The ids of the N records.
+            outputs: The ids of the K outputs.
+            notes: Further entries of the certificate.
         """
         failures = (
             *(f"record {records[row]}: the weights of its row do not sum to 2^63" for row in measured.wrong_rows),
@@ -292,8 +302,8 @@ class MetricDP(MatrixConstraint):
             holds=measured.holds,
             evidence="proved",
             kind=self.kind,
-            # `worst` is rounded up, while epsilon is rounded to the nearest double. A release that satisfies epsilon
-            # must not seem to exceed it.
+            # `worst` is rounded up, but `allowed` is epsilon rounded to the nearest double. A release that satisfies
+            # epsilon must not appear to exceed it.
             worst=min(measured.worst, allowed) if measured.holds else measured.worst,
             allowed=allowed,
             checked=measured.checked,
@@ -304,44 +314,45 @@ class MetricDP(MatrixConstraint):
 
 
 def add_reversed_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the pairs (P, 2) followed by their reverses, (2 P, 2) in total."""
+    """Return an array of shape (2 P, 2) with the given P pairs, followed by the same pairs in reverse."""
     return np.concatenate([pairs, pairs[:, ::-1]])
 
 
 def _are_too_short(data: MetricData, pairs: Ints, stored: Floats, computed: Floats) -> Bools:
-    """Return which stored distances are shorter than the exact ones by more than `DISTANCE_TOLERANCE`.
+    """Decide which stored distances are shorter than the exact ones by more than the tolerance allows.
 
     The stand-alone checker applies the same rule (docs/reference/proof.md) and must reach the same decisions, so
     distances close to the threshold are compared exactly.
 
     Args:
         data: The problem's data.
-        pairs: (P, 2) the stored pairs.
-        stored: (P,) the stored distances.
-        computed: (P,) doubles that are at most the exact distances.
+        pairs: Array of shape (P, 2), the record indices of each stored pair.
+        stored: Array of shape (P,), the stored distances.
+        computed: Array of shape (P,), lower bounds on the exact distances.
 
     Returns:
-        (P,) whether each stored distance is too short.
+        Boolean array of shape (P,), true for each stored distance that is too short.
     """
     edge = 1.0 - DISTANCE_TOLERANCE
     # Doubles decide all pairs except those near the threshold. The factors 1 -+ 2**-50 cover the rounding errors of
-    # these lines, and doubling the slack covers its conversion to a double.
+    # these two comparisons, and doubling the slack covers its conversion to a double.
     too_short = stored < computed * edge * (1.0 - 2.0**-50) - 2.0 * float(DISTANCE_SLACK)
     near_edge = ~too_short & (stored < data.metric.upper_distances(computed) * edge * (1.0 + 2.0**-50))
     rows = np.flatnonzero(near_edge)
     for row, ball in zip(rows.tolist(), data.metric.exactly(pairs[rows]), strict=True):
-        # This is the rule itself, in exact numbers: the distance exceeds (stored + slack) / (1 - 1e-9).
+        # The rule in exact arithmetic: the distance exceeds (stored + slack) / (1 - 1e-9).
         too_short[row] = is_above(ball, (Fraction(float(stored[row])) + DISTANCE_SLACK) / (1 - Fraction(1, 10**9)))
     return too_short
 
 
 def _uncovered_pairs(data: MetricData, pairs: Ints, distances: Floats, rows: Ints) -> Ints:
-    """Return which of the given required pairs are not implied by any path of stored pairs, compared exactly.
+    """Decide exactly which of the given required pairs are not implied by any path of stored pairs.
 
     Args:
         data: The problem's data.
-        pairs, distances: (P, 2) stored pairs and their distances (P,).
-        rows: Indices of the required pairs to decide.
+        pairs: Array of shape (P, 2), the record indices of each stored pair.
+        distances: Array of shape (P,), the distance of each stored pair.
+        rows: Indices into ``data.pairs``, the required pairs to decide.
 
     Returns:
         The elements of ``rows`` whose pairs are not implied.
@@ -361,15 +372,16 @@ def _round_down(value: float) -> float:
 
 
 def _distance_text(distance: float, unit: str) -> str:
-    """Return a distance with its unit, if the unit has a name."""
+    """Return a distance as text, followed by its unit if the unit has a name."""
     return f"{distance:g}" if unit == "unit of distance" else amount_text(f"{distance:g}", unit)
 
 
 def _state_promise(guarantee: Guarantee) -> str:
-    """Return sentences on how much more likely a report can be from one record than from another nearby.
+    """Return sentences on how much more likely a report can be for one record than for another one nearby.
 
-    The sentences state the largest distance, rounded down, at which the report is at most twice as likely. If the
-    guarantee covers only shorter distances, they state the ratio at the largest of these.
+    The sentences give the largest distance, rounded down, up to which a report is at most twice as likely for one
+    record as for the other. If the guarantee covers only shorter distances, they give the ratio at the largest distance
+    covered.
     """
     assert guarantee.epsilon is not None  # a guarantee of this notion always states it
     epsilon = float(guarantee.epsilon)
@@ -377,7 +389,7 @@ def _state_promise(guarantee: Guarantee) -> str:
     way = f" {BY_ROAD}" if BY_ROAD in guarantee.statement else ""
 
     def at_distance(distance: float) -> str:
-        """Return a distance as text, followed by its unit if this has a name."""
+        """Return a distance as text with its unit, if this has a name, and with "by road" if the guarantee says so."""
         return f"{_distance_text(distance, unit)}{way}"
 
     opening, ending = "Whoever sees a report, whatever else they know, can", ""
@@ -402,23 +414,24 @@ def _state_promise(guarantee: Guarantee) -> str:
 
 
 def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:
-    """Return error messages for faults in a release's stored pairs, at most five.
+    """Return error messages for faults in the pairs that a release stores, at most five.
 
     A fault is a wrong distance, or a required pair that is neither stored nor implied by a path of stored pairs.
-    Computed distances are rounded down, so a stored distance above the computed one is compared with the exact one, as
-    in the certificate. If the file stores no pairs and uses those of the problem, there can be no fault.
+    Computed distances are rounded down. A stored distance above the computed one is therefore compared with the exact
+    one, as in the certificate. If the file stores no pairs, the problem's required pairs are used and there can be no
+    fault.
 
     Args:
-        release: The release, whose stored pairs are checked.
+        release: The release whose stored pairs are checked.
         data: The problem's data.
         along_paths: Whether a path of stored pairs implies the pair of its two ends
             (:attr:`MatrixConstraint.along_paths`).
     """
-    # If the file stores no pairs, the problem's own are used and none can be wrong.
+    # If the file stores no pairs, those of the problem are used, and these cannot be wrong.
     if release.follow is not None:
         return []
     pairs, distances = release.pairs, release.distances
-    # These are the pairs that `solve` stores: if paths imply pairs, only those that imply all others.
+    # The pairs that `solve` stores: all required pairs or, if paths imply pairs, only those that imply all others.
     implying = data.standing if along_paths else data.required
     recomputed = implying[1] if np.array_equal(pairs, implying[0]) else data.between(pairs)
     lower_bounds = data.not_above(pairs, distances)
@@ -449,6 +462,6 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
 
 
 def _name_pair(data: MetricData, pair: NDArray[np.int64]) -> str:
-    """Return the ids of a pair of records, as a phrase for messages."""
+    """Return a phrase for messages that names the two records of a pair by their ids."""
     i, j = (data.records.ids[row] for row in pair.tolist())
     return f"records {i} and {j}"

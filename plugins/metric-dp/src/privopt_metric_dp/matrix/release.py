@@ -44,57 +44,57 @@ _ARRAY_FORMS: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {
     "pairs": (np.int64, ("P", 2)),
     "distances": (np.float64, ("P",)),
 }
-"""Types and shapes of the arrays in mechanism.npz, except those of a region."""
+"""Types and shapes of the arrays in mechanism.npz, apart from the arrays that describe a region."""
 
 _IMPLIED_FORM: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {"implied": (np.int64, (0,))}
-"""Type and shape of an empty array that marks a file without pairs. Such a file uses all pairs that the problem
+"""Type and shape of the empty array that marks a file without pairs. Its pairs are all those that the problem
 requires."""
 
 MAX_STORED_PAIRS: Final = 1_000_000
-"""Largest number of pairs that are written to the file, where they take 24 MB. The pairs for 5,000 words took 300 MB of
-a file of 512 MB, and 2 s to read."""
+"""Largest number of pairs that are written to the file, where they take 24 MB. Storing all pairs between 5,000 words
+took 300 MB of a 512 MB file, and reading them took 2 s."""
 
 
 class PositionRelease(Release):
-    """A release that can draw a report for any position in degrees. It has no records to which positions are snapped.
+    """A release that draws a report for any position in degrees, without snapping the position to a record.
 
-    ``privopt sample --at`` and tables with positions use it. The ids that :meth:`Release.sample` takes have the form
-    ``LAT,LON``.
+    It is used by ``privopt sample --at`` and for tables with positions. The ids that :meth:`Release.sample` takes have
+    the form ``LAT,LON``.
     """
 
     @abstractmethod
     def draw(self, latitudes: Floats, longitudes: Floats, *, source: Source | None = None) -> tuple[list[str], Floats]:
-        """Draw one report for each position, independently.
+        """Draw one report per position, independently of each other.
 
         Args:
-            latitudes, longitudes: (n,) positions in degrees, from -90 to 90 and from -180 to 180.
-            source: Source of random bytes; by default, the operating system.
+            latitudes, longitudes: Arrays of shape (n,), the positions in degrees, from -90 to 90 and from -180 to 180.
+            source: Source of random bytes. The default is the operating system's.
 
         Returns:
-            The ids of the n reports, and their latitudes and longitudes (n, 2) in degrees.
+            The ids of the n reports, and an array of shape (n, 2) with their latitudes and longitudes in degrees.
         """
 
 
 def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
-    """Estimate the bytes needed for a problem's arrays and its release while that is certified, written and read.
+    """Estimate the memory in bytes needed to solve a matrix problem and to certify, write and read its release.
 
-    The estimate counts 27 arrays of the matrix's size and 5 copies of the required pairs. It was measured at 1,000 and
-    2,000 records, including the loading of numba. Without numba, the exponential mechanism took 8 arrays of the
-    matrix's size, and 14 if calibrated (tests/run/test_memory.py).
+    The estimate counts 27 arrays of the matrix's size and 5 copies of the required pairs. It is based on measurements
+    at 1,000 and 2,000 records, which include loading numba. Without numba, the exponential mechanism took 8 arrays of
+    the matrix's size, or 14 with calibration (tests/run/test_memory.py).
 
     Args:
-        records, outputs: Number of rows and of columns of the matrix.
+        records, outputs: Number of rows and number of columns of the matrix.
         pairs: Number of required pairs.
     """
-    # A pair takes 24 bytes: two record indices of 8 bytes each, and a distance.
+    # A pair takes 24 bytes: two record indices and a distance, with 8 bytes each.
     return 8.0 * 27 * records * outputs + 5 * 24.0 * pairs
 
 
 def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
-    """Return the smallest pair that occurs more than once, in either direction, or None if there is none.
+    """Return the smallest pair of record indices that occurs more than once, in either direction, or None if none does.
 
     Args:
-        pairs: (P, 2) pairs of records.
+        pairs: Array of shape (P, 2), the record indices of each pair.
         count: Number of records.
     """
     # Each pair is encoded as one number, the same for both directions. The initial values do not affect the result,
@@ -108,9 +108,12 @@ def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
 
 
 def _raise_no_problem() -> tuple[Ints, Floats]:
-    """Raise an InputError: the file omits its pairs and distances, and the problem that determines them was not read.
+    """Raise an InputError that says that the file omits its pairs and must be read together with its problem.
 
-    This is the ``follow`` of a release that was read without its problem.
+    A release that was read without its problem has this function as its ``follow``.
+
+    Raises:
+        InputError: Always.
     """
     expectation = "pairs and distances, or a file that is read together with its problem"
     raise InputError([Fault(ARTEFACT, "implied", "no pairs", expectation)])
@@ -129,16 +132,18 @@ class MatrixRelease(Release):
     """An obfuscation matrix, whose row i is the distribution of the output that is released for record i.
 
     Attributes:
-        weights: (N, K) uint64, every row summing to 2**63.
-        records: (N,) ids of the records, which are the secrets.
-        outputs: (K,) ids of the values that may be released.
-        pairs: (P, 2) int64, i < j, in order: the pairs that the certificate checks. They are the required pairs or, for
-            a notion in which paths imply pairs, those that imply all others. With a region, there are none.
-        distances: (P,) float64, the distances between the records of each pair; the doubles are taken as exact.
-        follow: Function that returns the problem's required pairs and their distances, for a file that does not store
-            them because all of them are checked. None if they are stored.
-        region: The region, if the guarantee holds between any two of its points; its vertices are the records.
-        repaired: What the repair did, or None if the release was not repaired.
+        weights: Array of shape (N, K) and type uint64, in which each row sums to 2**63.
+        records: Array of shape (N,), the ids of the records, which are the secrets.
+        outputs: Array of shape (K,), the ids of the values that may be released.
+        pairs: Array of shape (P, 2) and type int64, the sorted pairs (i, j) with i < j that the certificate checks.
+            They are the required pairs or, for a notion in which paths imply pairs, those required pairs that imply all
+            others. A release with a region has no pairs.
+        distances: Array of shape (P,), the distance between the two records of each pair. The doubles are taken as
+            exact.
+        follow: Function that returns the problem's required pairs and their distances, if all required pairs are
+            checked and the file does not store them. None if the file stores the pairs.
+        region: The region, if the guarantee holds between any two of its points. The region's vertices are the records.
+        repaired: A record of the repair, or None if the release was not repaired.
     """
 
     artefact: ClassVar[str] = ARTEFACT
@@ -157,15 +162,15 @@ class MatrixRelease(Release):
         """Repair a nearly feasible matrix of probabilities into a release.
 
         Args:
-            z: (N, K) probabilities, which may violate the constraints slightly.
+            z: Array of shape (N, K), the probabilities, which may violate the constraints slightly.
             data: The problem's data.
-            context: The solve's context. It gives the requested gap, and measures the time that the repair takes.
+            context: The context of the solve, which provides the requested gap and records how long the repair takes.
 
         Raises:
             CertificationError: No repaired matrix could be certified.
         """
         with context.time_phase("repair"):
-            # Only these pairs are passed, because they imply all other required pairs.
+            # Only the pairs that imply all other required pairs are passed to the repair.
             pairs, distances = data.standing
             repaired = repair(
                 z,
@@ -179,16 +184,16 @@ class MatrixRelease(Release):
 
     @classmethod
     def over(cls, data: MetricData, weights: NDArray[np.uint64], *, along_paths: bool = False) -> MatrixRelease:
-        """Make a release from weights over a problem's records and outputs, without certifying it.
+        """Create a release from weights over a problem's records and outputs, without certifying it.
 
         Args:
             data: The problem's data.
-            weights: (N, K) uint64, every row summing to 2**63.
-            along_paths: Whether to store only the required pairs that imply the others, for notions in which paths
-                imply pairs (:attr:`privopt_metric_dp.matrix.privacy.MatrixConstraint.along_paths`).
+            weights: Array of shape (N, K) and type uint64, in which each row sums to 2**63.
+            along_paths: Whether to store only the required pairs that imply the others. This is for notions in which
+                paths imply pairs (:attr:`privopt_metric_dp.matrix.privacy.MatrixConstraint.along_paths`).
         """
         pairs, distances = data.standing if along_paths else data.required
-        # With a region, the certificate checks simplices rather than pairs, so the edges are not stored.
+        # With a region, the certificate checks simplices rather than pairs, so no pairs are stored.
         if data.region is not None:
             pairs, distances = pairs[:0], distances[:0]
         # Pairs may be omitted from the file only if a reader can recompute them as the problem's required pairs.
@@ -206,11 +211,11 @@ class MatrixRelease(Release):
 
     @classmethod
     def of(cls, matrix: MatrixRelease, **more: object) -> Self:
-        """Return another release's matrix as an instance of this class, with its pairs stored.
+        """Return a copy of another release as an instance of this class, with its pairs stored.
 
         Args:
             matrix: The other release.
-            more: Values for fields that this class adds, or that replace those of the other release.
+            more: Values of fields that this class adds, or that replace those of the other release.
         """
         names = [part.name.lstrip("_") for part in fields(MatrixRelease)]
         parts: dict[str, Any] = {name: getattr(matrix, name) for name in names}
@@ -219,7 +224,7 @@ class MatrixRelease(Release):
 
     @property
     def pairs(self) -> NDArray[np.int64]:
-        """(P, 2) int64, i < j, in order: the pairs that the certificate checks.
+        """Pairs that the certificate checks: an array of shape (P, 2) and type int64, sorted, with i < j in each pair.
 
         Raises:
             InputError: The file does not store the pairs, and the problem that determines them was not read.
@@ -228,7 +233,7 @@ class MatrixRelease(Release):
 
     @property
     def distances(self) -> NDArray[np.float64]:
-        """(P,) float64, the distances between the records of each of the :attr:`pairs`.
+        """Distances between the two records of each of the :attr:`pairs`: an array of shape (P,) and type float64.
 
         Raises:
             InputError: The file does not store the pairs, and the problem that determines them was not read.
@@ -236,24 +241,30 @@ class MatrixRelease(Release):
         return self._distances if self.follow is None else self.follow()[1]
 
     def following(self, data: MetricData) -> Self:
-        """Return the release with a problem's required pairs, if its file does not store any."""
+        """Return the release with the required pairs of a problem, unless its file stores pairs."""
         return self if self.follow is None else evolve(self, follow=lambda: data.required)
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
-        """(N, K) doubles nearest to weight / 2**63. They are meant for figures and must not be used for sampling."""
+        """The doubles nearest to weight / 2**63, an array of shape (N, K).
+
+        They are meant for figures and must not be used to draw reports.
+        """
         probabilities_array = self.weights.astype(np.float64)
         probabilities_array /= float(TOTAL)
         return probabilities_array
 
     @cached_property
     def sampler(self) -> CumulatedRows:
-        """The sampler, which draws indices of outputs from rows of weights. It holds the running sums of each row."""
+        """The sampler, which draws output indices from the rows of weights.
+
+        It stores the cumulative sums of each row.
+        """
         return CumulatedRows(self.weights)
 
     @cached_property
     def _output_ids(self) -> NDArray[np.object_]:
-        """(K,) ids of the outputs as Python strings, which draws share instead of making a copy for each report."""
+        """Output ids as an array of K Python strings, which draws share instead of copying one string per report."""
         return self.outputs.astype(np.object_)
 
     @property
@@ -262,13 +273,16 @@ class MatrixRelease(Release):
         return None
 
     def for_every_record(self, data: MetricData) -> MatrixRelease:
-        """Return the release with one row for each record of the problem. Subclasses may store fewer rows."""
+        """Return the release with one row for each record of the problem.
+
+        Here it is the release itself. Subclasses that store fewer rows override this method.
+        """
         return self
 
     def along_edges(self, data: MetricData) -> Self:
         """Return the release with the region's edges as its pairs, at their actual distances, for figures and attacks.
 
-        A release without a region is returned as it is.
+        A release without a region is returned unchanged.
         """
         if self.region is None:
             return self
@@ -276,9 +290,9 @@ class MatrixRelease(Release):
         return evolve(self, pairs=pairs, distances=data.distance.between(pairs[:, 0], pairs[:, 1]))
 
     def write(self, folder: Path) -> None:
-        """Write mechanism.npz: weights, ids, pairs and distances, and the arrays of a region."""
+        """Write mechanism.npz: the weights, ids, pairs and distances, and the arrays that describe a region."""
         arrays: dict[str, Any] = {} if self.region is None else dict(self.region.arrays())
-        # The stored arrays are used rather than the properties, which would take the pairs from the problem.
+        # The properties would compute the pairs from the problem, so the stored arrays are read directly.
         pairs, distances = self._pairs, self._distances
         if self.follow is not None:
             # The empty array `implied` marks a file whose pairs follow from the problem.
@@ -295,7 +309,7 @@ class MatrixRelease(Release):
 
     @classmethod
     def read(cls, folder: Path, problem: Any) -> MatrixRelease:
-        """Read mechanism.npz. If it leaves its pairs to the problem, the problem's required pairs are used.
+        """Read a release from its folder. If mechanism.npz stores no pairs, the problem's required pairs are used.
 
         Args:
             folder: The release folder.
@@ -309,18 +323,18 @@ class MatrixRelease(Release):
 
     @classmethod
     def read_without_problem(cls, folder: Path) -> MatrixRelease:
-        """Read only mechanism.npz, which is enough to draw single reports.
+        """Read a release from mechanism.npz alone, which is enough to draw single reports.
 
-        Even if the release draws reports along traces, these reports are drawn independently of earlier ones.
+        The result draws each report independently, even if the published release draws reports along traces.
+
+        Raises:
+            InputError: The file is missing or malformed.
         """
         return MatrixRelease.load(folder / ARTEFACT)
 
     @classmethod
     def load(cls, path: Path) -> MatrixRelease:
-        """Read a matrix from a file in the format of mechanism.npz, without the problem.
-
-        Args:
-            path: The file.
+        """Read a matrix from a file in the format of mechanism.npz, without its problem.
 
         Raises:
             InputError: The file is missing or malformed.
@@ -352,10 +366,10 @@ class MatrixRelease(Release):
             count: Number of outputs to draw.
 
         Returns:
-            The ids of the outputs.
+            The ids of the outputs drawn.
 
         Raises:
-            UnknownNameError: No record has this id.
+            UnknownNameError: No record has this id. The message does not contain the id, because it is a secret.
         """
         row = np.flatnonzero(self.records == input_id)
         if row.size != 1:
@@ -365,20 +379,21 @@ class MatrixRelease(Release):
         return samples
 
     def channel(self) -> Channel:
-        """Return the matrix as a channel, with the ids of the records and the outputs."""
+        """Return the matrix as a channel whose inputs are the records' ids."""
         z = self.probabilities
         return Channel(inputs=self.records.tolist(), outputs=self.outputs.tolist(), probabilities=z)
 
     def channel_over(self, data: MetricData) -> Channel:
-        """Return the matrix as a channel, with what the problem's data say about its records.
+        """Return the matrix as a channel with the problem's prior, distances and coordinates.
 
-        If there is one row for each record of the problem, the channel also has the prior, distances and coordinates.
+        These are included only if the release has one row for each record of the problem, in the problem's order.
 
         Args:
             data: The problem's data.
         """
         channel = self.channel()
-        # The prior and the distances belong to the problem's records, so they fit only these records in this order.
+        # The prior and the distances are arrays over the problem's records, so they apply only to these records in this
+        # order.
         if list(data.records.ids) != list(channel.inputs):
             return channel
         return evolve(
@@ -393,18 +408,18 @@ class MatrixRelease(Release):
         )
 
     def rows_of_outputs(self, whole: MetricData) -> Ints:
-        """Return which records are the release's outputs, for a problem whose outputs are chosen among the records.
+        """Return the record index of each output, for a problem whose outputs are chosen among its records.
 
         Args:
-            whole: The problem's data before the choice, in which every declared record may be an output.
+            whole: The problem's data before the outputs are chosen, when every declared record may become an output.
 
         Returns:
-            (K,) indices of the records, in ascending order.
+            Array of shape (K,), the record indices in ascending order.
 
         Raises:
             DoesNotHoldError: The outputs are not the declared number of distinct records, in the order of the records.
         """
-        # Only the first records can be outputs; with a region, the rest are vertices that no file declares.
+        # Only the declared records can be outputs, and they come first. With a region, further vertices follow them.
         row_by_id = {name: row for row, name in enumerate(whole.records.ids[: len(whole.outputs)])}
         rows = np.array([row_by_id.get(name, -1) for name in self.outputs.tolist()], dtype=np.int64)
         if len(rows) != whole.choose or rows.min(initial=0) < 0 or (np.diff(rows) <= 0).any():
@@ -413,14 +428,14 @@ class MatrixRelease(Release):
 
 
 def matrix_of(opened: OpenedFolder, *, traces: bool = True) -> tuple[MatrixRelease, MetricInstance[Any]]:
-    """Return the matrix in an opened folder, and its problem.
+    """Return the matrix release in an opened folder, and the folder's problem.
 
     Args:
         opened: The folder.
-        traces: Whether to accept a release that draws reports along traces, where a report depends on earlier ones.
+        traces: Whether to accept a release that draws reports along traces, in which a report depends on earlier ones.
 
     Raises:
-        UsageError: The mechanism writes no matrix, or the release draws reports along traces and ``traces`` is False.
+        UsageError: The release is not a matrix, or it draws reports along traces and ``traces`` is False.
     """
     if not isinstance(opened.release, MatrixRelease) or not isinstance(opened.problem, MetricInstance):
         name = opened.registered.spec.name

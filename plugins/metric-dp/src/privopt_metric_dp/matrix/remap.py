@@ -1,9 +1,9 @@
 """Optimal remapping of outputs, which is post-processing and costs no privacy (Chatzikokolakis et al., PoPETs 2017).
 
-A reader who sees output k and knows the prior p would replace it by the output y with the smallest expected loss, the
-sum over records i of p_i z_ik c_iy. Since y depends on the output alone, releasing y directly costs no privacy. The
-columns of the outputs that become y are added as integer weights, so every inequality between two rows still holds.
-Outputs that are no longer released remain as columns of zeros.
+A recipient who sees output k and knows the prior p minimises the expected loss by replacing k with another output y.
+This y minimises the sum over records i of p_i z_ik c_iy. Since y depends only on k, releasing y directly costs no
+privacy. The columns of all outputs that are replaced by y are added as integer weights, so every inequality between two
+rows still holds. Outputs that are no longer released remain as columns of zeros.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["best_outputs", "improvable_outputs", "remap_outputs"]
 
 LOSS_TOLERANCE: Final = 1e-9
-"""Expected losses that differ by at most this, relative to the largest possible loss, count as equal.
+"""Expected losses are treated as equal if they differ by at most this, relative to the largest possible loss.
 
-Like the losses themselves, the largest possible loss adds up when two outputs are joined. So outputs that tie before
-they are joined still tie afterwards.
+When two outputs are merged, their largest possible losses are added, as are their expected losses. So replacements that
+tie before the merge still tie after it.
 """
 
 BLOCK: Final = 1 << 24
@@ -34,19 +34,19 @@ BLOCK: Final = 1 << 24
 
 
 def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_TOLERANCE) -> Ints:
-    """Return, for each output, the output that a reader should use in its place for the smallest expected loss.
+    """Return, for each output, the output that minimises the expected loss when it is used as the replacement.
 
-    An output is kept if no other output would have a smaller loss in its place. If several outputs tie for the smallest
-    loss, the first one is used.
+    An output is kept if no replacement has a smaller expected loss. If several replacements tie for the smallest loss,
+    the first one is used.
 
     Args:
         release: A release with N records and K outputs.
-        weighted: (N, K) p_i c_ik, the loss of output k for record i times the prior.
-        tie: Tolerance within which the losses of two replacements for an output count as equal, relative to the largest
-            possible loss of the output.
+        weighted: Array of shape (N, K), the prior times the loss, p_i c_ik, for record i and output k.
+        tie: Tolerance within which the losses of two replacements for an output are treated as equal, relative to the
+            largest possible loss of the output.
 
     Returns:
-        (K,) indices of the replacements. An output that is never released is kept.
+        Array of shape (K,), the indices of the replacements. An output that is never released is kept.
 
     Notes:
         This takes N K^2 multiplications, in blocks.
@@ -70,15 +70,17 @@ def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_
 
 
 def remap_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> MatrixRelease:
-    """Return the release with each output replaced by its best guess. Rows still sum to 2**63, and no id changes.
+    """Return the release with each output replaced by the output that minimises the expected loss.
+
+    Rows still sum to 2**63, and the ids of records and outputs stay the same.
 
     Args:
         release: The release to remap.
-        loss: The loss that determines the best guess.
-        data: The problem's data, whose file an error message names.
+        loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
+        data: The problem's data. Its file is named in error messages.
 
     Raises:
-        InputError: The loss is not an :class:`ExpectedLoss`, and only an expected loss defines a best guess.
+        InputError: The loss is not an :class:`ExpectedLoss`, so no replacement is optimal.
     """
     best = best_outputs(release, _weighted_costs(loss, data))
     weights = np.zeros_like(release.weights)
@@ -88,18 +90,18 @@ def remap_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data
 
 
 def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> list[str]:
-    """Return error messages for outputs that another output should have replaced, at most five.
+    """Return error messages for outputs that have a replacement with a smaller expected loss, at most five.
 
     Args:
         release: A release that claims to be remapped.
-        loss: The loss that determines the best guess.
-        data: The problem's data.
+        loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
+        data: The problem's data. Its file is named in error messages.
 
     Raises:
-        InputError: The loss is not an :class:`ExpectedLoss`, and only an expected loss defines a best guess.
+        InputError: The loss is not an :class:`ExpectedLoss`, so no replacement is optimal.
     """
-    # The tolerance is wider than that of the remapping, so that a correct release is not refused because another
-    # machine rounds differently.
+    # The tolerance is wider than in `remap_outputs`, so that a correct release is not refused because another machine
+    # rounds differently.
     best_output = best_outputs(release, _weighted_costs(loss, data), tie=10 * LOSS_TOLERANCE)
     improvable = np.flatnonzero(best_output != np.arange(len(best_output)))[:5].tolist()
     ids = release.outputs
@@ -110,14 +112,17 @@ def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease],
 
 
 def _weighted_costs(loss: UtilityLoss[MatrixRelease], data: MetricData) -> Floats:
-    """Return the costs (N, K) of an expected loss, with each row multiplied by the prior of its record.
+    """Return the costs of an expected loss, with each row multiplied by the prior of its record.
 
     Args:
-        loss: The mechanism's loss.
-        data: The problem's data, whose file an error message names.
+        loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
+        data: The problem's data. Its file is named in error messages.
+
+    Returns:
+        Array of shape (N, K).
 
     Raises:
-        InputError: The loss is not an :class:`ExpectedLoss`, and only an expected loss defines a best guess.
+        InputError: The loss is not an :class:`ExpectedLoss`, so no replacement is optimal.
     """
     if isinstance(loss, ExpectedLoss):
         return loss.weighted

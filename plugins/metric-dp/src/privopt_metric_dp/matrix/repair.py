@@ -1,28 +1,29 @@
 """Repair of a solver's matrix into integer weights that can be certified.
 
-A solver satisfies its constraints only to about 1e-7: it may return 0 for an entry that should be 1e-9, which makes a
+A solver satisfies its constraints only to about 1e-7. It may return 0 for an entry that should be 1e-9, which makes a
 ratio infinite. The repair turns the matrix into a mechanism whose rows sum to exactly 2**63, and certifies it.
 
-A matrix that satisfies every inequality once it is rounded is not changed any further (:func:`_round_if_private`). Any
+A matrix that satisfies every inequality after rounding is not changed any further (:func:`_round_if_private`). Any
 other matrix is repaired in these steps:
 
-1. Records nearer than eps d = 1e-6 get equal rows (:func:`.merge_records`).
+1. Records nearer to each other than eps d = 1e-6 get equal rows (:func:`.merge_records`).
 2. The max-times closure raises entries until the constraints hold at eps' = eps (1 - tau) (:mod:`.closure`).
 3. Rows are made to sum to 1 again, inside the cone of the privacy constraints (:func:`_to_sum_one`). Dividing each row
    by its sum could leave the cone, because for small eps d the sums differ by more than the slack.
-4. Entries are rounded to integers, and a closure that rounds up makes the constraints hold between the integers, so
-   even weights as small as 1 are possible. The error in a row's sum is distributed over its largest entries in
-   proportion. This changes them by at most a relative 1e-13, which tau covers (:func:`_to_integers`).
+4. Entries are rounded to integers. A closure that rounds up makes the constraints hold between the integers, so even
+   weights as small as 1 are possible. The error in a row's sum is distributed over its largest entries in proportion.
+   This changes them by at most a relative 1e-13, which tau covers (:func:`_to_integers`).
 5. The result is certified. If this fails, tau is raised and steps 2 to 5 are repeated.
 
 If too much mass was moved in step 3, or if no tau leads to a certificate, all steps are repeated with a larger merge
 distance (`MERGE_DISTANCES`).
 
 Steps 2 to 4 rely on three facts. First, the columns that satisfy ``z_i <= exp(eps' d_ij) z_j`` for every pair form a
-cone, which contains the sums, multiples and maxima of its elements. Second, a row of a closed matrix may be lowered to
-the bounds that its neighbours impose. Third, let row sums s_i and a scale S satisfy
-``S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1)`` for every pair. Then the deficits r_i = S - s_i are in the cone. So,
-for every distribution q, the columns of (z + r q^T) / S are in the cone too, and its rows sum to 1.
+cone, which contains the sums, non-negative multiples and maxima of its elements. Second, an entry of a closed matrix
+may be lowered to the largest bound that the neighbouring rows impose on it. Third, let row sums s_i and a scale S
+satisfy ``S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1)`` for every pair. Then the deficits r_i = S - s_i are in the
+cone. So, for every distribution q, the columns of (z + r q^T) / S are in the cone too, and the rows of this matrix sum
+to 1.
 """
 
 from __future__ import annotations
@@ -43,16 +44,17 @@ from privopt_metric_dp.matrix.merge_records import MAX_EXPONENT, merge_matrix, m
 
 __all__ = ["RepairedWeights", "repair", "repair_in_doubles", "round_to_weights"]
 
-#: Records nearer than this (eps d) get equal rows. Normally the first value is used. The others are tried if the noise
-#: in the matrix exceeds the differences between near records, so that too much mass would have to be moved.
+#: Thresholds on eps d, below which two records get equal rows. Normally the first threshold is used. The others are
+#: tried if the noise in the matrix exceeds the differences between near records, so that too much mass would have to be
+#: moved.
 MERGE_DISTANCES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-#: If a repair moves at most this share of the mass, no larger merge distance is tried.
+#: No larger merge distance is tried if the repair adds at most this share of any row's mass.
 MOVED_MASS = 1e-7
-#: Relative rounding error in sums and products that tau must cover, with a margin.
+#: Relative rounding error of sums and products that tau must cover, including a margin.
 ROUNDING_ERROR = 2e-14
 #: Factor by which tau is raised if the certificate fails, and the largest tau that is tried.
 _TAU_FACTOR, _MAX_TAU = 8.0, 0.5
-#: Number of coarse rounds, before the exact steps, that bring row sums close to 1 even if they are 0 or far from 1.
+#: Largest number of coarse rounds, which bring row sums close to 1 even if they are 0 or far from 1.
 _COARSE_ROUNDS = 3
 
 
@@ -61,13 +63,13 @@ class RepairedWeights:
     """Certified integer weights, with a record of the repair.
 
     Attributes:
-        weights: (N, K) uint64, read-only, every row summing to exactly 2**63.
+        weights: Read-only array of shape (N, K) and type uint64, in which each row sums to exactly 2**63.
         tau: Slack that the repair used: the closure was computed at eps (1 - tau).
-        merged: Number of records that share the row of an earlier record because the two are too close (usually, eps d
-            < 1e-6).
+        merged: Number of records that share the row of an earlier record because the two are too close
+            (usually, eps d < 1e-6).
         measured: The certificate's measurements.
-        loss_before: Expected loss of the input matrix, with negative entries set to 0 and rows divided by their sums;
-            None if no loss was given.
+        loss_before: Expected loss of the input matrix, after setting negative entries to 0 and dividing rows by their
+            sums. None if no loss was given.
         loss_after: Expected loss of the weights, or None if no loss was given.
     """
 
@@ -80,7 +82,7 @@ class RepairedWeights:
 
     @property
     def details(self) -> dict[str, float | None]:
-        """The fields that describe the repair in result.json."""
+        """Fields of result.json that describe the repair."""
         return {
             "tau": self.tau,
             "loss_before": self.loss_before,
@@ -98,14 +100,17 @@ def repair(
     loss: Floats | None = None,
     gap: float = 1e-6,
 ) -> RepairedWeights:
-    """Turn a nearly feasible matrix into a certified mechanism.
+    """Repair a nearly feasible matrix into certified integer weights.
 
     Args:
-        z: (N, K) finite matrix. It may have zeros in place of tiny entries, small negative entries, and noise.
-        pairs: (P, 2) required pairs, undirected; P may be 0.
-        distances: (P,) distances; the doubles are taken as exact. Records at distance 0 must have equal rows.
+        z: Array of shape (N, K) with finite entries. It may contain zeros in place of tiny entries, small negative
+            entries, and noise.
+        pairs: Array of shape (P, 2), the record indices of each required pair, in either order. P may be 0.
+        distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact. Records at distance 0
+            get equal rows.
         epsilon: Exact epsilon, above 0.
-        loss: (N, K) cost times prior. It determines which entries are lowered and which outputs get more mass.
+        loss: Array of shape (N, K), the cost times the prior. It determines which entries are lowered and which outputs
+            get more mass.
         gap: Relative optimality gap requested for the release. Tau starts at no more than a thousandth of the gap,
             unless rounding errors require more.
 
@@ -137,7 +142,8 @@ def repair(
         try:
             candidate, moved_mass = _repair_within(merge_distance, matrix, loss, pairs, distances, epsilon, gap)
         except CertificationError as error:
-            # A larger merge distance leaves fewer inequalities between different rows, so it may still certify.
+            # A larger merge distance leaves fewer inequalities between different rows, so it may still lead to a
+            # certificate.
             last_error = error
             continue
         # Without a loss, attempts are compared by the mass that they moved.
@@ -153,15 +159,15 @@ def repair(
 
 
 def _check_matrix(z: Floats, loss: Floats | None) -> Floats:
-    """Validate the matrix, and return it with negative entries set to 0.
+    """Validate the matrix to repair, and return it with negative entries set to 0.
 
     Args:
         z: The matrix to repair.
-        loss: (N, K) cost times prior, or None.
+        loss: Array of shape (N, K), the cost times the prior, or None.
 
     Raises:
         SolverError: An entry is not finite.
-        UsageError: The array does not have two dimensions or is empty, or the loss has another shape.
+        UsageError: The matrix does not have two dimensions or is empty, or the loss has another shape.
     """
     matrix = np.ascontiguousarray(z, dtype=np.float64)
     if matrix.ndim != 2 or not matrix.size:
@@ -174,12 +180,12 @@ def _check_matrix(z: Floats, loss: Floats | None) -> Floats:
 
 
 def _total_loss(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -> float:
-    """Return the expected loss of a matrix, whose rows are divided by the given sums.
+    """Return the expected loss of a matrix after its rows are divided by the given sums.
 
     Args:
-        loss: (N, K) cost times prior.
-        matrix: (N, K) entries, such as weights.
-        sums: (N,) divisor for each row, or one divisor for all rows.
+        loss: Array of shape (N, K), the cost times the prior.
+        matrix: Array of shape (N, K), the entries, such as weights.
+        sums: Array of shape (N,) with the divisor of each row, or one divisor for all rows.
     """
     return float((np.einsum("ik,ik->i", loss, matrix) / sums).sum())
 
@@ -187,50 +193,58 @@ def _total_loss(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -
 def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -> Floats:
     """Repair a matrix in floating point, without rounding it to integers or certifying it.
 
-    Entries are raised until the privacy constraints hold; then every row is made to sum to 1 without violating them.
+    Entries are raised until the privacy constraints hold. Every row is then made to sum to 1 without violating them.
     These are steps 2 and 3 in the module docstring.
 
     Args:
-        z: (N, K) finite, non-negative matrix that nearly satisfies the privacy constraints.
-        cost: (N, K) cost times prior, which determines that the most expensive entries are lowered first.
-        pairs: (P, 2) distinct required pairs.
-        exponents: (P,) eps d of each pair, all above 0.
+        z: Array of shape (N, K) with finite, non-negative entries, which nearly satisfies the privacy constraints.
+        cost: Array of shape (N, K), the cost times the prior. The most expensive entries are lowered first.
+        pairs: Array of shape (P, 2), the record indices of distinct required pairs.
+        exponents: Array of shape (P,), eps d of each pair, above 0.
 
     Returns:
-        (N, K) rows that sum to 1 and satisfy the privacy constraints at eps, with a slack for rounding errors.
+        Array of shape (N, K), whose rows sum to 1 and satisfy the privacy constraints at eps, with a slack for rounding
+        errors.
     """
     graph = Graph(pairs, np.minimum(exponents, MAX_EXPONENT), len(z))
     return _to_sum_one(np.array(z, dtype=np.float64, order="C"), cost, graph, 1e-9)[0]
 
 
 def round_to_weights(z: Floats) -> Unsigned:
-    """Normalise the rows of a matrix (N, K) and round them to integers that sum to 2**63. No row may be all 0.
+    """Normalise the rows of a matrix and round them to integer weights that sum to exactly 2**63 per row.
 
-    The largest entries in a row absorb what its rounded entries lack or have in excess.
+    After rounding, the largest entries of a row are adjusted until the sum is exact.
+
+    Args:
+        z: Array of shape (N, K) with non-negative entries. No row may consist of zeros.
     """
     weights = np.empty(z.shape, dtype=np.uint64)
 
     def round_rows(start: int, stop: int) -> None:
-        """Round rows ``start`` to ``stop - 1``."""
+        """Normalise and round rows ``start`` to ``stop - 1``."""
         row_block = z[start:stop] / z[start:stop].sum(axis=1, keepdims=True)
         row_block *= float(TOTAL)
         weights[start:stop] = np.rint(row_block, out=row_block)
 
     in_threads(round_rows, len(z))
     missing_units = np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
-    # Differences wrap around modulo 2**64. They are read as signed numbers, because a row may have too many units.
+    # Differences wrap around modulo 2**64. They are read as signed integers, because a row may have too many units.
     for row, units in zip(weights, missing_units.view(np.int64).tolist(), strict=True):
         _add_units(row, units)
     return weights
 
 
 def _round_if_private(matrix: Floats, pairs: Ints, distances: Floats, epsilon: Fraction) -> RepairedWeights | None:
-    """Normalise and round a matrix, and return it if floating-point bounds then prove every inequality, else None.
+    """Normalise and round a matrix, and return the result if floating-point bounds prove every inequality for it.
 
     Args:
-        matrix: (N, K) non-negative entries.
-        pairs, distances: (P, 2) required pairs and their distances (P,).
+        matrix: Array of shape (N, K) with non-negative entries.
+        pairs: Array of shape (P, 2), the record indices of each required pair.
+        distances: Array of shape (P,), the distance of each pair.
         epsilon: Exact epsilon.
+
+    Returns:
+        The weights with their certificate, or None if a row consists of zeros or an inequality is not proved.
     """
     # A row of zeros cannot be normalised.
     if not matrix.any(axis=1).all():
@@ -251,13 +265,14 @@ def _repair_within(
     epsilon: Fraction,
     gap: float,
 ) -> tuple[RepairedWeights, float]:
-    """Run all steps of the repair at one merge distance, raising the slack tau until the result certifies.
+    """Run all steps of the repair at one merge distance, raising the slack tau until the result can be certified.
 
     Args:
-        merge_distance: Records whose eps d is below this get equal rows.
-        matrix: (N, K) non-negative entries.
-        loss: (N, K) cost times prior, or None if it is not known.
-        pairs, distances: (P, 2) required pairs and their distances (P,).
+        merge_distance: Threshold on eps d, below which two records get equal rows.
+        matrix: Array of shape (N, K) with non-negative entries.
+        loss: Array of shape (N, K), the cost times the prior, or None if it is not known.
+        pairs: Array of shape (P, 2), the record indices of each required pair.
+        distances: Array of shape (P,), the distance of each pair.
         epsilon: Exact epsilon.
         gap: Requested relative gap.
 
@@ -283,7 +298,7 @@ def _repair_within(
             return RepairedWeights(
                 weights=read_only(weights), tau=tau, merged=merged_count, measured=measurements
             ), moved_mass
-        # The certificate is exact, so too small a slack never leads to a wrong release. It only costs another attempt.
+        # The certificate is exact, so too small a slack cannot lead to a wrong release; it only costs another attempt.
         tau *= _TAU_FACTOR
     raise CertificationError(
         f"no slack up to {_MAX_TAU} made the repaired matrix certify: {measurements.failed} of {len(pairs)} pairs fail"
@@ -291,25 +306,28 @@ def _repair_within(
 
 
 def _first_tau(graph: Graph, gap: float) -> float:
-    """Return the slack tau to try first: small compared with the gap, but large enough to cover rounding errors.
+    """Return the slack tau to try first, which is small compared with the gap but covers rounding errors.
 
-    A slack tau raises the loss by a few times tau, relative to the loss.
+    A slack tau raises the loss by a few times tau, in relative terms.
 
     Args:
         graph: The required pairs, with eps d of each pair.
         gap: Requested relative gap.
     """
     shortest = float(graph.exponents.min()) if len(graph.exponents) else 1.0
-    # Rounding changes a log-ratio by up to ROUNDING_ERROR, which tau times the shortest pair's eps d must cover.
+    # Rounding changes a log-ratio by up to `ROUNDING_ERROR`, so tau times the shortest pair's eps d must be at least
+    # that.
     return min(_MAX_TAU, max(min(1e-9, 1e-3 * gap), ROUNDING_ERROR / shortest))
 
 
 def _max_drift(sums: Floats, graph: Graph) -> float:
-    """Return the largest |log sum_i - log sum_j| / (eps d): the share of epsilon that normalising rows would use up.
+    """Return the largest share of epsilon that would be used up by dividing each row by its sum.
+
+    For a pair of rows i and j, this share is |log sum_i - log sum_j| / (eps d_ij).
 
     Args:
-        sums: (N,) row sums, above 0.
-        graph: The required pairs with their eps d.
+        sums: Array of shape (N,), the row sums, above 0.
+        graph: The required pairs, with eps d of each pair.
     """
     if not len(graph.first):
         return 0.0
@@ -321,17 +339,18 @@ def _max_drift(sums: Floats, graph: Graph) -> float:
 def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
     """Make rows sum to 1 inside the cone of the privacy constraints, up to a drift that tau covers.
 
-    The cone consists of the matrices with ``z_ik <= exp((1 - tau) eps d_ij) z_jk`` for all required pairs. Adding two
-    matrices, or multiplying whole components by a factor, stays in the cone. Dividing rows by different sums may not.
+    The cone consists of the matrices with ``z_ik <= exp((1 - tau) eps d_ij) z_jk`` for all required pairs. A sum of two
+    matrices in the cone, and a matrix whose connected components are each multiplied by a factor, are in the cone.
+    Dividing rows by different sums may leave it.
 
     Args:
-        z: (N, K) non-negative matrix, which may be changed.
-        cost: (N, K) cost of each entry; the most expensive entries are lowered first.
+        z: Array of shape (N, K) with non-negative entries, which may be changed.
+        cost: Array of shape (N, K), the cost of each entry. The most expensive entries are lowered first.
         graph: The required pairs.
         tau: The slack.
 
     Returns:
-        (N, K) the rows, and the largest share of a row's mass that was added to it.
+        Array of shape (N, K), the new rows, and the largest share of a row's mass that was added to it.
     """
     # Coarse rounds raise entries to the closure and normalise rows, until all sums are within 1 % of 1.
     for remaining_rounds in reversed(range(_COARSE_ROUNDS)):
@@ -341,11 +360,11 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floa
         if not remaining_rounds or np.abs(sums - 1.0).max() <= 0.01:
             break  # the steps below need a closed matrix, so rows are not normalised after the last closure
         z = _normalize_rows(z, sums)
-    # There are two rounds. Once rows are lowered, their sums may differ so little that rows can be divided by them; if
-    # not, the matrix is scaled and lowered again.
+    # There are two rounds. Once rows are lowered, their sums may differ so little that rows can be divided by them.
+    # Otherwise, the matrix is scaled and lowered again.
     for _ in range(2):
         sums = z.sum(axis=1)
-        # Dividing by sums that differ so little uses up at most a quarter of the slack.
+        # Dividing by sums that differ by so little uses up at most a quarter of the slack.
         if _max_drift(sums, graph) <= tau / 4:
             return _normalize_rows(z, sums), 0.0
         # After this division, every row sums to at least 1, and the excess over 1 can be subtracted.
@@ -355,13 +374,13 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floa
 
 
 def _normalize_rows(z: Floats, sums: Floats) -> Floats:
-    """Divide each row by its sum."""
+    """Divide each row of a matrix by the row's sum."""
     rows: Floats = z / sums[:, None]
     return rows
 
 
 def _min_sums_by_component(sums: Floats, graph: Graph) -> Floats:
-    """Return, for each record, the smallest row sum (N,) in its component."""
+    """Return, for each record, the smallest row sum in its connected component, as an array of shape (N,)."""
     min_sums = np.full(graph.components, np.inf)
     np.minimum.at(min_sums, graph.labels, sums)
     sums_of_records: Floats = min_sums[graph.labels]
@@ -369,28 +388,28 @@ def _min_sums_by_component(sums: Floats, graph: Graph) -> Floats:
 
 
 def _fill_empty_components(z: Floats, graph: Graph) -> None:
-    """Make the rows in components without any mass uniform, because a row of zeros cannot be normalised."""
+    """Set all entries to 1 in components whose rows are all 0, because a row of zeros cannot be normalised."""
     mass = np.zeros(graph.components)
     np.add.at(mass, graph.labels, z.sum(axis=1))
-    # In a closed matrix, one positive entry raises its column in the whole component. So in all other components, no
-    # row is empty.
+    # In a closed matrix, one positive entry makes its column positive in the whole component. So all other components
+    # have no row of zeros.
     z[mass[graph.labels] == 0] = 1.0
 
 
 def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
-    """Make rows sum to 1 by adding mass to one output of each component, in amounts inside the cone.
+    """Make rows sum to 1 by adding mass to one output in each component, in amounts inside the cone.
 
-    This uses the third fact in the module docstring: S is the smallest scale for which the deficits S - s_i of the rows
-    in a component satisfy the privacy constraints among themselves.
+    This uses the third fact in the module docstring: S is the smallest scale for which the deficits S - s_i of a
+    component's rows satisfy the privacy constraints among themselves.
 
     Args:
-        z: (N, K) closed matrix, which is changed.
-        cost: (N, K) cost of each entry.
+        z: Array of shape (N, K), the closed matrix, which is changed.
+        cost: Array of shape (N, K), the cost of each entry.
         graph: The required pairs.
         tau: The slack.
 
     Returns:
-        (N, K) the rows, and the largest share of a row's mass that was added to it.
+        Array of shape (N, K), the new rows, and the largest share of a row's mass that was added to it.
     """
     sums = z.sum(axis=1)
     if _max_drift(sums, graph) <= tau / 4:
@@ -403,7 +422,7 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[
     np.maximum.at(scale, graph.labels, sums)
     np.maximum.at(scale, graph.labels[i], required_scale)
     deficits = scale[graph.labels] - sums
-    # A component's deficits are added to the output at which this costs least.
+    # A component's deficits are added to the output with the smallest additional cost.
     output_costs = np.zeros((graph.components, z.shape[1]))
     np.add.at(output_costs, graph.labels, cost * deficits[:, None])
     z[np.arange(len(z)), output_costs.argmin(axis=1)[graph.labels]] += deficits
@@ -411,14 +430,15 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[
 
 
 def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
-    """Round a matrix to integers whose rows sum to exactly 2**63 and that satisfy the privacy constraints.
+    """Round a matrix to integers that satisfy the privacy constraints, with rows that sum to exactly 2**63.
 
     Args:
-        z: (N, K) rows that sum to 1 and satisfy the constraints with a slack.
+        z: Array of shape (N, K), whose rows sum to 1 and satisfy the constraints with a slack.
         graph: The required pairs.
         tau: The slack.
     """
-    # Few rounds are needed. If errors are still larger after the last one, the certificate shows whether they matter.
+    # Few rounds are needed. If the errors are still too large after the last one, the certificate decides whether they
+    # matter.
     for _ in range(6):
         units = np.rint(z * float(TOTAL))
         close_matrix(units, graph, tau, is_integer=True)
@@ -437,7 +457,12 @@ def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
 
 
 def _add_units(row: Unsigned, missing: int) -> None:
-    """Add ``missing`` units, which may be negative, to the largest entries of a row (K,), in proportion to them."""
+    """Add ``missing`` units, which may be negative, to the largest entries of a row, in proportion to these entries.
+
+    Args:
+        row: Array of shape (K,) and type uint64, which is changed in place.
+        missing: Number of units to add.
+    """
     greatest = int(row.argmax())
     # Only entries that are at least a sixteenth of the largest one are changed, so that each relative change is small.
     large_entries = np.flatnonzero(row >= row[greatest] // np.uint64(16))

@@ -1,16 +1,16 @@
-"""Fixed-width vectors for compiled loops: eight doubles, or sixteen floats in single precision.
+"""Fixed-width SIMD vectors for compiled loops: eight doubles, or sixteen single-precision floats.
 
-Compilers do not vectorise the loops over a batch of outputs: these are short, and the arrays might overlap. The types
-below make the vectors explicit. A machine with narrower registers uses several registers for each vector.
-``a - b * c`` becomes a single fused instruction if the machine has one.
+Compilers do not vectorise the loops over a batch of outputs, because these loops are short and their arrays might
+overlap. The types below make the vectors explicit. On a machine with narrower registers, each vector takes several
+registers. ``a - b * c`` becomes a single fused instruction if the machine has one.
 
-The functions below are numba intrinsics: they take numba's types (and its typing context, which is unused), and return
+The functions below are numba intrinsics. They take numba's types (and its typing context, which is unused), and return
 a signature and a function that generates LLVM code. They can be called only in compiled functions:
 
     from privopt_metric_dp.matrix.simd import load, spread, store
 
     @njit
-    def add(x, y):  # flat arrays, whose lengths are multiples of eight
+    def add(x, y):  # flat arrays whose lengths are multiples of eight
         for k in range(len(x) // 8):
             store(x, k, load(x, k) + spread(2.0) * load(y, k))
 """
@@ -33,18 +33,18 @@ __all__ = ["DOUBLE_LANES", "SINGLE_LANES", "greatest", "highest", "least", "load
 DOUBLE_LANES = 8
 """Number of lanes in a vector of doubles."""
 SINGLE_LANES = 16
-"""Number of lanes in a vector of floats in single precision."""
+"""Number of lanes in a vector of single-precision floats."""
 
 _WORD = ir.IntType(32)  # LLVM's type for the index of a lane
 _Values: TypeAlias = Sequence[ir.Value]
 _Typed: TypeAlias = tuple[Signature, Callable[..., ir.Value]]
-"""What an intrinsic returns to numba: a signature, and the function that generates the code."""
+"""Return type of an intrinsic: numba's signature, and the function that generates the LLVM code."""
 _FUSED = ("contract",)
-"""Flags that let LLVM fuse a product and a sum into one instruction, with a single rounding."""
+"""Flags that allow LLVM to fuse a product and a sum into one instruction with a single rounding."""
 
 
 class _Lanes(types.Type):  # type: ignore[misc]
-    """Numba's type for a SIMD vector of eight doubles or sixteen floats.
+    """Numba's type for a SIMD vector of eight doubles or sixteen single-precision floats.
 
     Attributes:
         element: Numba's type for a lane.
@@ -52,7 +52,7 @@ class _Lanes(types.Type):  # type: ignore[misc]
     """
 
     def __init__(self, element: types.Float) -> None:
-        """Create the type for vectors whose lanes have a given type."""
+        """Create the type of a vector whose lanes are of a given floating-point type."""
         self.element = element
         self.count = DOUBLE_LANES if element == types.float64 else SINGLE_LANES
         super().__init__(name=f"Lanes({element} x {self.count})")
@@ -60,10 +60,10 @@ class _Lanes(types.Type):  # type: ignore[misc]
 
 @register_model(_Lanes)
 class _LanesModel(PrimitiveModel):  # type: ignore[misc]
-    """Tells numba that a `_Lanes` value is stored as LLVM's vector type."""
+    """Numba's data model for `_Lanes`, which stores values of this type as LLVM vectors."""
 
     def __init__(self, manager: object, kind: _Lanes) -> None:
-        """Create the model of a vector type, for numba's data model manager."""
+        """Create the data model for a vector type. Numba's data model manager calls this."""
         element = ir.DoubleType() if kind.element == types.float64 else ir.FloatType()
         super().__init__(manager, kind, ir.VectorType(element, kind.count))
 
@@ -75,8 +75,8 @@ def _address(
 
     Args:
         context, builder: Numba's target context, and the builder to which code is added.
-        signature: Signature whose arguments begin with the array and the vector's index.
-        values: The values of these arguments.
+        signature: Signature of the intrinsic, whose first two arguments are the array and the vector's index.
+        values: LLVM values of the arguments.
         vector: LLVM's type for the vector.
     """
     array = context.make_array(signature.args[0])(context, builder, values[0])
@@ -92,7 +92,7 @@ def load(typing: object, array: types.Array, place: types.Integer) -> _Typed:
     kind = _Lanes(array.dtype)
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
-        """Generate the code that loads a vector, given the array and the vector's index."""
+        """Generate the code that loads a vector from an array at a given vector index."""
         vector = context.get_value_type(kind)
         # NumPy aligns arrays to their elements rather than to vectors, so no stricter alignment can be assumed.
         return builder.load(_address(context, builder, signature, values, vector), align=kind.element.bitwidth // 8)
@@ -102,10 +102,10 @@ def load(typing: object, array: types.Array, place: types.Integer) -> _Typed:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def store(typing: object, array: types.Array, place: types.Integer, value: _Lanes) -> _Typed:
-    """Store the vector at index ``place`` of a flat array. It starts at element ``place`` times the number of lanes."""
+    """Store a vector at index ``place`` of a flat array. It starts at element ``place`` times the number of lanes."""
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
-        """Generate the code that stores a vector, given the array, the vector's index and the vector."""
+        """Generate the code that stores a vector in an array at a given vector index."""
         address = _address(context, builder, signature, values, values[2].type)
         builder.store(values[2], address, align=value.element.bitwidth // 8)
         return context.get_dummy_value()
@@ -115,11 +115,11 @@ def store(typing: object, array: types.Array, place: types.Integer, value: _Lane
 
 @intrinsic  # type: ignore[untyped-decorator]
 def spread(typing: object, value: types.Float) -> _Typed:
-    """Return a vector that has the same number in every lane."""
+    """Return a vector that has the given number in every lane."""
     kind = _Lanes(value)
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
-        """Generate the code that copies a number into all lanes."""
+        """Generate the code that copies a number to all lanes."""
         nothing = ir.Constant(context.get_value_type(kind), ir.Undefined)
         # LLVM's idiom for a broadcast: the number is put into lane 0, and a shuffle copies lane 0 into every lane.
         one = builder.insert_element(nothing, values[0], ir.Constant(_WORD, 0))
@@ -129,11 +129,11 @@ def spread(typing: object, value: types.Float) -> _Typed:
 
 
 def _make_lane_operation(name: str, compare: str | None = None) -> Callable[..., object]:
-    """Return a compiled operation that works on two vectors lane by lane.
+    """Return an intrinsic that combines two vectors lane by lane.
 
     Args:
-        name: LLVM's name for an arithmetic operation. It is not used if ``compare`` is given.
-        compare: LLVM's comparison that selects one of the two lanes, or None for arithmetic.
+        name: LLVM's name for an arithmetic operation. It is unused if ``compare`` is given.
+        compare: LLVM's comparison that selects one of the two lanes, or None for an arithmetic operation.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -154,13 +154,13 @@ def _make_lane_operation(name: str, compare: str | None = None) -> Callable[...,
 
 
 least = _make_lane_operation("least", "<")
-"""Return a vector with the smaller number of two vectors in each lane."""
+"""Return the lane-by-lane minimum of two vectors."""
 greatest = _make_lane_operation("greatest", ">")
-"""Return a vector with the larger number of two vectors in each lane."""
+"""Return the lane-by-lane maximum of two vectors."""
 
 
 def _make_reduction(compare: str | None = None) -> Callable[..., float]:
-    """Return a compiled operation that combines the lanes of a vector into one number.
+    """Return an intrinsic that reduces the lanes of a vector to one number.
 
     Args:
         compare: LLVM's comparison that selects the smaller or larger lane, or None for the sum.
@@ -171,7 +171,7 @@ def _make_reduction(compare: str | None = None) -> Callable[..., float]:
         """Return the reduction's signature, from a vector to a number, and the function that generates its code."""
 
         def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
-            """Generate the code that reduces a vector: a tree of operations on its lanes."""
+            """Generate the code that reduces a vector, as a binary tree of operations on its lanes."""
             lanes = [builder.extract_element(values[0], ir.Constant(_WORD, k)) for k in range(a.count)]
             while len(lanes) > 1:
                 # Combining neighbouring lanes gives a tree with a fixed order and short chains of dependent operations.
@@ -197,11 +197,11 @@ highest = _make_reduction(">")
 
 
 def _register_operator(symbol: Callable[..., object], operation: Callable[..., object]) -> None:
-    """Tell numba to use an operation for a Python operator, such as ``+``, on two vectors of one type."""
+    """Register an operation with numba as the implementation of a Python operator on two vectors of one type."""
 
     @overload(symbol, strict=False)  # type: ignore[untyped-decorator]
     def type_operation(a: object, b: object) -> Callable[..., object] | None:
-        """Return the operator's implementation if both arguments are vectors of one type, and otherwise None."""
+        """Return the operator's implementation if both arguments are vectors of the same type, and otherwise None."""
         if isinstance(a, _Lanes) and a == b:
             return lambda a, b: operation(a, b)
         return None
