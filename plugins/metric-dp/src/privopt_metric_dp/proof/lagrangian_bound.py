@@ -1,16 +1,16 @@
-"""A lower bound on the loss of every mechanism, from any dual multipliers. Rounding can never make it too high.
+"""A lower bound on the loss of every mechanism, computed from dual multipliers. Rounding can never make it too high.
 
-The problem is to minimise the loss ``sum c_ik z_ik``, with costs c that include the prior. The matrices z >= 0 have
-rows that sum to 1 and satisfy ``z_ik <= exp(eps d) z_jk`` and the reverse for each required pair. Given multipliers
-a, b >= 0 for the inequalities and their reverses, the Lagrangian separates over records, with reduced costs g::
+The problem is to minimise the loss ``sum c_ik z_ik``, where the costs c include the prior. The matrices z >= 0 have
+rows that sum to 1, and satisfy ``z_ik <= exp(eps d) z_jk`` and the reverse for each required pair. Given multipliers a,
+b >= 0 for the inequalities and their reverses, the Lagrangian separates over records, with reduced costs g::
 
     g_ik = c_ik + sum over pairs (i, j) of (a_k - E b_k) + sum over pairs (h, i) of (b_k - E a_k),   E = exp(eps d)
     bound = sum_i min_k g_ik
 
-By weak duality, this is a bound for all a and b. Each g_ik is replaced by a proved lower bound on it: E is rounded up,
-and the error in the floating-point sum is subtracted. The final sum is rounded down. Poor multipliers give a poor
-bound, but never a wrong one. So multipliers that hardly improve the bound can be omitted (:class:`SparseMultipliers`),
-and the others can be rounded.
+By weak duality, this is a lower bound for all a and b. Each g_ik is replaced by a proved lower bound on it: E is
+rounded up, and an error bound is subtracted from the floating-point sum. The final sum is rounded down. Poor
+multipliers give a weak bound, but never a wrong one. Multipliers that hardly improve the bound can therefore be omitted
+(:class:`SparseMultipliers`), and the others can be rounded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from privopt_metric_dp.space.street_pieces import Inside
 __all__ = ["Few", "Multipliers", "SparseMultipliers", "lower_bound", "sum_down"]
 
 
-#: The nonzero multipliers for one output: its index, the indices (M,) of their pairs, and the multipliers (M,).
+#: The nonzero multipliers for one output: the output's index, the indices of their pairs, and the multipliers. The two
+#: arrays have the same length.
 Few = tuple[int, Ints, Floats]
 
 _BLOCK_COLUMNS = 128
@@ -45,18 +46,19 @@ _BLOCK_COLUMNS = 128
 
 @frozen(kw_only=True, eq=False)
 class Multipliers:
-    """Dual multipliers for the privacy rows: one number for each pair p = (i, j) and output k.
+    """Dual multipliers for the privacy constraints: one signed value per pair p = (i, j) and output k.
 
-    A positive number is the multiplier of the row ``z_ik <= exp(eps d) z_jk``; the absolute value of a negative one is
-    the multiplier of the row with i and j exchanged. One number is enough for the two rows of a pair: reducing both
-    multipliers by ``t`` raises the reduced costs of i and j by ``(exp(eps d) - 1) t``. So the bound is at least as good
-    if the smaller multiplier is subtracted from both, which leaves one of them at 0.
+    A positive value is the multiplier for the constraint ``z_ik <= exp(eps d) z_jk``. The absolute value of a negative
+    one is the multiplier for the constraint with i and j exchanged. One value per pair is enough: reducing both
+    multipliers by ``t`` raises the reduced costs of i and j by ``(exp(eps d) - 1) t``. So the bound does not become
+    weaker if the smaller multiplier is subtracted from both, which leaves one of them at 0.
 
     Attributes:
-        rows: Function that returns an iterator over the nonzero multipliers. Outputs come in ascending order, each at
-            most once, and each pair occurs at most once for an output. Numbers that are not finite count as 0.
-        many: Number of multipliers, if a solver gives one for each output and each of the two rows of a pair; a proof
-            may then omit the small ones. 0 if only few multipliers are nonzero, such as those of trees.
+        rows: Function that returns an iterator over the nonzero multipliers, output by output. Outputs come in
+            ascending order, each at most once, and each pair occurs at most once for an output. Values that are not
+            finite are treated as 0.
+        many: Number of multipliers, if a solver returned one for every constraint; a proof may then omit the small
+            ones. 0 if only few multipliers are nonzero, as for trees.
     """
 
     rows: Callable[[], Iterator[Few]]
@@ -64,25 +66,26 @@ class Multipliers:
 
     @classmethod
     def from_arrays(cls, forward: Floats, backward: Floats) -> Multipliers:
-        """Combine the multipliers for a pair's two rows into one number for each pair and output.
+        """Combine the multipliers for the two constraints of each pair into one signed value per pair and output.
 
         Args:
-            forward: (P, K) multipliers for the rows ``z_ik <= exp(eps d) z_jk``, where (i, j) is the pair.
-            backward: (P, K) multipliers for the reverse rows. In both arrays, negative, infinite and NaN entries count
-                as 0.
+            forward: Array of shape (P, K), the multipliers for the constraints ``z_ik <= exp(eps d) z_jk``, where
+                (i, j) is the pair.
+            backward: Array of shape (P, K), the multipliers for the reverse constraints. In both arrays, negative,
+                infinite and NaN entries are treated as 0.
 
         Raises:
-            UsageError: The shapes differ.
+            UsageError: The two shapes differ, or the arrays are not two-dimensional.
         """
         if forward.ndim != 2 or forward.shape != backward.shape:
             raise UsageError(f"multipliers must have one shape (P, K), got {forward.shape} and {backward.shape}")
 
         def rows() -> Iterator[Few]:
-            """Yield each output's index, together with its pairs and their net multipliers."""
+            """Yield each output's index, together with the pairs whose multipliers are nonzero and these multipliers."""
             for start in range(0, forward.shape[1], _BLOCK_COLUMNS):
                 blocks = (part[:, start : start + _BLOCK_COLUMNS].T for part in (forward, backward))
                 ahead, back = (np.where((part > 0.0) & (part < np.inf), part, 0.0) for part in blocks)
-                # Only one of a pair's two rows needs a multiplier (see the class), so the difference is enough.
+                # Only one of a pair's two constraints needs a multiplier (see the class), so the difference is enough.
                 for k, net in enumerate(ahead - back, start=start):
                     pairs = np.flatnonzero(net)
                     yield k, pairs, net[pairs]
@@ -91,32 +94,35 @@ class Multipliers:
 
     @classmethod
     def zero(cls) -> Multipliers:
-        """Return multipliers that are all 0. They prove the trivial bound, with each record at its cheapest output."""
+        """Return multipliers that are all 0.
+
+        They prove the trivial bound, in which each record has its cheapest output.
+        """
         return cls(rows=lambda: iter(()))
 
     def map_rows(self, change: Callable[[Ints, Floats], tuple[Ints, Floats]]) -> Multipliers:
-        """Return the multipliers with ``change(pairs, values)`` applied to the pairs and values for each output."""
+        """Return the multipliers after applying ``change`` to the pair indices and values of each output."""
         return evolve(self, rows=lambda: ((k, *change(pairs, values)) for k, pairs, values in self.rows()))
 
     def among(self, rows: Ints) -> Multipliers:
-        """Return the multipliers renumbered for a larger set of pairs, in which pair p has the index ``rows[p]``."""
+        """Return the multipliers with the pair indices of a larger set, in which pair p has the index ``rows[p]``."""
         return self.map_rows(lambda pairs, values: (rows[pairs], values))
 
     def freer(self, gain: Floats) -> Multipliers:
-        """Return the multipliers times ``exp(-gain)``, for use with rows that allow larger log-ratios.
+        """Return the multipliers times ``exp(-gain)``, for use with constraints that allow larger log-ratios.
 
-        Any multipliers prove a bound. But unchanged ones would raise a row's ``exp(eps d) f`` by ``exp(eps d) gain f``,
-        which ruins the bound if ``eps d`` is 5 or more, even at a gain of 1e-9. Scaled multipliers leave that product
-        unchanged, and the bound loses only ``gain f``.
+        Any multipliers prove a bound. Unchanged multipliers f, however, would raise a constraint's ``exp(eps d) f`` by
+        ``exp(eps d) gain f``. This ruins the bound if ``eps d`` is 5 or more, even at a gain of 1e-9. Scaled
+        multipliers leave the product unchanged, and the bound is lowered only by ``gain f``.
 
         Args:
-            gain: (P,) amount by which the allowed log-ratio of each pair has grown.
+            gain: Array of shape (P,), the amount by which the allowed log-ratio of each pair has increased.
         """
         factors = np.exp(-gain)
         return self.map_rows(lambda pairs, values: (pairs, values * factors[pairs]))
 
     def arrays(self, pairs: int, outputs: int) -> tuple[Floats, Floats]:
-        """Return the multipliers for the two rows of each pair as two dense arrays (P, K), forward and backward.
+        """Return the multipliers as two dense arrays of shape (P, K), for the forward and the backward constraints.
 
         Args:
             pairs, outputs: P and K, the number of pairs and the number of outputs.
@@ -127,8 +133,8 @@ class Multipliers:
         return np.maximum(net, 0.0), np.maximum(-net, 0.0)
 
 
-# If there are few costs and multipliers (`rows` is the sixth array), the function is interpreted, because loading
-# compiled code would take longer.
+# If there are few costs and multipliers (element 5 of the tuple is `rows`), the function is interpreted, because
+# loading compiled code would take longer.
 @jit(
     few=lambda cost, max_cost, error, multipliers, *_: bool(
         cost.size <= MAX_INTERPRETED_COSTS and multipliers[5].size <= 10 * MAX_INTERPRETED_COSTS
@@ -137,21 +143,23 @@ class Multipliers:
 def _enclose_sums(  # type: ignore[no-untyped-def]
     cost, max_cost, relative_error, multipliers, endpoints, shares, lower, upper, chord_lower, chord_upper, wild
 ):
-    """Reduce lower[i] and upper[i] to the minima over k of bounds on g_ik, and mark outputs whose sums overflow.
+    """Compute lower and upper bounds on min_k g_ik for each record i, and mark outputs whose sums overflow.
 
     Args:
-        cost, max_cost, relative_error: (N, K) costs, prior included. The exact costs lie between the two arrays, up to
-            this relative error.
-        multipliers: A tuple of the tails and heads (P,) of the rows; ``growth`` (P,), at least exp(eps d) of each row;
-            ``spread`` (P,), by which ``growth`` may exceed exp(eps d); and ``starts``, ``rows`` and ``values`` as in
-            :class:`SparseMultipliers`.
-        endpoints, shares: (E, N) outputs at the ends of the street piece that contains record i, and their weights,
-            which sum to 1. E is 2 with streets and 0 without.
-        lower, upper: (N,) arrays of infinities, to which the results are written.
-        chord_lower, chord_upper: (N,) arrays of zeros, to which bounds are written on what the multipliers add to the
-            reduced cost of a record that is reported as itself. They are interpolated between the record's two
-            ``endpoints``, weighted by their ``shares``.
-        wild: (K,) array of False, in which outputs are marked whose sums overflow. They do not count in the minima.
+        cost, max_cost, relative_error: Two arrays of shape (N, K), between which the exact costs (prior included) lie,
+            up to this relative error.
+        multipliers: A tuple of seven arrays. The first two have shape (P,) and hold the records i and j of each
+            constraint ``z_ik <= exp(eps d) z_jk``. Next are ``growth``, an upper bound on each exp(eps d), and
+            ``spread``, a bound on the amount by which ``growth`` exceeds it. The last three are ``starts``, ``rows``
+            and ``values`` as in :class:`SparseMultipliers`.
+        endpoints, shares: Arrays of shape (E, N), the outputs at the ends of the street piece that contains record i,
+            and their weights, which sum to 1. E is 2 with streets and 0 without.
+        lower, upper: Arrays of N infinities, to which the bounds are written.
+        chord_lower, chord_upper: Arrays of N zeros, to which bounds are written on the amount that the multipliers add
+            to a record's reduced cost if the record itself is the output. This amount is interpolated between the
+            record's two ``endpoints``, weighted by their ``shares``.
+        wild: Boolean array of shape (K,), initially False, in which outputs are marked whose sums overflow. These
+            outputs do not enter the minima.
 
     Notes:
         The error bound is Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|. It allows 16 further
@@ -163,8 +171,8 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
     value, size, terms, shortfall = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for k in range(cost.shape[1]):
         value[:], size[:], terms[:], shortfall[:] = 0.0, 0.0, 0.0, 0.0
-        # For each record, these hold the sum of the terms, the sum of their absolute values, the number of terms, and
-        # the amount by which the sum may be too low because `growth` is too high.
+        # For each record, these arrays hold the sum of the terms, the sum of their absolute values, the number of
+        # terms, and the amount by which the sum may be too low because `growth` is too high.
         for m in range(starts[k], starts[k + 1]):
             p = rows[m]
             f = float(values[m])
@@ -178,11 +186,11 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
             terms[j] += 1.0
             shortfall[j] += spread[p] * f
         for i in range(n):
-            # Relative error of the sum. The factors 1 + 2**-30 below cover the rounding of the error terms.
+            # Relative error of the sum. The factors 1 + 2**-30 below cover the rounding errors in the error terms.
             part = (2.0 * terms[i] + 16.0) * 2.0**-53 * 2.0
             for e in range(endpoints.shape[0]):
-                # At this point, `value` holds only what the multipliers add to g_ik. Shares are rounded to the nearest
-                # doubles, which the terms with 2**-49 cover.
+                # At this point, `value` is only the amount that the multipliers add to g_ik. The terms with 2**-49
+                # cover the error of the shares, which are rounded to the nearest doubles.
                 if endpoints[e, i] == k:
                     error = size[i] * part + 1e-300
                     min_value, max_value = value[i] - error, value[i] + (error + shortfall[i] * (1.0 + 2.0**-30))
@@ -209,17 +217,18 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
 
 @jit(few=lambda candidates, *_: bool(candidates.size <= MAX_INTERPRETED_COSTS))
 def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
-    """Copy the multipliers of one output that are worth storing into ``rows`` and ``values``, and return their number.
+    """Copy the multipliers of one output that are worth storing to ``rows`` and ``values``, and return their number.
 
-    Among the rows (i, .), the smallest multipliers are omitted, up to a sum of spare[i]. To avoid sorting, multipliers
-    are classified by their binary exponents relative to spare[i].
+    Among the constraints with the same first record i, the smallest multipliers are omitted, up to a sum of spare[i].
+    To avoid sorting, multipliers are classified by their binary exponents relative to spare[i].
 
     Args:
-        candidates: (C,) indices of the output's rows, sorted by their first record.
-        f: (C,) multiplier for each of these rows, above 0.
-        source: First record of every row, by row index.
-        spare: (N,) for each first record, the sum of multipliers that may be omitted.
-        rows, values: (C,) arrays to which the results are written.
+        candidates: Array of shape (C,), the indices of the constraints with a nonzero multiplier, sorted by first
+            record.
+        f: Array of shape (C,), the multipliers for these constraints, above 0.
+        source: First record of every constraint, by constraint index.
+        spare: Array of shape (N,), the sum of multipliers that may be omitted for each first record.
+        rows, values: Arrays of shape (C,), to which the constraint indices and multipliers are written.
     """
     count = start = 0
     shares = np.zeros(64)
@@ -251,13 +260,14 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
 
 
 def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats) -> tuple[NDArray[np.uint32], Floats]:
-    """Return the rows and multipliers of one output that are worth storing, in new arrays.
+    """Return the constraint indices and the multipliers of one output that are worth storing, as new arrays.
 
     Args:
-        candidates: (C,) indices of the output's rows, sorted by their first record.
-        f: (C,) multiplier for each of these rows, above 0.
-        source: First record of every row, by row index.
-        spare: (N,) for each first record, the sum of multipliers that may be omitted.
+        candidates: Array of shape (C,), the indices of the constraints with a nonzero multiplier, sorted by first
+            record.
+        f: Array of shape (C,), the multipliers for these constraints, above 0.
+        source: First record of every constraint, by constraint index.
+        spare: Array of shape (N,), the sum of multipliers that may be omitted for each first record.
     """
     rows, values = np.empty(len(candidates), dtype=np.uint32), np.empty(len(candidates))
     count = _select_rows(candidates, f, source, spare, rows, values)
@@ -266,14 +276,15 @@ def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats
 
 @frozen(kw_only=True, eq=False)
 class SparseMultipliers:
-    """Nonzero multipliers for directed rows, stored output by output, and the bounds that they prove.
+    """Nonzero multipliers for directed privacy constraints, stored output by output, and the bounds that they prove.
 
     Attributes:
-        pairs: (P, 2) records (i, j) of each row ``z_ik <= growth z_jk``.
-        growth: (P,) finite factors, each at least exp(eps d) for its pair.
-        starts: (K + 1,) offsets: ``starts[k]:starts[k + 1]`` is output k's part of the following arrays.
-        rows: (M,) uint32 indices into ``pairs``, in ascending order within an output.
-        values: (M,) finite multipliers above 0.
+        pairs: Array of shape (P, 2), the records (i, j) of each constraint ``z_ik <= growth z_jk``.
+        growth: Array of shape (P,) of finite factors, each at least exp(eps d) for its pair.
+        starts: Array of shape (K + 1,) of offsets: output k owns the elements ``starts[k]:starts[k + 1]`` of ``rows``
+            and ``values``.
+        rows: Array of shape (M,) and type uint32, indices into ``pairs``, ascending within an output.
+        values: Array of shape (M,) of finite multipliers above 0.
     """
 
     pairs: Ints
@@ -293,19 +304,20 @@ class SparseMultipliers:
         *,
         max_multipliers: float = math.inf,
     ) -> Self:
-        """Return the multipliers that are worth storing, as directed rows.
+        """Return the multipliers that are worth storing, as multipliers for directed constraints.
 
-        Among one output's rows (i, .), those with the smallest multipliers are omitted, up to a sum of ``spare[i]``. A
-        row (i, j) adds its multiplier to g_ik and only lowers g_jk, so omitting it costs the bound at most the
-        multiplier. In total, the bound loses at most the sum of ``spare``.
+        For each output, the smallest multipliers for constraints with first record i are omitted, up to a sum of
+        ``spare[i]``. The constraint (i, j) adds its multiplier to g_ik and only lowers g_jk. Omitting it therefore
+        lowers the bound by at most the multiplier. In total, the bound is lowered by at most the sum of ``spare``.
 
         Args:
             multipliers: Multipliers for ``pairs``.
-            pairs: (P, 2) distinct pairs.
-            growth: (P,) factors, each at least exp(eps d). Rows with an infinite factor are omitted, which leaves the
-                bound valid.
+            pairs: Array of shape (P, 2), distinct pairs of records.
+            growth: Array of shape (P,) of factors, each at least exp(eps d). Constraints with an infinite factor are
+                omitted, which leaves the bound valid.
             shape: The number of records and the number of outputs, (N, K).
-            spare: (N,) non-negative amounts that the bound may lose for each record; zeros by default.
+            spare: Array of shape (N,), the non-negative amount by which the bound may be lowered for each record. The
+                default is 0.
             max_multipliers: Number of multipliers that fit into memory.
 
         Raises:
@@ -314,12 +326,12 @@ class SparseMultipliers:
             UsageError: A multiplier belongs to a pair or an output that does not exist.
         """
         records, outputs = shape
-        # Directed rows are sorted by their first record, then by their second. Those that start at record i are
+        # Directed constraints are sorted by first record, then by second. Those with first record i have the indices
         # group[i] to group[i + 1] - 1.
         group, target, entry = neighbours(records, pairs)
         source = np.repeat(np.arange(records), np.diff(group))
-        # Each pair p has two directed rows. Element 2 p locates the row that starts at its first record, and element
-        # 2 p + 1 the one that starts at its second.
+        # Each pair p has two directed constraints. Element 2 p locates the constraint whose first record is the pair's
+        # first one, and element 2 p + 1 the reverse constraint.
         row_position = np.empty(len(entry), dtype=np.int64)
         row_position[2 * entry + (source == pairs[entry, 1])] = np.arange(len(entry))
         has_finite_growth, allowed = np.isfinite(growth[entry]), np.zeros(records) if spare is None else spare
@@ -332,7 +344,7 @@ class SparseMultipliers:
                 raise UsageError(f"multipliers must be of {outputs} outputs and {len(pairs)} pairs, got more")
             row = row_position[2 * pair_numbers + (signed < 0.0)]
             sizes[row] = np.abs(signed)
-            # Sorted indices put rows with the same first record next to each other, which `_select_rows` relies on.
+            # `_select_rows` requires that constraints with the same first record are adjacent.
             row = np.sort(row[has_finite_growth[row] & np.isfinite(signed) & (signed != 0.0)])
             parts_by_output[k] = _select_multipliers(row, sizes[row], source, allowed)
             many += len(parts_by_output[k][0])
@@ -349,8 +361,9 @@ class SparseMultipliers:
         )
 
     def only(self, is_selected: Bools) -> Self:
-        """Return the multipliers that a mask (M,) selects, without the pairs that are no longer used."""
-        # The new index of a pair is the number of needed pairs before it. The new offsets count selected multipliers.
+        """Return the multipliers that a boolean mask of shape (M,) selects, without the pairs that are no longer used."""
+        # The new index of a pair is the number of remaining pairs before it. The new offsets count selected
+        # multipliers.
         rows, is_needed = self.rows[is_selected], np.zeros(len(self.pairs), dtype=np.bool_)
         is_needed[rows] = True
         return evolve(
@@ -363,13 +376,14 @@ class SparseMultipliers:
         )
 
     def min_bounds(self, cost: Floats) -> tuple[Floats, Bools]:
-        """Return proved lower bounds on the minima over k of g_ik.
+        """Return proved lower bounds on the smallest reduced cost of each record, min_k g_ik.
 
         Args:
-            cost: (N, K) finite costs, prior included.
+            cost: Array of shape (N, K), the finite costs, prior included.
 
         Returns:
-            (N,) lower bounds, and a mask (K,) of the outputs that they leave out because a sum overflows.
+            Array of shape (N,), the lower bounds; and boolean array of shape (K,), true for outputs that are excluded
+            from the minima because a sum overflows.
         """
         lower, _, wild = self._enclose_minima(cost, cost, 0.0, np.zeros(len(self.growth)), None)
         return lower, wild
@@ -377,17 +391,17 @@ class SparseMultipliers:
     def _enclose_minima(
         self, cost: Floats, max_cost: Floats, error: float, spread: Floats, interior: Inside | None
     ) -> tuple[Floats, Floats, Bools]:
-        """Return proved lower and upper bounds on the minima over k of g_ik.
+        """Return proved lower and upper bounds on the smallest reduced cost of each record, min_k g_ik.
 
         Args:
-            cost, max_cost: (N, K) costs, prior included, between which the exact costs lie, up to ``error``.
+            cost, max_cost: Arrays of shape (N, K), between which the exact costs (prior included) lie, up to ``error``.
             error: Relative error of ``cost`` and ``max_cost``.
-            spread: (P,) amount by which ``growth`` may exceed exp(eps d).
+            spread: Array of shape (P,), the amount by which ``growth`` may exceed exp(eps d).
             interior: Positions of the records inside pieces of streets, for a bound over all streets, or None.
 
         Returns:
-            (N,) lower bounds, (N,) upper bounds, and a mask (K,) of the outputs that they leave out because a sum
-            overflows.
+            Two arrays of shape (N,), the lower and the upper bounds; and boolean array of shape (K,), true for outputs
+            that are excluded from the minima because a sum overflows.
         """
         lower, upper, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
         tails, heads = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
@@ -409,20 +423,21 @@ class SparseMultipliers:
     def enclose_bound(
         self, cost: Floats, max_cost: Floats, error: float, lower: Floats, interior: Inside | None = None
     ) -> tuple[float, float]:
-        """Return two numbers that enclose the bound that exact costs and exponentials would give.
+        """Return two doubles that enclose the bound that the multipliers prove in exact arithmetic.
 
         Args:
-            cost, max_cost: (N, K) finite costs, prior included, between which the exact costs lie, up to ``error``.
+            cost, max_cost: Arrays of shape (N, K) of finite values, between which the exact costs (prior included) lie,
+                up to ``error``.
             error: Relative error of ``cost`` and ``max_cost``.
-            lower: (P,) factors, each at most exp(eps d) for its pair.
+            lower: Array of shape (P,) of factors, each at most exp(eps d) for its pair.
             interior: Positions of the records inside pieces of streets, for a bound over all streets
                 (:mod:`privopt_metric_dp.proof.street_proof`), or None.
 
         Returns:
-            The two numbers; both are infinite if a sum overflows.
+            The lower and the upper end of the enclosure, which are minus and plus infinity if a sum overflows.
         """
-        # The exact factor lies between `lower` and `growth`. The sums below use the larger one, which gives the lower
-        # bound, and add the difference for the upper bound.
+        # The exact factor lies between `lower` and `growth`. The sums below use `growth`, which gives the lower end,
+        # and add the difference for the upper end.
         spread = np.where(lower < self.growth, self.growth - lower, 0.0)
         min_values, max_values, wild = self._enclose_minima(cost, max_cost, error, spread, interior)
         return (-math.inf, math.inf) if wild.any() else (sum_down(min_values), -sum_down(-max_values))
@@ -431,20 +446,20 @@ class SparseMultipliers:
         """Return the multipliers without outputs whose sums overflow, and the bound that they prove, rounded down.
 
         Args:
-            cost: (N, K) finite costs, prior included.
+            cost: Array of shape (N, K), the finite costs, prior included.
         """
         lower, wild = self.min_bounds(cost)
         if not wild.any():
             return self, sum_down(lower)
-        # For these outputs, multipliers of 0 are as valid as any, so the others still prove a bound.
+        # Multipliers of 0 are valid for every output, so the remaining multipliers still prove a bound.
         tame = self.only(~np.repeat(wild, np.diff(self.starts)))
         return tame, tame.bound(cost)
 
     def bound(self, cost: Floats) -> float:
-        """Return the proved bound on every mechanism's loss, rounded down, or minus infinity if a sum overflows.
+        """Return the proved lower bound on every mechanism's loss, rounded down, or minus infinity if a sum overflows.
 
         Args:
-            cost: (N, K) finite costs, prior included.
+            cost: Array of shape (N, K), the finite costs, prior included.
         """
         lower, wild = self.min_bounds(cost)
         return -math.inf if wild.any() else sum_down(lower)
@@ -454,15 +469,15 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
     """Return a proved lower bound on the loss of every mechanism, rounded down.
 
     Args:
-        cost: (N, K) finite costs, prior included.
-        pairs: (P, 2) required pairs.
-        distances: (P,) distances; the doubles are taken as exact.
-        epsilon: The exact epsilon of the guarantee rather than the smaller one with which the program was solved.
-        multipliers: Any multipliers. For outputs whose sums overflow, they count as 0.
+        cost: Array of shape (N, K), the finite costs, prior included.
+        pairs: Array of shape (P, 2), the record indices of each required pair.
+        distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact.
+        epsilon: The exact epsilon of the guarantee, rather than the smaller one with which the program was solved.
+        multipliers: Any multipliers. They are treated as 0 for outputs whose sums overflow.
 
     Returns:
-        The better of the bound from the multipliers and the trivial bound (each record at its cheapest output). If
-        there are no pairs, the trivial bound is the optimum. The evaluation takes about 10 P K operations.
+        The larger of the bound that the multipliers prove and the trivial bound, in which each record has its cheapest
+        output. If there are no pairs, the trivial bound is the optimum. The evaluation takes about 10 P K operations.
 
     Raises:
         OutOfTime: The time limit has expired.
@@ -478,13 +493,13 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
 
 
 def sum_down(values: Floats) -> float:
-    """Return the sum of doubles (M,), rounded down, or minus infinity if it overflows.
+    """Return the sum of an array of doubles, rounded down, or minus infinity if it overflows.
 
-    ``math.fsum`` is correctly rounded, so a second call shows whether the first result was too high.
+    ``math.fsum`` is correctly rounded, so a second call shows whether the first result was rounded up.
     """
     try:
         total = math.fsum(values.tolist())
-        if total == -math.inf:  # subtracting an error can lower a bound to minus infinity
+        if total == -math.inf:  # subtracting an error bound can yield minus infinity
             return total
         return total if math.fsum([*values.tolist(), -total]) >= 0 else math.nextafter(total, -math.inf)
     except OverflowError:

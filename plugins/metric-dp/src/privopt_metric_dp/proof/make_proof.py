@@ -1,4 +1,4 @@
-"""Turn a solver's multipliers into a proof that is worth storing, and read stored proofs."""
+"""Convert a solver's multipliers to a proof that is worth storing, and read stored proofs."""
 
 from __future__ import annotations
 
@@ -24,19 +24,22 @@ from privopt_metric_dp.proof.tree_proof import Trees
 __all__ = ["multipliers_of", "prove", "prove_over_streets", "read_proof"]
 
 SPARE_SHARE: Final = 0.1
-"""Share of the requested gap (or of 1e-5 if that is smaller) that the bound may lose to make the proof smaller."""
+"""Fraction of the requested gap (or of 1e-5, if that is smaller) by which the bound may be lowered to make the proof
+smaller."""
 LONG_SPARE_SHARE: Final = 0.03
-"""Share of the remaining gap that the bound may lose if this gap exceeds the requested one and the proof is long."""
+"""Fraction of the remaining gap by which the bound of a long proof may be lowered, if this gap exceeds the requested
+one."""
 MANY_MULTIPLIERS: Final = 1_000_000
-"""Number of multipliers above which a proof counts as long. So many take a file of about 10 MB."""
+"""Number of multipliers above which a proof is considered long. A file with this many takes about 10 MB."""
 BYTES_PER_MULTIPLIER: Final = 48
-"""Bytes of memory per multiplier while a proof is made, for the original, the joined and the rounded multipliers."""
+"""Bytes of memory needed per multiplier to make a proof, for the original, the joined and the rounded multipliers."""
 MAX_UNPACKING_FACTOR: Final = 8
-"""The arrays in a file may take this many times the file's size, plus this many bytes for each entry of the matrix."""
+"""Largest allowed size of a file's arrays, as a multiple of the sum of the file's size and one byte per matrix
+entry."""
 
 
 def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
-    """Read proof.npz in any of its three forms: rows, rows over streets, or trees.
+    """Read proof.npz in any of its three forms: multipliers by row, multipliers over streets, or trees.
 
     Args:
         folder: The release folder.
@@ -50,9 +53,10 @@ def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
     forms = (Streets, Rows, Trees)
     names = [("version", "unit", *form.KINDS) for form in forms]
     expectation = " or ".join(", ".join(form) for form in names)
-    # The limit protects a verifier from a small file that unpacks to gigabytes. The 64 KiB leave room for headers.
+    # The limit protects a verifier from a small file that unpacks to gigabytes. The extra 64 KiB are for headers.
     parts = read_npz(path, expectation, largest=MAX_UNPACKING_FACTOR * (size + math.prod(shape)) + (1 << 16))
-    # Only `Trees` has the array `trees`. `Streets` has all arrays of `Rows`, so `bound_outputs` decides between these.
+    # Only `Trees` has the array `trees`. `Streets` has all arrays of `Rows`, so `bound_outputs` distinguishes these
+    # two.
     form_number = 2 if "trees" in parts else 0 if "bound_outputs" in parts else 1
     form, own_names = forms[form_number], names[form_number]
     if unknown := parts.keys() - {*own_names}:
@@ -71,18 +75,18 @@ def prove(
     memory_limit: float,
     near: float | None = None,
 ) -> tuple[Proof, float]:
-    """Turn a solver's multipliers into a proof, and return it with the bound that it states.
+    """Convert a solver's multipliers to a proof, and return the proof and the bound that it states.
 
-    Small multipliers are omitted, unless the proof would then miss the requested gap. More are omitted if not all fit
-    into memory. Multipliers that form trees are stored as trees.
+    Small multipliers are omitted, unless the proof would then miss the requested gap. Further multipliers are omitted
+    if not all fit into memory. Multipliers that form trees are stored as trees.
 
     Args:
         multipliers: Any multipliers.
         data: The problem's data.
-        weighted: (N, K) costs, prior included.
+        weighted: Array of shape (N, K), the costs, prior included.
         value: The loss that the release states.
-        over: The required pairs (S, 2) to which the multipliers belong, and their distances (S,), or None if they
-            belong to all required pairs.
+        over: The required pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as
+            an array of shape (S,). None if the multipliers belong to all required pairs.
         gap: The requested relative gap.
         memory_limit: Number of bytes that may be allocated.
         near: Approximate bound that the multipliers prove, if it is known.
@@ -93,13 +97,14 @@ def prove(
     spare = SPARE_SHARE * min(gap, 1e-5) * abs(value)
     capacity = max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER)
     if near is not None and multipliers.many > MANY_MULTIPLIERS:
-        # `missing` is the amount by which the bound will miss the requested gap. If it is positive, a long proof may
-        # lose a share of the remaining gap; otherwise, it may lose a quarter of the surplus.
+        # `missing` is the amount by which the bound will miss the requested gap. If it is positive, the bound of a long
+        # proof may be lowered by a fraction of the remaining gap, and otherwise by a quarter of the surplus.
         missing = value - near - gap * abs(value)
         spare = max(spare, LONG_SPARE_SHARE * (value - near) if missing > 0.0 else -missing / 4)
     best: tuple[Proof, float] | None = None
     is_first = True
-    # A first proof is always attempted. Further ones, with more or fewer multipliers, are made only while time is left.
+    # A first proof is always attempted. Further proofs, with more or fewer multipliers, are made only while time
+    # remains.
     while best is None or clock().left > 0.0:
         try:
             selection, bound = select_multipliers(
@@ -110,18 +115,18 @@ def prove(
             )
             stated = form.state_bound(data, weighted, value)
         except MemoryError:
-            # If the bound may lose more, more multipliers are omitted, until the rest fits. The second term is needed
-            # if `spare` is 0.
+            # The bound is allowed to become lower, so that more multipliers are omitted, until the rest fits into
+            # memory. The second term is needed if `spare` is 0.
             spare, is_first = max(10.0 * spare, 1e-9 * float(np.abs(weighted).sum())), False
             continue
         missed = value - stated[1] - gap * abs(value)
-        # Omitting multipliers and rounding them may each have cost up to `spare`. If the requested gap may have been
-        # missed only for that reason, try again without these losses.
+        # Omitting multipliers and rounding them may each have lowered the bound by up to `spare`. If the requested gap
+        # may have been missed only for that reason, the proof is made again with a spare of 0.
         if is_first and 0.0 < missed <= 2.0 * spare:
             spare = 0.0
         elif isinstance(form, Trees) or not is_first or missed <= 0.0 or len(selection.values) <= MANY_MULTIPLIERS:
             return stated  # for trees, omitting more multipliers would not make the file smaller
-        # The gap is missed anyway and the proof is long, so the bound gives up a little more for a smaller file.
+        # The gap is missed anyway and the proof is long, so a slightly lower bound is accepted for a smaller file.
         elif LONG_SPARE_SHARE * (value - stated[1]) > 2.0 * spare:
             spare = LONG_SPARE_SHARE * (value - stated[1])
         else:
@@ -133,18 +138,21 @@ def prove(
 def _make_trees(
     multipliers: SparseMultipliers, bound: float, data: MetricData, weighted: Floats, spare: float
 ) -> Trees | None:
-    """Return a proof with the trees that multipliers form, or None if there are none or they prove too low a bound.
+    """Return a proof with the trees that given multipliers form, if this proof's bound is high enough.
 
     Args:
         multipliers: The selected multipliers.
         bound: The bound that the multipliers prove.
         data: The problem's data.
-        weighted: (N, K) costs, prior included.
-        spare: Amount by which the trees' bound may be lower than ``bound``.
+        weighted: Array of shape (N, K), the costs, prior included.
+        spare: Amount by which the bound proved by the trees may be lower than ``bound``.
+
+    Returns:
+        The proof, or None if the multipliers do not form trees or the bound is too low.
     """
     trees = Trees.of(multipliers, weighted) if len(multipliers.values) else None
-    # The trees' bound is lowered by `excess`, the amount by which costs may exceed those in the files. `bound` is not,
-    # so it is lowered here before the two are compared.
+    # The bound that the trees prove is already lowered by `excess`, the amount by which costs may exceed those in the
+    # files. `bound` is not, so `excess` is subtracted before the comparison.
     return (
         trees if trees is not None and trees.bound(data, weighted) >= bound - float(data.excess.sum()) - spare else None
     )
@@ -160,21 +168,22 @@ def prove_over_streets(
     gap: float,
     memory_limit: float,
 ) -> tuple[Proof, float] | None:
-    """Turn multipliers for priced records into a proof over all streets, and return it with the bound that it states.
+    """Convert multipliers for priced records to a proof over all streets, and return the proof and its bound.
 
     In the bound, the priced records take the place of the release's outputs.
 
     Args:
-        multipliers: Multipliers for the pairs in the model, with one output for each priced record.
-        priced: (J,) indices of the priced records, ascending.
+        multipliers: Multipliers for the pairs in the model, in which each priced record is an output.
+        priced: Array of shape (J,), the indices of the priced records, ascending.
         data: The problem's data, with chosen outputs.
-        weighted: (N, K) costs for the chosen outputs, prior included.
+        weighted: Array of shape (N, K), the costs of the chosen outputs, prior included.
         value: The loss that the release states.
         gap: The requested relative gap.
         memory_limit: Number of bytes that may be allocated.
 
     Returns:
-        The proof and its bound, or None if memory is short or if the multipliers prove no more than the trivial bound.
+        The proof and the bound that it states. None if not enough memory is available, or if the multipliers prove no
+        more than the trivial bound.
     """
     assert data.over is not None  # records are priced only if outputs are chosen
     priced_data = data.with_outputs(priced)
@@ -198,20 +207,20 @@ def prove_over_streets(
 
 
 def multipliers_of(solution: dsl.Solution, data: MetricData) -> Multipliers | None:
-    """Return the duals of a model's privacy rows as multipliers, or None if the solver gave no duals.
+    """Return the dual values of a model's privacy constraints as multipliers, or None if the solver returned no duals.
 
     Args:
-        solution: The solution of the model. Its privacy rows must cover the pairs in ``data.needed``, first in order
-            and then reversed.
+        solution: The solution of the model. Its privacy constraints must cover the pairs in ``data.needed``, first in
+            the given direction and then in reverse.
         data: The problem's data.
 
     Raises:
-        ModelError: The model has a different number of privacy rows.
+        ModelError: The model has a different number of privacy constraints.
     """
     if solution.duals is None:
         return None
     shape = (2, len(data.needed[0]), len(data.outputs))
-    # In a minimisation, the duals of "<=" rows are at most 0, whereas multipliers are non-negative.
+    # In a minimisation problem, the duals of "<=" constraints are at most 0, whereas multipliers are non-negative.
     duals = -np.asarray(solution.dual(PRIVACY_ROWS)) if shape[1] else np.zeros(0)
     if duals.size != math.prod(shape):
         raise ModelError(

@@ -1,13 +1,14 @@
 """The base class of proofs, which encloses and states the proved bound, and reads and writes ``proof.npz``.
 
-The bound is stated in such a way that every machine computes the same number, down to the last bit. For every mechanism
-that satisfies ``z_ik <= F_ij z_jk``, where F_ij = exp(eps d_ij), and for any multipliers f >= 0 for these rows
-(Lagrangian duality, see :mod:`privopt_metric_dp.proof.lagrangian_bound`)::
+The stated bound is the same on every machine, down to the last bit. Let f >= 0 be any multipliers for the constraints
+``z_ik <= F_ij z_jk``, where F_ij = exp(eps d_ij). For every mechanism that satisfies these constraints, Lagrangian
+duality gives (see :mod:`privopt_metric_dp.proof.lagrangian_bound`)::
 
     sum_i min_k (p_i c_ik + sum over rows (i, j) of f_k - sum over rows (j, i) of F_ji f_k)  <=  its loss
 
-Any row that a private mechanism satisfies can be used: the rows for required pairs, and those for pairs that required
-pairs imply, at the length of the shortest path. ``docs/reference/proof.md`` describes the forms of the file.
+Any constraint (row) that every private mechanism satisfies can be used. These are the constraints for required pairs,
+and those for pairs that required pairs imply, at the length of the shortest path. ``docs/reference/proof.md`` describes
+the forms of the file.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["OFF", "PROOF", "Proof", "growth_of"]
 
 PROOF: Final = "proof.npz"
-"""Name of the file with the proof."""
+"""Name of the file that contains the proof."""
 MAX_RATIO: Final = 4
-"""Largest allowed ratio of the arrays' size to the size of a file that is written. It is half of the factor that
-`privopt_metric_dp.proof.make_proof.read_proof` accepts."""
+"""Largest ratio between the size of the arrays and the size of the file, when the file is written. It is half the
+factor that `privopt_metric_dp.proof.make_proof.read_proof` accepts."""
 OFF: Final = 2.0**-46
-"""Relative error in the weighted costs p_i c_ik. It covers the rounding of prior shares and of their products with
-costs, even if many shares were summed pairwise."""
+"""Bound on the relative error of the weighted costs p_i c_ik. It covers the rounding errors of the prior and of the
+products, even if each prior probability is a pairwise sum of many terms."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -48,7 +49,7 @@ class Proof(ABC):
 
     Attributes:
         VERSION: Version of the file format.
-        KINDS: Allowed types for each array in the file except ``version`` and ``unit``, by name. Each name is also an
+        KINDS: Allowed types of each array in the file except ``version`` and ``unit``, by name. Each name is also an
             attribute of the proof.
         STORED: Names of the arrays that are stored uncompressed if the file would otherwise unpack to more than
             `MAX_RATIO` times its size.
@@ -66,17 +67,18 @@ class Proof(ABC):
 
     @abstractmethod
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two numbers that enclose the proved bound at the exact distances and costs given in the files.
+        """Return two doubles that enclose the proved bound at the exact distances and costs given in the files.
 
         Args:
             data: The problem's data.
-            weighted: (N, K) costs, prior included.
+            weighted: Array of shape (N, K), the costs, prior included.
 
         Returns:
-            The two numbers; both are infinite if a sum overflows.
+            The lower and the upper end of the enclosure, which are minus and plus infinity if a sum overflows.
 
         Raises:
-            CertificationError: A row belongs to a pair that is neither required nor implied, or the trees have a cycle.
+            CertificationError: A constraint belongs to a pair that is neither required nor implied, or the trees have a
+                cycle.
         """
 
     def bound(self, data: MetricData, weighted: Floats) -> float:
@@ -86,26 +88,26 @@ class Proof(ABC):
 
         Args:
             data: The problem's data.
-            weighted: (N, K) costs, prior included.
+            weighted: Array of shape (N, K), the costs, prior included.
         """
         return self.enclose_bound(data, weighted)[0]
 
     def state_bound(self, data: MetricData, weighted: Floats, value: float) -> tuple[Self, float]:
         """Choose the unit for the proof, and return the proof with this unit and the bound that it states.
 
-        With this unit, every evaluation on any machine states the same bound.
+        With this unit, evaluations on all machines state the same bound.
 
         Args:
             data: The problem's data.
-            weighted: (N, K) costs, prior included.
-            value: The loss that was reached. If the bound exceeds it only by rounding errors, the unit is chosen so
-                that the stated bound does not exceed it.
+            weighted: Array of shape (N, K), the costs, prior included.
+            value: The loss of the release. If the bound exceeds it only by rounding errors, the unit is chosen so that
+                the stated bound does not exceed it.
         """
         lower, upper = self.enclose_bound(data, weighted)
         if not math.isfinite(upper - lower):
             return self, lower
-        # No valid bound exceeds the loss of a mechanism. A small excess is due to rounding and is removed by the choice
-        # of the unit. A larger one is left as it is, so that `solve` refuses it.
+        # No valid bound exceeds the loss of a mechanism. A small excess is due to rounding, and is removed by the
+        # choice of the unit. A larger excess is kept, so that `solve` refuses the proof.
         is_rounding = 0.0 <= lower - value <= 1e-9 * max(1.0, abs(value))
         # The limit for the stated bound is a few rounding errors below the loss.
         unit = choose_unit(lower, upper, value - 2.0**-51 * abs(value) if is_rounding else math.inf)
@@ -116,10 +118,10 @@ class Proof(ABC):
 
         Args:
             data: The problem's data.
-            weighted: (N, K) costs, prior included.
+            weighted: Array of shape (N, K), the costs, prior included.
 
         Raises:
-            CertificationError: The unit is so fine that evaluations on other machines could state a different number.
+            CertificationError: The unit is so fine that evaluations on other machines could state a different bound.
         """
         lower, upper = self.enclose_bound(data, weighted)
         bound = _state_bound(lower, self.unit, weighted)
@@ -133,7 +135,7 @@ class Proof(ABC):
         return bound
 
     def write(self, folder: Path) -> None:
-        """Write proof.npz. The arrays in ``STORED`` are left uncompressed if they compress too well.
+        """Write proof.npz. The arrays named in ``STORED`` are left uncompressed if they would compress too well.
 
         Args:
             folder: The release folder.
@@ -141,7 +143,8 @@ class Proof(ABC):
         header = {"version": np.array([self.VERSION], dtype=np.int64), "unit": np.array([self.unit])}
         arrays = header | {name: getattr(self, name) for name in self.KINDS}
         self._write_archive(folder / PROOF, arrays, ())
-        # A reader refuses files that unpack to many times their size, which happens if multipliers repeat often.
+        # `read_proof` refuses files that unpack to many times their size. Compressed files do so if many multipliers
+        # are equal.
         if self.STORED and sum(array.nbytes for array in arrays.values()) > MAX_RATIO * (folder / PROOF).stat().st_size:
             self._write_archive(folder / PROOF, arrays, self.STORED)
 
@@ -150,15 +153,15 @@ class Proof(ABC):
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=self.EFFORT) as archive:
             for name, array in arrays.items():
                 file = f"{name}.npy"
-                # `open` does not compress the data of a ZipInfo, but compresses if it gets a name. In both cases, the
-                # member has the earliest date that zip supports, so equal proofs have equal bytes.
+                # `open` stores a member given as a ZipInfo without compression, and compresses one given by name. In
+                # both cases, the member has the earliest date that zip supports, so equal proofs have equal bytes.
                 member = zipfile.ZipInfo(file) if name in stored else file
                 with archive.open(member, "w", force_zip64=True) as stream:
                     np.lib.format.write_array(stream, array, allow_pickle=False)
 
     @classmethod
     def of_parts(cls, file: str, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Self:
-        """Build a proof from the arrays in a file, after checking their types, shapes and numbers.
+        """Build a proof from the arrays in a file, after checking their types, shapes and values.
 
         Args:
             file: The name of the file, for error messages.
@@ -168,7 +171,7 @@ class Proof(ABC):
         Raises:
             InputError: An array is missing or malformed.
         """
-        # These are NumPy's names for the types, without the "<" (little-endian) that each array's type must have.
+        # These are NumPy's type names without the prefix "<" (little-endian), which every array's type must have.
         kinds: Mapping[str, tuple[str, ...]] = {"version": ("i8",), "unit": ("f8",), **cls.KINDS}
         faults = [Fault(file, name, "no such array", ", ".join(kinds)) for name in kinds if name not in parts]
         faults = faults or [
@@ -183,7 +186,8 @@ class Proof(ABC):
             or array.dtype.str not in {f"<{kind}" for kind in kinds[name]}
         ]
         if not faults:
-            # Numbers are checked only if all arrays have the right types and shapes, which the conditions rely on.
+            # Values are checked only if all arrays have the right types and shapes, because the conditions rely on
+            # these.
             conditions = [
                 ("version", parts["version"][0] == cls.VERSION, f"version {cls.VERSION}"),
                 ("unit", 0.0 < parts["unit"][0] < math.inf, "a finite number above 0"),
@@ -211,7 +215,7 @@ class Proof(ABC):
     @classmethod
     @abstractmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions that the numbers in the arrays must meet.
+        """Yield the conditions that the values in the arrays must satisfy.
 
         Args:
             parts: The arrays in the file, by name. Their types and shapes have been checked.
@@ -223,12 +227,12 @@ class Proof(ABC):
 
 
 def _state_bound(proved: float, unit: float, weighted: Floats) -> float:
-    """Return a proved bound as it is stated: rounded down to the unit, but at least 0 if no cost is negative.
+    """Return the stated form of a proved bound: rounded down to the unit, but at least 0 if no cost is negative.
 
     Args:
-        proved: The proved bound; an infinite bound is returned unchanged.
+        proved: The proved bound. An infinite bound is returned unchanged.
         unit: The unit to which the bound is rounded.
-        weighted: (N, K) costs, prior included.
+        weighted: Array of shape (N, K), the costs, prior included.
     """
     if not math.isfinite(proved):
         return proved
@@ -237,38 +241,41 @@ def _state_bound(proved: float, unit: float, weighted: Floats) -> float:
 
 
 def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds (P,) on exp(eps d) for rows, at exact distances.
+    """Return lower and upper bounds on exp(eps d) for pairs of records, at their exact distances d.
 
-    If a row's pair is required, d is the distance between its records. Otherwise, d is the length of the shortest path
+    If a pair is required, d is the distance between its records. Otherwise, d is the length of the shortest path
     between them over required pairs.
 
     Args:
-        rows: (P, 2) records of each row, in either order.
+        rows: Array of shape (P, 2), the two records of each pair, in either order.
         data: The problem's data.
 
+    Returns:
+        Two arrays of shape (P,), the lower and the upper bounds.
+
     Raises:
-        CertificationError: A row's pair is neither required nor implied by required pairs.
+        CertificationError: A pair is neither required nor implied by required pairs.
     """
     if not len(rows):
         return np.empty(0), np.empty(0)
-    # If all pairs are required and the metric states pairs that imply them (as along roads), paths over these few pairs
-    # give exactly the distances between all records. So not all pairs in a city have to be computed.
+    # If all pairs are required and the metric knows a few pairs that imply them (as along roads), the shortest paths
+    # over these give exactly the distances between all records. This avoids computing all pairs in a city.
     has_implying_pairs = data.within is None and data.metric.implying() is not None
     pairs, distances = data.needed if has_implying_pairs else data.required
-    # A pair may be required only because its distance was rounded. A mechanism need not satisfy it at the exact
-    # distance, so no bound may use it.
+    # A pair may be required only because its distance was rounded. At the exact distance, a mechanism need not satisfy
+    # the pair's constraints, so no bound may use them.
     is_sure = data.surely_required(pairs, distances)
     pairs, distances = pairs[is_sure], distances[is_sure]
     n = len(data.records)
-    # Each pair is encoded as one number. Required pairs are in order, so a binary search finds a row's pair among them.
+    # Each pair is encoded as one integer. Required pairs are sorted, so a binary search finds a given pair among them.
     # The cap keeps the position in range for a pair that is not required.
     numbers, row_numbers = pairs @ [n, 1], np.sort(rows, axis=1) @ [n, 1]
     positions = np.minimum(np.searchsorted(numbers, row_numbers), max(0, len(numbers) - 1))
     required = numbers[positions] == row_numbers if len(numbers) else np.zeros(len(rows), dtype=np.bool_)
     missing = np.flatnonzero(~required)
     bounds = []
-    # The lengths are computed once from distances that are rounded down and once from ones that are rounded up. A path
-    # has at most n additions, whose rounding errors are covered in the same direction.
+    # Path lengths are computed twice, from distances that are rounded down and from distances that are rounded up. A
+    # path has at most n additions, whose rounding errors are covered in the same direction.
     for lengths, error in ((distances, -1.0), (data.metric.upper_distances(distances), 1.0)):
         row_lengths = np.where(required, lengths[positions] if len(lengths) else 0.0, np.inf)
         if len(missing):
@@ -283,18 +290,22 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
 
 
 def _path_lengths(rows: Ints, pairs: Ints, lengths: Floats, records: int) -> Floats:
-    """Return the lengths (P,) of shortest paths over pairs, with a relative error of at most 2^-53 per addition.
+    """Return the lengths of shortest paths over pairs, with a relative error of at most 2^-53 per addition.
 
     Args:
-        rows: (P, 2) the two records between which each path runs.
-        pairs, lengths: (Q, 2) pairs and their lengths (Q,).
+        rows: Array of shape (P, 2), the two records between which each path runs.
+        pairs: Array of shape (Q, 2), the pairs that paths may use.
+        lengths: Array of shape (Q,), the length of each of these pairs.
         records: N, the number of records.
+
+    Returns:
+        Array of shape (P,), the path lengths.
     """
     from scipy.sparse.csgraph import dijkstra
 
     graph = edge_matrix(records, pairs, lengths, both=True)
     distances = np.empty(len(rows))
-    # Rows with the same first record share one search.
+    # Paths with the same first record share one search.
     order = np.argsort(rows[:, 0], kind="stable")
     sources, offsets = np.unique(rows[order, 0], return_index=True)
     for source, part in zip(sources, np.split(order, offsets[1:]), strict=True):

@@ -1,4 +1,4 @@
-"""A proof made of any solver's multipliers, stored row by row, in single precision if that is accurate enough."""
+"""A proof that consists of any solver's multipliers, in single precision if that is accurate enough."""
 
 from __future__ import annotations
 
@@ -20,28 +20,30 @@ from privopt_metric_dp.space.street_pieces import Inside
 __all__ = ["Rows", "select_multipliers"]
 
 DROPPED: Final = 2**7
-"""2**7, because the last 7 bits of a single's fraction are rounded off if the bound allows it. The 6.2 million
-multipliers for 50,000 places then take 18.5 MB compressed instead of 22.1 MB, and the bound is lower by a relative
-6e-6."""
+"""Number of values that the last 7 bits of a single-precision fraction can take. These bits are rounded off if the
+bound allows it. The 6.2 million multipliers for 50,000 places then take 18.5 MB compressed instead of 22.1 MB, and the
+bound is lower by a relative 6e-6."""
 
 
 @frozen(kw_only=True, eq=False)
 class Rows(Proof):
-    """A proof made of multipliers, stored output by output.
+    """A proof that consists of multipliers for privacy constraints, stored output by output.
 
     Multipliers may be omitted and rounded before they are stored, because the bound is evaluated from the stored ones.
 
     Attributes:
-        pairs: (P, 2) int64 records (i, j) of each row ``z_ik <= exp(eps d_ij) z_jk``, sorted.
-        starts: (K + 1,) int64 offsets: ``starts[k]:starts[k + 1]`` is output k's part of the following arrays.
-        rows: (M,) uint32 indices into ``pairs``, in ascending order within an output.
-        values: (M,) multipliers as float32 or float64, finite and above 0.
+        pairs: Array of shape (P, 2) and type int64, the records (i, j) of each constraint
+            ``z_ik <= exp(eps d_ij) z_jk``, sorted.
+        starts: Array of shape (K + 1,) and type int64, offsets: output k owns the elements ``starts[k]:starts[k + 1]``
+            of ``rows`` and ``values``.
+        rows: Array of shape (M,) and type uint32, indices into ``pairs``, ascending within an output.
+        values: Array of shape (M,) and type float32 or float64, the multipliers, finite and above 0.
     """
 
     VERSION: ClassVar = 2
     KINDS: ClassVar = {"pairs": ("i8",), "starts": ("i8",), "rows": ("u4",), "values": ("f4", "f8")}
     STORED: ClassVar = ("values",)
-    EFFORT: ClassVar = 1  # as small as with 6 (200 scattered points: 3.47 and 3.49 MB), in a seventh of the time
+    EFFORT: ClassVar = 1  # as small as at level 6 (200 scattered points: 3.47 and 3.49 MB), in a seventh of the time
 
     pairs: Ints
     starts: Ints
@@ -57,9 +59,9 @@ class Rows(Proof):
         Args:
             multipliers: Any multipliers.
             data: The problem's data.
-            weighted: (N, K) costs, prior included.
-            over: The required pairs (S, 2) to which the multipliers belong, and their distances (S,), or None if they
-                belong to all required pairs.
+            weighted: Array of shape (N, K), the costs, prior included.
+            over: The required pairs to which the multipliers belong, as an array of shape (S, 2), and their distances,
+                as an array of shape (S,). None if the multipliers belong to all required pairs.
         """
         return cls.round_to_bound(*select_multipliers(multipliers, data, weighted, over=over), weighted, 0.0)
 
@@ -72,25 +74,27 @@ class Rows(Proof):
         spare: float,
         fields: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Return a proof whose multipliers are rounded as far as the bound loses no more than ``spare``.
+        """Return a proof whose multipliers are rounded as coarsely as the bound allows.
 
-        Single precision with the last bits rounded off is tried first, then full single precision. If neither is
-        accurate enough, the doubles are stored.
+        The bound may drop by at most ``spare``. Single precision with the last bits rounded off is tried first, then
+        full single precision. If neither is accurate enough, double precision is used.
 
         Args:
             multipliers: The multipliers to store.
             bound: The bound that the multipliers prove.
-            weighted: (N, K) costs, prior included.
-            spare: Amount that the bound may lose.
-            fields: Values for the attributes that a subclass adds.
+            weighted: Array of shape (N, K), the costs, prior included.
+            spare: Amount by which the bound may drop.
+            fields: Values of the attributes that a subclass adds.
         """
         with np.errstate(over="ignore", under="ignore"):
             single = multipliers.values.astype(np.float32)
-        # Adding half of the dropped part before its bits are cleared rounds to nearest. The cleared bits compress well.
+        # Adding half a unit of the last remaining bit before clearing the others rounds to nearest. Cleared bits
+        # compress well.
         short = ((single.view(np.uint32) + np.uint32(DROPPED // 2)) & ~np.uint32(DROPPED - 1)).view(np.float32)
         best = multipliers.only(np.ones(len(multipliers.rows), dtype=np.bool_))
         for rounded in (short, single):
-            # Rounding may turn a multiplier into 0 or infinity. Any multipliers prove a bound, so these can be omitted.
+            # Rounding may turn a multiplier into 0 or infinity. Such multipliers can be omitted, because any
+            # multipliers prove a bound.
             candidate = evolve(multipliers, values=rounded).only(np.isfinite(rounded) & (rounded > 0))
             if candidate.bound(weighted) >= bound - spare:
                 best = candidate
@@ -98,15 +102,15 @@ class Rows(Proof):
         return cls(pairs=best.pairs, starts=best.starts, rows=best.rows, values=best.values, **(fields or {}))
 
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two numbers that enclose the bound that the multipliers prove (see :meth:`Proof.enclose_bound`)."""
+        """Return two doubles that enclose the bound that the multipliers prove (see :meth:`Proof.enclose_bound`)."""
         return self._enclose_over(data, weighted, None)
 
     def _enclose_over(self, data: MetricData, weighted: Floats, interior: Inside | None) -> tuple[float, float]:
-        """Return two numbers that enclose the bound, like `enclose_bound`.
+        """Return two doubles that enclose the bound for the given outputs, like `enclose_bound`.
 
         Args:
             data: The problem's data, with the outputs to which the multipliers belong.
-            weighted: (N, K) costs for these outputs, prior included.
+            weighted: Array of shape (N, K), the costs of these outputs, prior included.
             interior: Positions of the records inside pieces of streets, for a bound over all streets, or None.
         """
         lower, growth = growth_of(self.pairs, data)
@@ -114,20 +118,23 @@ class Rows(Proof):
             pairs=self.pairs, growth=growth, starts=self.starts, rows=self.rows, values=self.values
         )
         min_bound, max_bound = multipliers.enclose_bound(weighted, weighted + data.shortfall(), OFF, lower, interior)
-        # The costs may exceed those in the files by up to `excess`, so the bound is lowered by it. Costs that are too
-        # low only raise the upper end of the enclosure.
+        # The costs may exceed those in the files by up to `excess`, which is therefore subtracted from the lower end.
+        # Costs that are too low only raise the upper end, through `shortfall`.
         excess = float(data.excess.sum()) * (1.0 + 2.0**-40)
         return (math.nextafter(min_bound - excess, -math.inf) if excess else min_bound), max_bound
 
     @classmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes for a problem (N, K), with as many pairs and multipliers as the file contains."""
+        """Return the expected shapes of the arrays for a problem with N records and K outputs.
+
+        The numbers of pairs and multipliers are taken from the arrays in the file.
+        """
         count, many = (len(parts[name]) if parts[name].ndim else 0 for name in ("pairs", "rows"))
         return {"pairs": (count, 2), "starts": (shape[1] + 1,), "rows": (many,), "values": (many,)}
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions that the numbers in the arrays must meet for the bound and its evaluation to be valid.
+        """Yield the conditions on the array values that make the bound and its evaluation valid.
 
         Args:
             parts: The arrays, by name.
@@ -141,13 +148,13 @@ class Rows(Proof):
         are_offsets = bool(starts[0] == 0 and starts[-1] == many and (np.diff(starts) >= 0).all())
         yield "pairs", bool(((pairs >= 0) & (pairs < records)).all()), f"records from 0 to {records - 1}"
         yield "pairs", bool((pairs[:, 0] != pairs[:, 1]).all()), "two different records in each"
-        # Each pair is encoded as one number. These rise strictly if the pairs are sorted and distinct.
+        # Each pair is encoded as one integer. These integers increase strictly if the pairs are sorted and distinct.
         yield "pairs", bool((np.diff(pairs @ [records, 1]) > 0).all()), "each pair once, by row"
         yield "starts", are_offsets, f"from 0 up to {many}"
         yield "rows", bool((rows < count).all()), f"places from 0 to {count - 1}"
         yield "values", bool((np.isfinite(values) & (values > 0)).all()), "finite numbers above 0"
         if are_offsets:
-            # Indices rise within an output. Only the first index of an output may be lower than the one before it.
+            # Indices increase within an output. Only the first index of an output may be lower than its predecessor.
             rising = np.diff(rows.astype(np.int64), prepend=-1) > 0
             rising[starts[:-1][starts[:-1] < many]] = True
             yield "rows", bool(rising.all()), "each row of an output once, in order"
@@ -167,14 +174,14 @@ def select_multipliers(
     Args:
         multipliers: Any multipliers.
         data: The problem's data.
-        weighted: (N, K) costs, prior included.
-        over: The required pairs (S, 2) to which the multipliers belong, and their distances (S,), or None if they
-            belong to all required pairs.
-        spare: Amount that the bound may lose when the smallest multipliers are omitted for a smaller file.
+        weighted: Array of shape (N, K), the costs, prior included.
+        over: The required pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as
+            an array of shape (S,). None if the multipliers belong to all required pairs.
+        spare: Amount by which the bound may drop when the smallest multipliers are omitted for a smaller file.
         max_multipliers: Number of multipliers that fit into memory.
 
     Returns:
-        The multipliers and the bound. If they prove no more than the trivial bound (every record at its cheapest
+        The multipliers and the bound. If they prove no more than the trivial bound (every record has its cheapest
         output), no multipliers are returned, with minus infinity as the bound.
 
     Raises:
@@ -183,13 +190,13 @@ def select_multipliers(
     """
     pairs, distances = data.required if over is None else over
     growth = exp_bounds(data.metric.upper_distances(distances), data.epsilon)[1]
-    # A pair may be required only because its distance was rounded. A mechanism need not satisfy its row at the exact
-    # distance, so such rows are omitted.
+    # A pair may be required only because its distance was rounded. At the exact distance, a mechanism need not satisfy
+    # the pair's constraints, so these are omitted.
     growth = np.where(data.surely_required(pairs, distances), growth, np.inf)
     spare_by_record = np.full(len(weighted), spare / len(weighted))
     selection, bound = SparseMultipliers.of(
         multipliers, pairs, growth, weighted.shape, spare_by_record, max_multipliers=max_multipliers
     ).tame(weighted)
-    if not bound > sum_down(weighted.min(axis=1)):  # every record at its cheapest output needs no multipliers
+    if not bound > sum_down(weighted.min(axis=1)):  # the trivial bound needs no multipliers
         return selection.only(np.zeros(len(selection.rows), dtype=np.bool_)), -math.inf
     return selection, bound

@@ -12,11 +12,11 @@ For a record in J, the minimum has no term u*_i. If each record is in J or stric
 then no mechanism that reports records has a loss below this bound. If every piece has both ends in J, this also holds
 for mechanisms that report any points on the streets.
 
-The proof is weak duality with infinitely many outputs, where the point at distance t from a has the multipliers
-(1 - t / l) f_a + (t / l) f_b. For a record outside the piece, the cost at t is the smaller of d_ia + t and
-d_ib + l - t, so it lies above its chord. For a record inside, the cost is the smallest of these two and |t - s|, which
-is concave from 0 to s and from s to l. So the reduced cost is at least the smallest of its values at 0, at s (where the
-cost is 0) and at l.
+The proof is weak duality with infinitely many outputs, where the point at distance t from a has the multipliers (1 - t
+/ l) f_a + (t / l) f_b. For a record outside the piece, the cost at t is the smaller of d_ia + t and d_ib + l - t. This
+function is concave, so it lies above its chord. For a record inside, the cost is the smallest of these two and |t - s|,
+which is concave from 0 to s and from s to l. So the reduced cost is at least the smallest of its values at 0, at s
+(where the cost is 0) and at l.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Streets(Rows):
     """A proof over all streets, with multipliers for priced records instead of the release's outputs.
 
     Attributes:
-        bound_outputs: (J,) int64 indices of the priced records, ascending. The elements of ``starts`` (J + 1,) refer to
-            these.
+        bound_outputs: Array of shape (J,) and type int64, the indices of the priced records, ascending. The array
+            ``starts`` has J + 1 elements, with offsets for these records.
     """
 
     VERSION: ClassVar = 4
@@ -53,33 +53,33 @@ class Streets(Rows):
     bound_outputs: Ints
 
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two numbers that enclose the bound over all streets (see :meth:`Proof.enclose_bound`).
+        """Return two doubles that enclose the bound over all streets (see :meth:`Proof.enclose_bound`).
 
         Args:
             data: The problem's data, with chosen outputs.
-            weighted: Not used, because the bound needs the costs of the priced records.
+            weighted: Unused, because the bound needs the costs of the priced records.
 
         Raises:
-            CertificationError: A row belongs to a pair that is neither required nor implied; outputs were not chosen;
-                the loss is not a path length along undirected streets; or a record is neither priced nor inside a
-                street piece between two priced records.
+            CertificationError: A constraint belongs to a pair that is neither required nor implied; outputs were not
+                chosen; the loss is not a path length along undirected streets; or a record is neither priced nor inside
+                a street piece between two priced records.
         """
         if data.over is None:
             raise CertificationError(f"{PROOF}: bound_outputs must be omitted unless the problem chooses outputs")
-        # ``weighted`` has the costs of the chosen outputs. Those of the priced records are computed from the problem's
-        # files.
+        # ``weighted`` has the costs of the chosen outputs. The costs of the priced records are computed from the
+        # problem's files.
         priced = data.with_outputs(self.bound_outputs)
         return self._enclose_over(priced, priced.weighted, inside_of(data, self.bound_outputs))
 
     @classmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes for a problem (N, K): those of `Rows`, but with J priced records instead of K outputs."""
+        """Return the expected shapes of the arrays: those of `Rows`, but with J priced records instead of K outputs."""
         count = len(parts["bound_outputs"]) if parts["bound_outputs"].ndim else 0
         return super().shapes(parts, (shape[0], count)) | {"bound_outputs": (count,)}
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions of `Rows.numbers`, and one more: priced records must be distinct and ascending."""
+        """Yield the conditions of `Rows.numbers`, and the condition that priced records are distinct and ascending."""
         priced = parts["bound_outputs"]
         is_valid = bool(priced.size and priced[0] >= 0 and priced[-1] < shape[0] and (np.diff(priced) > 0).all())
         yield "bound_outputs", is_valid, f"record numbers from 0 to {shape[0] - 1}, in increasing order"
@@ -91,9 +91,9 @@ def inside_of(data: MetricData, priced: Ints, to_priced: Floats | None = None) -
 
     Args:
         data: The problem's data.
-        priced: (J,) indices of the priced records, ascending.
-        to_priced: (N, J) distances from records to priced records. The chords (losses interpolated between the two ends
-            of a piece) are computed from them. None if no chords are needed.
+        priced: Array of shape (J,), the indices of the priced records, ascending.
+        to_priced: Array of shape (N, J), the distances from records to priced records. They are used for the chords,
+            which are losses interpolated between the two ends of a piece. None if no chords are needed.
 
     Raises:
         CertificationError: The loss is not a path length along undirected streets whose lengths are known as exact

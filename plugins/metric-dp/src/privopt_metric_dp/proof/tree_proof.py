@@ -1,8 +1,8 @@
-"""A lower bound from trees: the multipliers for each output follow from prices and from the parent of each record.
+"""A lower bound from trees, whose multipliers are determined by a price for each record and a tree for each output.
 
-Given prices y, record i starts with the amount ``a_i = c_ik - y_i``. The row between i and its parent p carries a part
-of i's amount to p, and the remainder is left at i. Let F >= 1 be the factor in that row, and let ``g_i`` be the sum of
-``a_i`` and all amounts carried to i. From the leaves up::
+Given prices y, record i starts with the amount ``a_i = c_ik - y_i``. The privacy constraint between i and its parent p
+transfers a part of i's amount to p, and the remainder stays at i. Let F >= 1 be the factor in that constraint, and let
+``g_i`` be the sum of ``a_i`` and all amounts transferred to i. From the leaves up::
 
     i below p (z_p <= F z_i):  f = max(0, g_i) / F is added to g_p, and min(0, g_i) is left at i
     i above p (z_i <= F z_p):  f = max(0, -g_i), F f is subtracted from g_p, and max(0, g_i) is left at i
@@ -10,14 +10,15 @@ of i's amount to p, and the remainder is left at i. Let F >= 1 be the factor in 
 A root keeps its g. All these f are non-negative, so they are multipliers that prove the lower bound
 ``sum_i y_i + sum_i min_k left_ik`` (:mod:`privopt_metric_dp.proof.lagrangian_bound`).
 
-Suppose that multipliers f' >= 0 for the same rows have the prices as their smallest reduced costs ``min_k g'_ik``. Then
-the bound from the trees is at least as high as the one from f'. With f', no amount that is left is negative. By
-induction from the leaves, g_i is at least g'_i: for i below p, what f' leaves is non-negative, so f >= f' and at least
-as much is added to g_p; for i above p, f <= f' likewise, and at most as much is subtracted.
+Suppose that multipliers f' >= 0 for the same constraints have the prices as their smallest reduced costs
+``min_k g'_ik``. Then the bound from the trees is at least as high as the bound from f'. Under f', no record is left
+with a negative amount. By induction from the leaves, g_i is at least g'_i. For i below p, the amount left under f' is
+non-negative, so f >= f' and at least as much is added to g_p. For i above p, f <= f' likewise, and at most as much is
+subtracted.
 
-For multipliers that form trees, it is therefore enough to store prices and trees. An entry takes 2 bytes (4 for more
-than 32,768 records) before compression. The multipliers that follow from them are never rounded, so every evaluation
-encloses the same real number.
+For multipliers that form trees, it is therefore enough to store the prices and the trees. An entry takes 2 bytes (4 for
+more than 32,768 records) before compression. The multipliers are derived without rounding, so every evaluation encloses
+the same real number.
 """
 
 from __future__ import annotations
@@ -40,29 +41,29 @@ from privopt_metric_dp.proof.proof_file import OFF, PROOF, Proof, growth_of
 __all__ = ["Trees"]
 
 MAX_FACTOR = 3e19
-"""Factors must be below this, which is slightly less than exp(45). Larger factors count as infinite."""
+"""Upper limit of the factors, slightly less than exp(45). Factors of at least this are treated as infinite."""
 
 
 @jit(inline="always")
 def _round_down(x: float) -> float:
-    """Return a number that is below every number that rounds to x."""
+    """Return a number below every real number that rounds to x."""
     return x - (abs(x) * 2.0**-52 + 1e-300)
 
 
 @jit(inline="always")
 def _round_up(x: float) -> float:
-    """Return a number that is above every number that rounds to x."""
+    """Return a number above every real number that rounds to x."""
     return x + (abs(x) * 2.0**-52 + 1e-300)
 
 
 @jit()
 def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
-    """Order the records in one output's trees, leaves first, and return whether they are trees (have no cycles).
+    """Order the records in one output's graph, children before parents, and return whether the graph is free of cycles.
 
     Args:
-        parent: (N,) parent of each record; a root is its own parent.
-        waiting: (N,) workspace, which holds the number of each record's children that are not in the order yet.
-        order: (N,) array to which the order is written.
+        parent: Array of shape (N,), the parent of each record. A root is its own parent.
+        waiting: Workspace of shape (N,), the number of each record's children that are not in the order yet.
+        order: Array of shape (N,), to which the order is written.
     """
     n = len(parent)
     waiting[:] = 0
@@ -83,7 +84,7 @@ def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
                 order[count] = p
                 count += 1
         position += 1
-    # Records on a cycle wait for one another and never enter the order.
+    # Records on a cycle always have a child that is not in the order yet, so they never enter it.
     return count == n
 
 
@@ -91,24 +92,25 @@ def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
 def _enclose_left(  # type: ignore[no-untyped-def]
     cost, max_cost, excess, relative_error, prices, parents, is_above, edges, growth, lower, smallest, greatest
 ):
-    """Reduce smallest[i] and greatest[i] to the minima over k of bounds on left_ik, the amount left at record i.
+    """Compute lower and upper bounds on min_k left_ik for each record i, where left_ik is the amount left at i.
 
-    left_ik rises with the costs and falls with the factors. So its lower bound uses upper bounds on the factors, and
-    its upper bound uses lower ones.
+    left_ik increases with the costs and decreases with the factors. So its lower bound uses upper bounds on the
+    factors, and its upper bound uses lower bounds on them.
 
     Args:
-        cost, max_cost: (N, K) costs, prior included. Apart from rounding, exact costs lie in [cost - excess, max_cost].
-        excess: (N,) amount by which a record's ``cost`` may exceed the exact costs.
+        cost, max_cost: Arrays of shape (N, K), the costs, prior included. Up to rounding, the exact costs lie in
+            [cost - excess, max_cost].
+        excess: Array of shape (N,), the amount by which a record's ``cost`` may exceed the exact costs.
         relative_error: Relative rounding error of ``cost`` and ``max_cost``.
-        prices: (N,) prices y.
-        parents: (K, N) parent of each record; a root is its own parent.
-        is_above: (K, N) whether each record is above its parent.
-        edges: (K, N) index of the pair that each record forms with its parent.
-        growth, lower: (E + 1,) upper and lower bounds on each pair's factor.
-        smallest, greatest: (N,) arrays of infinities, to which the lower and upper bounds are written.
+        prices: Array of shape (N,), the prices y.
+        parents: Array of shape (K, N), the parent of each record for each output. A root is its own parent.
+        is_above: Boolean array of shape (K, N), whether each record is above its parent.
+        edges: Array of shape (K, N), the index of the pair that consists of each record and its parent.
+        growth, lower: Arrays of shape (E + 1,), upper and lower bounds on each pair's factor.
+        smallest, greatest: Arrays of N infinities, to which the lower and the upper bounds are written.
 
     Returns:
-        The index of an output whose trees have a cycle, or -1 if there is none.
+        The index of an output whose parents form a cycle, or -1 if there is none.
     """
     n = cost.shape[0]
     waiting, order = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
@@ -117,8 +119,8 @@ def _enclose_left(  # type: ignore[no-untyped-def]
         if not _order_leaves_first(parents[k], waiting, order):
             return k
         for i in range(n):
-            # Bounds on a_i, the cost minus the price. They cover the errors in the costs and the rounding errors of
-            # these lines.
+            # Bounds on a_i, the cost minus the price. They cover the errors of the costs and the rounding errors of
+            # this computation.
             doubt = relative_error * max(abs(cost[i, k]), abs(max_cost[i, k]))
             min_left, max_left = cost[i, k] - (doubt + excess[i]), max_cost[i, k] + doubt
             rounding = 2.0**-51 * (abs(min_left) + abs(max_left) + doubt + excess[i])
@@ -129,7 +131,7 @@ def _enclose_left(  # type: ignore[no-untyped-def]
         for step in range(n):
             i = order[step]
             p, e, min_left, max_left = parents[k, i], edges[k, i], lower_sums[i], upper_sums[i]
-            # This is the recursion in the module's docstring. A root, which is its own parent, keeps its whole amount.
+            # This is the recursion in the module docstring. A root, which is its own parent, keeps its whole amount.
             if p != i and is_above[k, i]:
                 lower_sums[p] = _round_down(lower_sums[p] + _round_down(min(min_left, 0.0) * growth[e]))
                 upper_sums[p] = _round_up(upper_sums[p] + _round_up(min(max_left, 0.0) * lower[e]))
@@ -144,20 +146,21 @@ def _enclose_left(  # type: ignore[no-untyped-def]
 
 @jit()
 def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order):  # type: ignore[no-untyped-def]
-    """Walk a tree from its root, and set each record's parent and height.
+    """Traverse a tree from its root, and set the parent and the height of each record.
 
     Args:
-        root: The record from which the walk starts.
-        group, neighbour: The graph in CSR form: (N + 1,) first entry of each record, and (2 M,) neighbours.
-        height: (N,) array to which heights are written. A height is the sum of the logarithms of the factors on the
-            path from the root, where steps upward count as positive.
-        length: (2 M,) logarithm of each entry's factor.
-        is_upward: (2 M,) whether each entry leads to a record above.
-        parents: (N,) array to which the parents are written. It must be -1 for all records in the tree.
-        order: (N,) array to which the records in the tree are written, parents first.
+        root: The record from which the traversal starts.
+        group, neighbour: The graph in CSR form: an array of shape (N + 1,) with the offset of each record's first
+            neighbour, and the concatenated lists of neighbours.
+        height: Array of shape (N,), to which heights are written. A height is the sum of the logarithms of the factors
+            on the path from the root, where upward steps are positive and downward steps are negative.
+        length: Logarithm of the factor for each element of ``neighbour``.
+        is_upward: Whether each element of ``neighbour`` is above the record to whose list it belongs.
+        parents: Array of shape (N,), to which the parents are written. It must be -1 for all records in the tree.
+        order: Array of shape (N,), to which the records in the tree are written, parents before children.
 
     Returns:
-        The number of records in the tree, or -1 if the rows form a cycle.
+        The number of records in the tree, or -1 if the edges form a cycle.
     """
     order[0], height[root], parents[root] = root, 0.0, root
     count, position = 1, 0
@@ -168,7 +171,7 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
             j = neighbour[e]
             if j == parents[i]:
                 continue
-            # The record has already been reached on another path, so the rows form a cycle.
+            # The record has already been reached on another path, so the edges form a cycle.
             if parents[j] >= 0:
                 return -1
             parents[j], height[j] = i, height[i] + (length[e] if is_upward[e] else -length[e])
@@ -179,19 +182,20 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
 
 @jit(few=lambda *arguments: bool(arguments[-1].size <= MAX_INTERPRETED_COSTS))
 def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-untyped-def]
-    """Encode the trees that each output's rows form, rooted at their highest records.
+    """Encode the trees formed by each output's constraints, rooted at their highest records.
 
     Args:
-        starts, rows: Each output's rows, as in :class:`SparseMultipliers`.
-        tails, heads: (P,) records i and j in each row ``z_ik <= F z_jk``.
-        length: (P,) logarithm of each row's factor F.
-        codes: (K, N) array to which the codes are written, as in :attr:`Trees.trees`.
+        starts, rows: The constraints of each output, as in :class:`SparseMultipliers`.
+        tails, heads: Arrays of shape (P,), the records i and j in each constraint ``z_ik <= F z_jk``.
+        length: Array of shape (P,), the logarithm of each constraint's factor F.
+        codes: Array of shape (K, N), to which the codes are written, as in :attr:`Trees.trees`.
 
     Returns:
-        Whether every output's rows form trees. If not, some output's rows have a cycle, and the codes are incomplete.
+        Whether every output's constraints form trees. If not, some output's constraints form a cycle, and the codes are
+        incomplete.
     """
     n = codes.shape[1]
-    # For each record, its first entry in the arrays below, and the next entry to fill in.
+    # For each record, the offset of its first entry in the arrays below, and that of the next entry to fill.
     group, fill = np.zeros(n + 1, dtype=np.int64), np.empty(n, dtype=np.int64)
     neighbour, edge_length, is_upward = (
         np.empty(2 * n, dtype=np.int64),
@@ -211,7 +215,7 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
             group[i + 1] += group[i]
             fill[i] = group[i]
         for m in range(starts[k], starts[k + 1]):
-            i, j = tails[rows[m]], heads[rows[m]]  # the row is tight, z_i = F z_j, so i is above j
+            i, j = tails[rows[m]], heads[rows[m]]  # the constraint is tight, z_i = F z_j, so i is above j
             neighbour[fill[i]], edge_length[fill[i]], is_upward[fill[i]] = j, length[rows[m]], False
             neighbour[fill[j]], edge_length[fill[j]], is_upward[fill[j]] = i, length[rows[m]], True
             fill[i] += 1
@@ -226,7 +230,7 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
                 return False
             root = start
             for step in range(count):
-                # The first walk only measures heights. The second one starts from the highest record.
+                # The first traversal only measures heights. The second one starts from the highest record.
                 if height[order[step]] > height[root]:
                     root = order[step]
             for step in range(count):
@@ -247,14 +251,15 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
 
 @frozen(kw_only=True, eq=False)
 class Trees(Proof):
-    """A proof made of a price for each record and trees for each output, from which the multipliers follow.
+    """A proof that consists of a price per record and trees for each output, which determine the multipliers.
 
     A record above its parent has exp(eps d) times its parent's probability, and one below has exp(-eps d) times it.
 
     Attributes:
-        prices: (N,) prices of the records, finite float64.
-        trees: (K, N) uint16 or uint32 codes: twice the difference, modulo N, from a record to its parent, plus 1 if the
-            record is above its parent; 0 for a root.
+        prices: Array of shape (N,) and type float64, the finite prices of the records.
+        trees: Array of shape (K, N) and type uint16 or uint32, the codes of the records. A code is twice the index
+            difference, modulo N, from a record to its parent, plus 1 if the record is above its parent. The code of a
+            root is 0.
     """
 
     VERSION: ClassVar = 3
@@ -265,18 +270,18 @@ class Trees(Proof):
 
     @classmethod
     def of(cls, multipliers: SparseMultipliers, cost: Floats) -> Self | None:
-        """Return a proof with the trees that multipliers form, or None if they do not form trees.
+        """Return a proof with the trees that given multipliers form, or None if they do not form trees.
 
         None is also returned if a sum overflows or a factor is too large, because no bound would be proved.
 
         Args:
             multipliers: The nonzero multipliers, output by output.
-            cost: (N, K) finite costs, prior included.
+            cost: Array of shape (N, K), the finite costs, prior included.
         """
         n, outputs = cost.shape
-        # The smallest reduced costs become the prices (see the module docstring).
+        # The smallest reduced costs are used as prices (see the module docstring).
         lower, wild = multipliers.min_bounds(cost)
-        # The last condition finds outputs with too many rows to form a forest, which has fewer than n edges.
+        # A forest has fewer than n edges, so the last condition finds outputs with too many constraints to form one.
         if wild.any() or not (multipliers.growth < MAX_FACTOR).all() or (np.diff(multipliers.starts) >= n).any():
             return None
         codes = np.zeros((outputs, n), dtype=np.uint16 if 2 * n <= 1 << 16 else np.uint32)
@@ -286,20 +291,20 @@ class Trees(Proof):
 
     @property
     def parents(self) -> Ints:
-        """(K, N) parent of each record in the trees for each output. A root is its own parent."""
+        """Parent of each record in each output's trees, as an array of shape (K, N). A root is its own parent."""
         n = self.trees.shape[1]
         return np.asarray((np.arange(n) + self.trees // 2) % n, dtype=np.int64)
 
     def edges(self) -> tuple[Ints, Ints]:
-        """Return the distinct pairs that records form with their parents.
+        """Return the distinct pairs that consist of a record and its parent.
 
         Returns:
-            (E, 2) the pairs, with the smaller index first, and (K, N) the index of the pair that each record forms with
-            its parent. For a root, this index is E.
+            Array of shape (E, 2), the pairs, with the smaller record index first; and array of shape (K, N), the index
+            of the pair that consists of each record and its parent. For a root, this index is E.
         """
         n, parents = self.trees.shape[1], self.parents
         records = np.arange(n)
-        # Each pair is encoded as one number. Roots get n * n, which exceeds the number of every pair and is therefore
+        # Each pair is encoded as one integer. Roots get n * n, which exceeds the code of every pair and is therefore
         # the last key.
         number = np.where(parents == records, n * n, np.minimum(records, parents) * n + np.maximum(records, parents))
         # n * n is also appended, so that it is among the keys even if there is no root.
@@ -310,23 +315,26 @@ class Trees(Proof):
     def enclose_with(
         self, cost: Floats, max_cost: Floats, error: float, under: Floats, places: Ints, growth: tuple[Floats, Floats]
     ) -> tuple[float, float]:
-        """Return two numbers that enclose the bound that the trees prove with exact costs and exponentials.
+        """Return two doubles that enclose the bound that the trees prove in exact arithmetic.
 
         Args:
-            cost, max_cost: (N, K) finite costs, prior included. Apart from ``error``, exact costs lie between
-                ``cost - under`` and ``max_cost``.
+            cost, max_cost: Arrays of shape (N, K) of finite costs, prior included. Up to ``error``, the exact costs lie
+                between ``cost - under`` and ``max_cost``.
             error: Relative error of ``cost`` and ``max_cost``.
-            under: (N,) upper bound on the amount by which each record's ``cost`` exceeds the exact costs.
-            places: (K, N) index of the pair that each record forms with its parent, from :meth:`edges`.
-            growth: (E,) lower bounds and (E,) upper bounds on exp(eps d) for each pair.
+            under: Array of shape (N,), upper bounds on the amount by which each record's ``cost`` exceeds the exact
+                costs.
+            places: Array of shape (K, N), the index of the pair that consists of each record and its parent, from
+                :meth:`edges`.
+            growth: Two arrays of shape (E,), lower and upper bounds on exp(eps d) for each pair.
 
         Returns:
-            The two numbers; both are infinite if a sum overflows or a factor exceeds :data:`MAX_FACTOR`.
+            The lower and the upper end of the enclosure, which are minus and plus infinity if a sum overflows or a
+            factor is :data:`MAX_FACTOR` or larger.
 
         Raises:
-            CertificationError: The trees have a cycle.
+            CertificationError: The parents form a cycle.
         """
-        # Roots have the pair index E. The factor 1 is only there to be indexed, as a root's factor is never used.
+        # Roots have the pair index E. The appended factor 1 keeps this index valid; a root's factor is never used.
         lower, upper = (np.append(bounds, 1.0) for bounds in growth)
         if not (upper < MAX_FACTOR).all():
             return -math.inf, math.inf
@@ -341,7 +349,7 @@ class Trees(Proof):
         return sum_down(np.append(self.prices, min_left)), -sum_down(-np.append(self.prices, max_left))
 
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two numbers that enclose the bound that the trees prove (see :meth:`Proof.enclose_bound`)."""
+        """Return two doubles that enclose the bound that the trees prove (see :meth:`Proof.enclose_bound`)."""
         pairs, places = self.edges()
         return self.enclose_with(
             weighted, weighted + data.shortfall(), OFF, data.excess, places, growth_of(pairs, data)
@@ -349,11 +357,11 @@ class Trees(Proof):
 
     @classmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes for a problem (N, K): one price per record, and one code per output and record."""
+        """Return the expected shapes of the arrays for a problem with N records and K outputs."""
         return {"prices": shape[:1], "trees": shape[::-1]}
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions on the numbers in the arrays (see :meth:`Proof.numbers`): prices must be finite."""
+        """Yield the conditions on the values in the arrays (see :meth:`Proof.numbers`): prices must be finite."""
         # Every code is valid, because differences are taken modulo N. Cycles are found when the bound is evaluated.
         yield "prices", bool(np.isfinite(parts["prices"]).all()), "finite numbers"
