@@ -149,7 +149,10 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def keys(cls) -> type | None:
-        """Return the class of the ``[privacy]`` table, which holds epsilon and the largest distance of a required pair."""
+        """Return the class of the ``[privacy]`` table.
+
+        Its keys are epsilon and the largest distance of a required pair.
+        """
         return MetricPrivacy
 
     @classmethod
