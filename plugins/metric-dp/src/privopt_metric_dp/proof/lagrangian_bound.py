@@ -81,7 +81,7 @@ class Multipliers:
             raise UsageError(f"multipliers must have one shape (P, K), got {forward.shape} and {backward.shape}")
 
         def rows() -> Iterator[Few]:
-            """Yield each output's index, together with the pairs whose multipliers are nonzero and these multipliers."""
+            """Yield each output's index, its pairs with nonzero multipliers, and these multipliers."""
             for start in range(0, forward.shape[1], _BLOCK_COLUMNS):
                 blocks = (part[:, start : start + _BLOCK_COLUMNS].T for part in (forward, backward))
                 ahead, back = (np.where((part > 0.0) & (part < np.inf), part, 0.0) for part in blocks)
@@ -361,7 +361,7 @@ class SparseMultipliers:
         )
 
     def only(self, is_selected: Bools) -> Self:
-        """Return the multipliers that a boolean mask of shape (M,) selects, without the pairs that are no longer used."""
+        """Return the multipliers that a boolean mask of shape (M,) selects, without pairs that are no longer used."""
         # The new index of a pair is the number of remaining pairs before it. The new offsets count selected
         # multipliers.
         rows, is_needed = self.rows[is_selected], np.zeros(len(self.pairs), dtype=np.bool_)
