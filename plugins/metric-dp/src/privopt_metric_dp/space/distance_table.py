@@ -1,4 +1,4 @@
-"""The metric for a distance table, which a problem provides as a file."""
+"""The metric given by a distance table, which a problem provides as a file."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class MatrixMetric(Metric):
     """Distances read from a table.
 
     Attributes:
-        _table: (N, N) distances between records. If a pair's two entries in the file differ, both are set to the
-            smaller one.
+        _table: Array of shape (N, N), the distances between records. If a pair's two entries in the file differ, both
+            are set to the smaller one.
         _uneven: Whether the two entries differ for some pair.
-        _to_outputs: (N, K) distances from records to outputs, which is ``_table`` if the outputs are the records.
+        _to_outputs: Array of shape (N, K), the distances from records to outputs. It is ``_table`` if the outputs are
+            the records.
     """
 
     def __init__(
@@ -36,14 +37,15 @@ class MatrixMetric(Metric):
         """Check and store the tables. All faults in both tables are reported together.
 
         Args:
-            table: (N, N) non-negative, finite numbers with a zero diagonal. The table must be symmetric up to a
-                relative difference of 1e-12. The smaller of a pair's two entries is used, which errs on the side of
-                privacy.
-            output_table: (N, K) distances from records to outputs; None if the outputs are the records.
-            source, output_source: The files' names, for error messages.
+            table: Array of shape (N, N) of non-negative, finite numbers, with a diagonal of zeros. It must be symmetric
+                up to a relative difference of 1e-12. The smaller of a pair's two entries is used, which errs on the
+                side of privacy.
+            output_table: Array of shape (N, K), the distances from records to outputs. None if the outputs are the
+                records.
+            source, output_source: Names of the files, for error messages.
 
         Raises:
-            InputError: A table violates these conditions. Entries are named by row and column, counted from 0.
+            InputError: A table violates these conditions. Entries are reported by row and column, counted from 0.
         """
         square = _read_numbers(table, source)
         faults = _table_faults(square, source)
@@ -56,58 +58,58 @@ class MatrixMetric(Metric):
                 faults += _entry_faults(to_outputs, output_source).listed
         if faults:
             raise InputError(faults)
-        # A pair's distance is the smaller of its two entries, which demands more privacy than the larger one.
+        # A pair's distance is the smaller of its two entries, which gives the stricter constraint.
         self._table = read_only(np.minimum(square, square.T))
         self._uneven = bool((square != square.T).any())
         self._to_outputs = self._table if to_outputs is None else read_only(to_outputs)
         super().__init__(len(self._table), int(self._to_outputs.shape[1]), to_outputs is None)
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return the distances between records i and j (index arrays that broadcast), in the table's unit."""
+        """Return the distances between records i and j, which are broadcastable arrays of record indices."""
         return self._table[np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)]
 
     @property
     def exactness(self) -> str:
-        """Description, for reports, of what counts as the exact distances: the numbers in the table."""
+        """Description of the exact distances, for reports: they are the numbers in the table."""
         return "exact distances: the numbers of the table"
 
     def upper_distances(self, distances: Floats) -> Floats:
         """Return upper bounds on the distances that the file declares, in both directions.
 
-        Lower bounds on losses use them, because such a bound must hold for every number that may have been meant by the
-        one in the file.
+        Lower bounds on losses use them. Such a bound must hold for every exact distance that the number in the file may
+        represent.
 
         Args:
             distances: This metric's doubles, in an array of any shape.
         """
         # Integers beyond 2^53 may have been rounded down when they were written as doubles.
         rounded_distances = np.where(distances < 2.0**53, distances, np.nextafter(distances, np.inf))
-        # A pair's two entries may differ by a relative 1e-12, and the smaller one is used. 2e-12 leaves a margin for
-        # rounding.
+        # A pair's two entries may differ by a relative 1e-12, and the smaller one is used. The value 2e-12 leaves a
+        # margin for rounding.
         return rounded_distances * (1.0 + 2e-12) if self._uneven else rounded_distances
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return the distances (B, K) from the records i (all by default) to every output."""
+        """Return the distances from B given records (by default, all) to all outputs, as an array of shape (B, K)."""
         return self._to_outputs if i is None else self._to_outputs[np.asarray(i, dtype=np.int64)]
 
     def towards(self, rows: Ints) -> MatrixMetric:
-        """Return this metric with the records at indices ``rows`` (K,) as outputs."""
-        # A shallow copy shares the (N, N) table. Only the distances to outputs are replaced.
+        """Return this metric with the K records at the indices ``rows`` as outputs."""
+        # The shallow copy shares the table of distances between records. Only the distances to outputs are replaced.
         metric = copy(self)
         metric._to_outputs, metric.output_size, metric.own_outputs = read_only(self._table[:, rows]), len(rows), False
         return metric
 
     def table(self) -> Floats:
-        """Return the distances (N, N) between all records."""
+        """Return the distances between all records, as an array of shape (N, N)."""
         return self._table
 
 
 def _table_faults(table: Floats, source: str) -> list[Fault]:
-    """Return the faults in a table of distances between records; the list is empty if the table is valid.
+    """Return the faults in a table of distances between records, or an empty list if the table is valid.
 
     Args:
         table: The numbers in the file, an array of any shape. A valid table has shape (N, N).
-        source: The file's name, for the messages.
+        source: Name of the file, for the messages.
     """
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not table.size:
         return [Fault(source, "", f"an array of shape {table.shape}", "(N, N), N at least 1")]
@@ -117,10 +119,10 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
         (Fault(source, f"row {r}, column {r}", repr(float(table[r, r])), "0 on the diagonal") for r in diagonal),
         len(diagonal),
     )
-    # Symmetry is checked only if all entries are valid, because an invalid one would otherwise be reported twice.
+    # Symmetry is checked only if all entries are valid. Otherwise, an invalid entry would be reported twice.
     if faults.count:
         return faults.listed
-    # Only the upper triangle is compared, so that each asymmetric pair is one fault. The tolerance of 1e-12 is for
+    # Only the upper triangle is compared, so that each asymmetric pair is one fault. The tolerance of 1e-12 allows for
     # programs that compute and round the distances in the two directions separately.
     uneven = np.argwhere(np.triu(np.abs(table - table.T) > 1e-12 * np.maximum(table, table.T))).tolist()
     asymmetry_faults = (
@@ -152,12 +154,12 @@ def _read_numbers(values: npt.ArrayLike, source: str) -> Floats:
     """Convert an array read from a file to doubles, and refuse numbers that no double represents exactly.
 
     Args:
-        values: An array of any shape that contains integers, or floats of at most 64 bits.
-        source: The file's name, for the messages.
+        values: Array of any shape that contains integers, or floats of at most 64 bits.
+        source: Name of the file, for the messages.
 
     Raises:
-        InputError: The array does not contain numbers, its floats have more than 64 bits, or no double equals one of
-            its integers.
+        InputError: The array does not contain numbers, its floats have more than 64 bits, or no double represents one
+            of its integers.
     """
     array = np.asarray(values)
     # Floats of more than 8 bytes are refused, because rounding them to doubles could increase a distance.

@@ -1,9 +1,9 @@
 """Compiled kernels for shortest paths with exact lengths.
 
 A pair of records may be dropped only if a path between the two is no longer than the distance between them. The sum of
-two doubles is seldom a double, so each length is stored as an integer multiple of one common power of two, in limbs of
-62 bits. Sums and comparisons of these integers are exact. Doubles are used only to order the heap in Dijkstra's
-algorithm.
+two doubles is seldom a double. Each length is therefore stored as an integer multiple of one common power of two, in
+limbs of 62 bits. Sums and comparisons of these integers are exact. Doubles are used only to order the heap in
+Dijkstra's algorithm.
 """
 
 from __future__ import annotations
@@ -23,28 +23,31 @@ _HEADROOM_BITS = 16  # bits above the largest distance, so that sums of many dis
 
 
 def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.float64]]:
-    """Split finite non-negative doubles into limbs of 62 bits, as integer multiples of one unit.
+    """Represent finite non-negative doubles exactly as integer multiples of a common unit, in limbs of 62 bits.
+
+    Args:
+        values: Any number of one-dimensional arrays, which get a common unit.
 
     Returns:
-        A list of arrays (M, L) with the limbs of each array of values (M,), least significant first; and the units of
-        the limbs, (L,). Each unit is a power of two, 2^62 times the previous one, so value = sum_l limb[l] unit[l]
-        exactly.
+        A list with one array of shape (M, L) for each array of M values: the L limbs of each value, least significant
+        first; and an array of shape (L,), the units of the limbs. Each unit is a power of two, 2^62 times the previous
+        one, so value = sum_l limb[l] unit[l] exactly.
     """
     fractions, exponents = zip(*(np.frexp(v) for v in values), strict=True)
     wholes = [np.ldexp(f, 53).astype(np.int64) for f in fractions]
     shifts = [e.astype(np.int64) - 53 for e in exponents]
-    # Each value is mantissa times 2^shift, where the mantissa is an integer of 53 bits. The lowest bit that any value
-    # uses is the common unit, and the highest one determines the number of limbs.
+    # Each value is mantissa times 2^shift, where the mantissa is a 53-bit integer. The lowest bit that any value uses
+    # is the common unit, and the highest bit determines the number of limbs.
     lowest_bit, highest_bit = 0, 0
     nonzero_parts = [(w[w > 0], s[w > 0]) for w, s in zip(wholes, shifts, strict=True)]
     mantissas, shift = (np.concatenate([u[part] for u in nonzero_parts]) for part in (0, 1))
     if mantissas.size:
-        # mantissa & -mantissa isolates the lowest set bit; its exponent is the number of trailing zeros.
+        # mantissa & -mantissa isolates the lowest set bit, whose exponent is the number of trailing zeros.
         trailing = np.frexp((mantissas & -mantissas).astype(np.float64))[1].astype(np.int64) - 1
         lowest_bit = int((shift + trailing).min())
         highest_bit = int(shift.max()) + 53
     count = (highest_bit - lowest_bit + _HEADROOM_BITS) // _LIMB_BITS + 1
-    # 1023 is the largest exponent of a double. A last limb that only sums need may have a larger unit.
+    # 1023 is the largest exponent of a double. The last limb, which only sums use, may have a larger unit.
     units = np.ldexp(1.0, np.minimum(lowest_bit + _LIMB_BITS * np.arange(count), 1023))
     return [_split_into_limbs(w, s - lowest_bit, count) for w, s in zip(wholes, shifts, strict=True)], units
 
@@ -55,12 +58,12 @@ def _split_into_limbs(
     """Return mantissa * 2^shift as limbs of 62 bits, least significant first.
 
     Args:
-        mantissas: (M,) integers from 0 to 2^53.
-        shift: (M,) exponents. A negative shift removes only trailing zeros from the mantissa.
+        mantissas: Array of shape (M,), integers from 0 to 2^53.
+        shift: Array of shape (M,), the exponents. A negative shift removes only trailing zeros from the mantissa.
         count: L, the number of limbs.
 
     Returns:
-        (M, L) limbs, each from 0 to 2^62 - 1.
+        Array of shape (M, L), the limbs, each from 0 to 2^62 - 1.
     """
     mantissas = np.where(mantissas > 0, mantissas >> np.maximum(-shift, 0).clip(max=62), 0)
     shift = np.where(mantissas > 0, np.maximum(shift, 0), 0)
@@ -68,7 +71,7 @@ def _split_into_limbs(
     result = np.zeros((len(mantissas), count), dtype=np.int64)
     rows = np.arange(len(mantissas))
     result[rows, limb_index] = (mantissas & ((1 << (_LIMB_BITS - offset)) - 1)) << offset
-    # A mantissa has at most 53 bits, so it reaches into at most one further limb.
+    # A mantissa has at most 53 bits, so it extends into at most one further limb.
     carry = mantissas >> (_LIMB_BITS - offset)
     has_carry = carry > 0
     result[rows[has_carry], limb_index[has_carry] + 1] = carry[has_carry]
@@ -77,7 +80,10 @@ def _split_into_limbs(
 
 @jit()
 def _is_less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - compiled
-    """Return whether row i of a is a smaller number than row j of b. A row contains limbs, least significant first."""
+    """Return whether the number in row i of a is less than the number in row j of b.
+
+    A row contains a number's limbs, least significant first.
+    """
     for limb in range(a.shape[1] - 1, -1, -1):
         if a[i, limb] != b[j, limb]:
             return bool(a[i, limb] < b[j, limb])
@@ -86,7 +92,10 @@ def _is_less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - comp
 
 @jit()
 def _add_rows(a: Any, i: int, b: Any, j: int, total: Any) -> None:  # pragma: no cover - compiled
-    """Set row 0 of ``total`` to row i of a plus row j of b. A row contains limbs, least significant first."""
+    """Set row 0 of ``total`` to the sum of the numbers in row i of a and in row j of b.
+
+    A row contains a number's limbs, least significant first.
+    """
     carry = 0
     for limb in range(a.shape[1]):
         value = a[i, limb] + b[j, limb] + carry
@@ -98,14 +107,14 @@ def _add_rows(a: Any, i: int, b: Any, j: int, total: Any) -> None:  # pragma: no
 
 @jit()
 def _copy_row(a: Any, i: int, b: Any, j: int) -> None:  # pragma: no cover - compiled
-    """Copy row j of b to row i of a."""
+    """Copy the number in row j of b to row i of a."""
     for limb in range(a.shape[1]):
         a[i, limb] = b[j, limb]
 
 
 @jit()
 def _set_infinite(a: Any, i: int) -> None:  # pragma: no cover - compiled
-    """Set row i of a, a number in limbs, to a value that exceeds every length."""
+    """Set the number in row i of a to a value that exceeds every length."""
     for limb in range(a.shape[1]):
         a[i, limb] = 0
     a[i, a.shape[1] - 1] = 4611686018427387904  # 2^62, above every value that a limb can have
@@ -113,12 +122,12 @@ def _set_infinite(a: Any, i: int) -> None:  # pragma: no cover - compiled
 
 @jit()
 def _to_double(a: Any, i: int, units: Any) -> float:  # pragma: no cover - compiled
-    """Return the number in row i of a, rounded to a double, which is used only as a key in the heap.
+    """Return the number in row i of a, rounded to a double. It is used only as a key in the heap.
 
     Args:
-        a: (n, L) limbs, least significant first.
-        i: The row's index.
-        units: (L,) the limbs' units, which are powers of two.
+        a: Array of shape (n, L), with limbs in ascending order of significance.
+        i: Index of the row.
+        units: Array of shape (L,), the units of the limbs, which are powers of two.
     """
     total = 0.0
     for limb in range(a.shape[1] - 1, -1, -1):
@@ -131,9 +140,9 @@ def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:
     """Insert a node into the binary min-heap, or move it up after its key has decreased.
 
     Args:
-        heap: Node indices in heap order. Only the first ``size`` entries are in use.
-        slots: (n,) position of each node in the heap, or -1.
-        key: (n,) the nodes' keys, which order the heap, as doubles.
+        heap: Node indices in heap order. Only the first ``size`` entries are used.
+        slots: Array of shape (n,), the position of each node in the heap, or -1.
+        key: Array of shape (n,), the key of each node, by which the heap is ordered.
         size: Number of nodes in the heap.
         node: Index of the node.
 
@@ -144,7 +153,7 @@ def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:
     if slot < 0:
         slot = size
         size += 1
-    # Parents with greater keys move down until the node's place is found.
+    # Parents with larger keys move down until the position of the node is found.
     while slot > 0:
         parent = (slot - 1) >> 1
         if key[heap[parent]] <= key[node]:
@@ -159,12 +168,12 @@ def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:
 
 @jit()
 def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: no cover - compiled
-    """Remove the node with the smallest key from the binary min-heap and return it. The caller decreases the size.
+    """Remove the node with the smallest key from the binary min-heap and return it. The caller decrements the size.
 
     Args:
-        heap: Node indices in heap order. Only the first ``size`` entries are in use.
-        slots: (n,) position of each node in the heap, or -1.
-        key: (n,) the nodes' keys, which order the heap, as doubles.
+        heap: Node indices in heap order. Only the first ``size`` entries are used.
+        slots: Array of shape (n,), the position of each node in the heap, or -1.
+        key: Array of shape (n,), the key of each node, by which the heap is ordered.
         size: Number of nodes in the heap before the removal, at least 1.
     """
     nearest: int = heap[0]
@@ -192,9 +201,9 @@ def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: 
 
 @jit()
 def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # pragma: no cover - compiled
-    """Append node j to the first ``count`` entries in ``touched`` if it is new, and return the new count.
+    """Append node j to the first ``count`` entries of ``touched``, unless it is among them, and return the new count.
 
-    ``is_touched`` (n,) says for each node whether it has been appended.
+    ``is_touched`` is a boolean array of shape (n,), which is true for the nodes that have been appended.
     """
     if is_touched[j]:
         return count
@@ -207,9 +216,9 @@ def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # 
 def _reset_nodes(
     nodes: Any, best: Any, detour: Any, length: Any, give_up: Any, is_touched: Any
 ) -> None:  # pragma: no cover
-    """Reset the state of the nodes that a search touched, before the next source's search.
+    """Reset the state of the nodes that a search has touched, before the search from the next source.
 
-    Clearing every node's state for each source would take quadratic time. The arrays are described in
+    Resetting the state of all nodes for each source would take quadratic time. The arrays are described in
     :func:`short_enough`.
     """
     for j in nodes:
@@ -218,7 +227,9 @@ def _reset_nodes(
         length[j], give_up[j], is_touched[j] = np.inf, np.inf, False
 
 
-@jit(few=lambda start, node, *_: len(start) * len(node) <= 20_000)  # small graphs are interpreted, not compiled
+@jit(
+    few=lambda start, node, *_: len(start) * len(node) <= 20_000
+)  # for small graphs, the function is interpreted instead of compiled
 def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
@@ -226,22 +237,24 @@ def short_enough(
     """Decide exactly, for each question (source, goal, bound), whether some path is no longer than the bound.
 
     Args:
-        start, node, weight, exact: The neighbours of each of n nodes in CSR form: the offsets ``start`` (n + 1,), and
-            the neighbours ``node`` (E,), sorted by ascending weight at each node. The edges' weights are given as
-            doubles (E,) and exactly, as limbs (E, L) from :func:`limbs`.
-        ask, goal, bound, exact_bound: The questions in CSR form. The questions from source i begin at ask[i] and end
-            before ask[i+1]. Goals have shape (Q,); bounds are given as doubles (Q,) and as limbs (Q, L).
-        units: (L,) the limbs' units.
-        two_edges: Whether only paths of at least two edges count.
+        start, node, weight, exact: The graph with n nodes in CSR form: an array of shape (n + 1,) with the offset of
+            each node's first edge; and for each edge the neighbour, the weight as a double and the exact weight as
+            limbs, in arrays of shape (E,), (E,) and (E, L) (see :func:`limbs`). The edges of a node are sorted by
+            ascending weight.
+        ask, goal, bound, exact_bound: The questions in CSR form. The questions about source i begin at ask[i] and end
+            before ask[i + 1]. For each question, there are the goal, the bound as a double and the exact bound as
+            limbs, in arrays of shape (Q,), (Q,) and (Q, L).
+        units: Array of shape (L,), the units of the limbs.
+        two_edges: Whether only paths with at least two edges are considered.
 
     Returns:
-        (Q,) booleans, the answers.
+        Boolean array of shape (Q,), the answers.
     """
-    # For each node, `best` is the exact length of the shortest path so far, and `length` its double, the key of the
-    # heap. `detour` is the exact length of the shortest path with at least two edges. `longest_bound` is the largest
-    # bound in a question about the node. A path that is longer than `give_up` needs no exact comparison. With
-    # `two_edges`, `give_up` is at least `longest_bound`, because a path that is longer than the best one may still be
-    # the shortest detour.
+    # For each node, `best` is the exact length of the shortest path so far, and `length` is the same length as a
+    # double, which is the key in the heap. `detour` is the exact length of the shortest path with at least two edges.
+    # `longest_bound` is the largest bound in a question about the node. Paths longer than `give_up` need no exact
+    # comparison. With `two_edges`, `give_up` is at least `longest_bound`, because a path that is longer than the best
+    # one may still be the shortest detour.
     n, width = len(start) - 1, exact.shape[1]
     answer = np.zeros(len(goal), dtype=np.bool_)
     best = np.empty((n, width), dtype=np.int64)
@@ -252,11 +265,13 @@ def short_enough(
     total = np.empty((1, width), dtype=np.int64)
     longest_bound[:], slots[:] = -1.0, -1
     _reset_nodes(np.arange(n), best, detour, length, give_up, is_touched)
-    margin = 1.0 + 1e-12  # far above a key's relative rounding error, and small enough to cause few extra comparisons
+    margin = (
+        1.0 + 1e-12
+    )  # far above the keys' relative rounding errors, and small enough to cause few extra comparisons
     for source in range(n):
         if ask[source] == ask[source + 1]:
             continue
-        # No path that is longer than this source's longest bound can answer a question.
+        # Paths longer than this source's largest bound cannot answer any question.
         limit = 0.0
         for q in range(ask[source], ask[source + 1]):
             longest_bound[goal[q]] = max(longest_bound[goal[q]], bound[q] * margin)
@@ -279,10 +294,10 @@ def short_enough(
             for e in range(start[r], start[r + 1]):
                 reach = distance + weight[e]
                 if reach > limit:
-                    break  # r's later edges are longer still
+                    break  # the remaining edges of r are even longer
                 j = node[e]
-                # give_up[j] exceeds the best length so far by more than the keys' rounding errors. This comparison of
-                # doubles therefore discards only paths that are longer in exact arithmetic too.
+                # give_up[j] exceeds the best length so far by more than the keys' rounding errors. So this comparison
+                # of doubles discards only paths that are also longer in exact arithmetic.
                 if reach > give_up[j] or j == source:
                     continue
                 _add_rows(best, r, exact, e, total)

@@ -1,10 +1,12 @@
-"""Exact distances as balls (``flint.arb``) that contain them, at the current precision.
+"""Exact distances as balls (``flint.arb``) that enclose them, at the current precision.
 
-A ball is an interval that contains a number. Functions return a ball as a function that evaluates it at the precision
-in force, so that the precision can be increased. The doubles of a metric are exact distances rounded down. If a limit
-lies between a double and the exact distance, a ball decides the comparison: a Euclidean distance is the square root of
-a rational, a path's length is a rational, and a great circle's length can be enclosed to any precision. A comparison
-that the finest precision leaves undecided counts as not proved.
+A ball is an interval that contains a real number. The functions here return it as a function that evaluates the
+interval at the current precision, so that the precision can be increased.
+
+A metric's doubles are exact distances rounded down. If a limit lies between a double and the exact distance, a ball
+decides the comparison. A Euclidean distance is the square root of a rational, a path's length is a rational, and the
+length of a great circle can be enclosed to any precision. A comparison that remains undecided at the highest precision
+is treated as not proved.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ def decimal_of(text: str) -> Fraction | None:
     """Convert a decimal or a fraction "p/q" to a rational; None for decimals beyond :data:`MAX_DECIMAL_DIGITS`."""
     if "/" in text:
         return Fraction(text)
-    # A decimal such as 1e999999999 is short as text but would need gigabytes as a rational, hence the limit.
+    # A decimal such as 1e999999999 is short as text but would take gigabytes as a rational, hence the limit.
     number = Decimal(text)
     power = number.as_tuple().exponent
     if len(text) > MAX_DECIMAL_DIGITS or not isinstance(power, int) or abs(power) > MAX_DECIMAL_DIGITS:
@@ -46,13 +48,13 @@ def decimal_of(text: str) -> Fraction | None:
 
 
 def place_of(space: Space, i: int) -> list[Fraction] | None:
-    """Return the exact coordinates of place i, or None if they are not known.
+    """Return the exact coordinates of the place with index i, or None if they are not known.
 
-    Coordinates are in the space's unit: km or degrees. In a space with a corner (a grid on the earth), they are the
+    Coordinates are in the space's unit, km or degrees. In a space with a corner (a geographic grid), they are the
     distances in km north and east of the corner.
     """
-    # Without declared texts, the doubles are the declared coordinates if none of them was rounded (`off`, the largest
-    # rounding error, is 0).
+    # Without declared texts, the doubles are the declared coordinates if none of them was rounded, that is, if the
+    # largest rounding error `off` is 0.
     if space.written is None:
         return None if space.coordinates is None or space.off else [Fraction(x) for x in space.coordinates[i].tolist()]
     coordinates = [decimal_of(text) for text in space.written[i].tolist()]
@@ -60,45 +62,55 @@ def place_of(space: Space, i: int) -> list[Fraction] | None:
 
 
 def at_most(distance: float | Fraction, ball: Ball) -> bool:
-    """Try to prove that a rational is at most the number that a ball encloses; return False without a proof.
+    """Return whether a rational is proved to be at most the number that a ball encloses.
 
-    A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision.
+    Args:
+        distance: The rational, as a double or a fraction.
+        ball: Function that returns an enclosing interval (``flint.arb``) at the current precision.
     """
     return sign_of(lambda: ball() - ball_of(Fraction(distance))) in (0, 1)
 
 
 def is_above(ball: Ball, limit: Fraction) -> bool:
-    """Try to prove that the number that a ball encloses is above a rational; return False without a proof.
+    """Return whether the number that a ball encloses is proved to be above a rational limit.
 
-    A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision.
+    Args:
+        ball: Function that returns an enclosing interval (``flint.arb``) at the current precision.
+        limit: The limit.
     """
     return sign_of(lambda: ball() - ball_of(limit)) == 1
 
 
 def between_bounds(lower: float, upper: float) -> Ball:
-    """Return a ball (a function that returns an enclosing interval) around all numbers between two doubles."""
+    """Return a ball, as a function that evaluates it, that contains the interval between two doubles."""
     return lambda: ball_of(Fraction(lower)).union(ball_of(Fraction(upper)))
 
 
 def root_of(a: Sequence[Fraction], b: Sequence[Fraction]) -> Ball:
-    """Return a ball (a function that returns an enclosing interval) around the Euclidean distance between two points.
+    """Return a ball, as a function that evaluates it, that encloses the Euclidean distance between two points.
 
     Args:
-        a, b: The points' exact coordinates, in any common unit.
+        a, b: The exact coordinates of the points, in any common unit.
     """
     square = sum(((x - y) ** 2 for x, y in zip(a, b, strict=True)), Fraction(0))
     return lambda: ball_of(square).sqrt()
 
 
 def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
-    """Return a ball around the great-circle distance between two geographic places; None without exact coordinates.
-
-    A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision. The distance is in
-    the unit of ``radius``, the earth's radius R; ``i`` and ``j`` are the places' indices.
+    """Return a ball that encloses the great-circle distance between two geographic places, or None.
 
     The haversine h = sin(d / 2R)^2 and 1 - h are computed as sums of non-negative terms, so the formula is well
-    conditioned for close points as well as antipodal ones. A grid's steps have their declared length, which for steps
-    to the east is measured at the corner's latitude.
+    conditioned for close points as well as for antipodal ones. The steps of a grid have their declared length, which
+    for steps to the east is measured at the corner's latitude.
+
+    Args:
+        space: The space that contains the places.
+        i, j: Indices of the places.
+        radius: The earth's radius R, which determines the unit of the distance.
+
+    Returns:
+        Function that returns an enclosing interval (``flint.arb``) at the current precision. None if the exact
+        coordinates are not known.
     """
     a, b = place_of(space, i), place_of(space, j)
     if a is None or b is None:
@@ -109,7 +121,7 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
         """Evaluate the formula in interval arithmetic, at the precision in force during the call."""
         import flint
 
-        # Latitudes and longitudes in radians: `north` and `east` are the differences between the two places.
+        # All angles are in radians: `north` and `east` are the differences in latitude and longitude.
         degree = flint.arb.pi() / 180
         if space.corner is None:
             lat, other_lat = (ball_of(point[0]) * degree for point in (a, b))
@@ -129,22 +141,22 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
 
 
 class Ways:
-    """Shortest paths over undirected roads, computed in integers.
+    """Exact shortest paths over undirected roads, computed in integer arithmetic.
 
     Attributes:
-        unit: The common denominator of all lengths, which are stored as integer multiples of 1 / unit.
-        after: For each node, a mapping from its neighbours to the lengths of the roads that lead there.
+        unit: Common denominator of all lengths, which are stored as integer multiples of 1 / unit.
+        after: For each node, a mapping from its neighbours to the lengths of the connecting roads.
     """
 
     def __init__(self, roads: Sequence[tuple[int, int, Fraction]], size: int) -> None:
         """Build the mappings from each node to its neighbours.
 
         Args:
-            roads: The undirected roads: for each, the indices of two nodes and a non-negative rational length. Of
-                several roads between two nodes, the shortest counts.
+            roads: The undirected roads, each given by the indices of its two nodes and a non-negative rational length.
+                If several roads connect two nodes, the shortest one is used.
             size: Number of nodes.
         """
-        # In units of 1 / (common denominator of all lengths), every length is an integer, and sums need no fractions.
+        # In units of 1 / (common denominator of all lengths), every length is an integer, so sums need no fractions.
         self.unit = lcm(*{length.denominator for _, _, length in roads})
         self.after: list[dict[int, int]] = [{} for _ in range(size)]
         for tail, head, length in roads:
@@ -154,9 +166,9 @@ class Ways:
                     self.after[node][neighbour] = min(steps, self.after[node].get(neighbour, steps))
 
     def shortest_lengths(self, pairs: Sequence[Sequence[int]]) -> list[Fraction | None]:
-        """Return the shortest length between each pair of nodes, in the roads' unit; None if no path joins them.
+        """Return the exact length of the shortest path for each pair of nodes, or None if no path connects them.
 
-        Pairs with the same first node share one search.
+        Pairs with the same first node share one search. Lengths are in the unit of the roads.
         """
         goals: dict[int, set[int]] = {}
         for start, end in pairs:
@@ -165,16 +177,13 @@ class Ways:
         return [lengths_by_start[start].get(end) for start, end in pairs]
 
     def _search_from(self, start: int, goals: set[int]) -> dict[int, Fraction]:
-        """Return the shortest lengths from a node to the reachable goals, in the roads' unit.
-
-        Goals without a path have no entry.
-        """
+        """Return the shortest-path lengths from a node to each reachable goal, by goal, in the unit of the roads."""
         lengths, queue, settled = dict[int, Fraction](), [(0, start)], set[int]()
         # Dijkstra's algorithm in integers. It ends as soon as all goals are settled.
         while queue and len(lengths) < len(goals):
             length, node = heappop(queue)
             if node in settled:
-                continue  # an outdated entry in the queue: the node was reached by a shorter path
+                continue  # an outdated queue entry: the node was reached by a shorter path
             settled.add(node)
             if node in goals:
                 lengths[node] = Fraction(length, self.unit)

@@ -1,8 +1,8 @@
-"""Distances between records, and from records to outputs.
+"""Metrics: distances between records, and from records to outputs.
 
-The distance between a pair of records is always the same double, in either direction, in every block and on every
-machine. It is never above the exact distance (`privopt.numbers.distances`). Certificates, pairs and tables therefore
-use identical doubles. `privopt_metric_dp.space.road_metric` defines the metric for shortest paths, and
+The distance between two records is always the same double, in either direction, in every block and on every machine. It
+is never above the exact distance (`privopt.numbers.distances`). Certificates, pairs and tables therefore use identical
+doubles. `privopt_metric_dp.space.road_metric` defines the metric for shortest paths, and
 `privopt_metric_dp.space.distance_table` the metric for a distance table.
 """
 
@@ -38,22 +38,22 @@ from privopt_metric_dp.space.places import Space, check_resolution, rests_of
 __all__ = ["EuclideanMetric", "HaversineMetric", "Metric"]
 
 MAX_SHORTENING: Final = 2.0**-33
-"""At most this share of a planar distance is subtracted in order that distances along a line imply one another."""
-_CHUNK = 1 << 14  # number of distances that are computed at once, few enough to stay in the processor's cache
-_BLOCK = 1 << 21  # distances in memory at once while a table is processed in blocks
-_TREE_WIDTH = 12  # in more dimensions a k-d tree visits nearly every point, and blocks are faster
+"""Largest fraction of a planar distance that is subtracted so that distances along a line imply each other."""
+_CHUNK = 1 << 14  # number of distances that are computed at a time, so few that they stay in the processor's cache
+_BLOCK = 1 << 21  # largest number of distances in memory while a table is processed in blocks
+_TREE_WIDTH = 12  # in more dimensions, a k-d tree visits nearly every point, and blocks are faster
 _TABLES: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
-"""Tables of distances to all outputs. Metrics over equal places share a table for as long as one of them uses it."""
-MORE = 1.0 + 1e-9  # factor on the radius of tree searches, so that rounding causes no pair to be missed
-KM_A_DEGREE = 111.2  # upper bound on km per degree of latitude, or of longitude on the equator: above pi R / 180
+"""Tables of distances to all outputs. Metrics over equal places share a table while at least one of them uses it."""
+MORE = 1.0 + 1e-9  # factor for the radius of tree searches, so that no pair is missed because of rounding
+KM_A_DEGREE = 111.2  # upper bound on km per degree of latitude, or of longitude at the equator: above pi R / 180
 
 
 class Metric(ABC):
-    """A metric: distances between N records, and from records to K outputs.
+    """Distances between N records, and from records to K outputs.
 
-    `between(i, j)` and `between(j, i)` return the same double, and every other method returns that double for the pair
-    too. The double is at most the exact distance, so a guarantee for the double also holds for the exact distance.
-    Distances from a table need not satisfy the triangle inequality.
+    `between(i, j)` and `between(j, i)` return the same double, and all other methods use that double for the pair too.
+    It is at most the exact distance, so a guarantee at the double also holds at the exact distance. Distances from a
+    table need not satisfy the triangle inequality.
 
     Attributes:
         size: N, the number of records.
@@ -62,52 +62,53 @@ class Metric(ABC):
     """
 
     def __init__(self, size: int, output_size: int, own_outputs: bool) -> None:
-        """Store N, the number of records, K, the number of outputs, and whether the outputs are the records."""
+        """Store the number of records, the number of outputs, and whether the outputs are the records themselves."""
         self.size = size
         self.output_size = output_size
         self.own_outputs = own_outputs
 
     @abstractmethod
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return the distances between records i and j, two index arrays that broadcast, in the metric's unit."""
+        """Return the distances between records i and j, which are broadcastable arrays of record indices."""
 
     @abstractmethod
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return the distances (B, K) from the records i (all by default) to every output."""
+        """Return the distances from B given records (by default, all) to all outputs, as an array of shape (B, K)."""
 
     def towards(self, rows: Ints) -> Metric:
-        """Return this metric with the records at indices ``rows`` (K,) as outputs, for mechanisms that choose outputs.
+        """Return this metric with the K records at the indices ``rows`` as outputs, for mechanisms that choose outputs.
 
         Raises:
-            UsageError: This metric's outputs cannot be chosen.
+            UsageError: The outputs of this metric cannot be chosen.
         """
         raise UsageError(f"{type(self).__name__} takes no outputs that are chosen among its records")
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the exact distances, given this metric's doubles. Lower bounds on losses need them."""
+        """Return upper bounds on the exact distances, given this metric's doubles. Lower bounds on losses use them."""
         return distances
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Return, for each pair, whether its exact distance, rounded down to a double, is proved to be within a limit.
+        """Return whether each pair's exact distance, rounded down to a double, is proved to be within a limit.
 
         A pair may fail even if its double in ``distances`` is within the limit, because the double may be below the
-        exact distance. Lower bounds on losses use only the inequalities between pairs that pass.
+        exact distance. Lower bounds on losses use only the constraints for pairs that pass.
 
         Args:
-            pairs: (P, 2) pairs of records.
-            distances: (P,) this metric's doubles.
+            pairs: Array of shape (P, 2), the record indices of each pair.
+            distances: Array of shape (P,), this metric's doubles.
             limit: The limit, in the metric's unit.
 
         Returns:
-            (P,) booleans.
+            Boolean array of shape (P,).
         """
-        # A number below the double after the limit is rounded down to at most the limit.
+        # Any number below the double that follows the limit is rounded down to at most the limit.
         return self.upper_distances(distances) < math.nextafter(limit, math.inf)
 
     def exactly(self, pairs: Ints) -> list[Ball]:
-        """Return balls around the exact, finite distances between pairs (P, 2). By default, the doubles count as exact.
+        """Return balls that enclose the exact, finite distances of pairs, given as an array of shape (P, 2).
 
-        A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision.
+        A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision. By default,
+        the doubles are treated as exact.
         """
         return [partial(ball_of, Fraction(x)) for x in self.between(pairs[:, 0], pairs[:, 1]).tolist()]
 
@@ -117,16 +118,16 @@ class Metric(ABC):
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances (P,), with the metric's double instead of each that may exceed the exact distance.
+        """Return the given distances, with each that may exceed the exact distance replaced by the metric's double.
 
-        This check is applied to stored distances, because a guarantee at more than the exact distance is too weak.
+        It is applied to stored distances, because a guarantee at more than the exact distance is too weak.
 
         Args:
-            pairs: (P, 2) pairs of records.
-            distances: (P,) the distances to check, in the metric's unit.
+            pairs: Array of shape (P, 2), the record indices of each pair.
+            distances: Array of shape (P,), the distances to check, in the metric's unit.
         """
         safe_distances = np.minimum(distances, computed := self.between(pairs[:, 0], pairs[:, 1]))
-        # Slow exact comparisons are needed only between the metric's lower and upper bound on the distance.
+        # Slow exact comparisons are needed only for values between the lower and the upper bound on the distance.
         undecided = np.flatnonzero((distances > computed) & (distances <= self.upper_distances(computed)))
         for row, ball in zip(undecided.tolist(), self.exactly(pairs[undecided]), strict=True):
             if at_most(float(distances[row]), ball):
@@ -134,19 +135,19 @@ class Metric(ABC):
         return safe_distances
 
     def rows(self, i: npt.ArrayLike) -> Floats:
-        """Return the distances (B, N) from the records i to every record."""
+        """Return the distances from B given records to all records, as an array of shape (B, N)."""
         return self.between(np.asarray(i, dtype=np.int64)[:, None], np.arange(self.size)[None, :])
 
     def table(self) -> Floats:
-        """Return the distances (N, N) between all records, an array of 8 N^2 bytes."""
+        """Return the distances between all records, as an array of shape (N, N) that takes 8 N^2 bytes."""
         return self.rows(np.arange(self.size))
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Return the pairs i < j with a distance of at most `within`, and their distances.
+        """Return the pairs i < j whose distance, as a double from :meth:`between`, is at most ``within``.
 
         Returns:
-            The pairs (P, 2) in lexicographic order, and their distances (P,): the doubles from `between`, which are
-            compared with the limit. Memory grows with P and N rather than with N^2.
+            Array of shape (P, 2), the pairs in lexicographic order; and array of shape (P,), their distances. Memory
+            grows with P and N rather than with N^2.
         """
         pair_blocks, records = [], np.arange(self.size)
         for part in slices(self.size, self.size, _BLOCK):
@@ -160,14 +161,15 @@ class Metric(ABC):
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
         """Return a small set of pairs that is known to imply every pair, or every pair within a limit.
 
-        A pair is implied if some path over pairs in the set is no longer than the pair, because the inequalities along
-        the path then imply the pair's inequality. By default, no such set is known.
+        A pair is implied if some path over pairs in the set is no longer than the pair's distance, because the
+        constraints along the path then imply the pair's constraint. By default, no such set is known.
 
         Args:
-            within: Largest distance of the pairs to imply; None for all pairs.
+            within: Largest distance of the pairs to imply, or None for all pairs.
 
         Returns:
-            The pairs i < j (S, 2) and their distances (S,), or None if no such set is known.
+            Array of shape (S, 2), the pairs i < j; and array of shape (S,), their distances. None if no such set is
+            known.
         """
         return None
 
@@ -175,24 +177,24 @@ class Metric(ABC):
 class _PointMetric(Metric):
     """A metric whose distances are computed from coordinates on request.
 
-    Coordinates are stored as doubles. A coordinate's "rest" is the declared decimal minus its double.
+    Coordinates are stored as doubles. The rest of a coordinate is the declared decimal minus its double.
 
     Attributes:
         records, outputs: The places of the records and of the outputs.
         _kinds, _name: The supported kinds of places, and the metric's name for messages.
-        _off: Bounds on how much a computed distance may exceed the one between the declared places, in the metric's
-            unit: for distances between records, and for distances from records to outputs.
+        _off: Bounds on the amount by which a computed distance may exceed the distance between the declared places, in
+            the metric's unit: for distances between records, and for distances from records to outputs.
     """
 
     _kinds: tuple[str, ...] = ()
     _name = ""
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
-        """Check that places have coordinates of the right kind, and bound the coordinates' rounding errors.
+        """Check that places have coordinates of the right kind, and bound the errors of distances.
 
         Args:
             records: The N places.
-            outputs: The K places that may be reported; by default the records.
+            outputs: The K places that may be reported. By default, they are the records.
 
         Raises:
             InputError: The metric is not defined for this kind of places, or records and outputs differ in kind or
@@ -207,7 +209,7 @@ class _PointMetric(Metric):
         expectation = " or ".join(self._kinds)
         faults = [
             Fault(space.source, "", f"{space.kind} places", f"{expectation} places for {self._name} distance")
-            # The outputs may be the records themselves; dict.fromkeys() then drops the duplicate.
+            # The outputs may be the records themselves. dict.fromkeys() then removes the duplicate.
             for space in dict.fromkeys((self.records, self.outputs))
             if space.kind not in self._kinds
         ]
@@ -223,12 +225,12 @@ class _PointMetric(Metric):
             raise InputError(faults)
 
     def towards(self, rows: Ints) -> Metric:
-        """Return this metric with the records at indices ``rows`` (K,) as outputs."""
+        """Return this metric with the K records at the indices ``rows`` as outputs."""
         return type(self)(self.records, self.records.select(rows))
 
     @property
     def points(self) -> Floats:
-        """(N, dim) the records' coordinates."""
+        """Coordinates of the records, as an array of shape (N, dim)."""
         return cast("Floats", self.records.coordinates)
 
     @abstractmethod
@@ -237,7 +239,7 @@ class _PointMetric(Metric):
 
         Args:
             i, j: Index arrays of the same shape, with one or two axes.
-            outputs: Whether j are indices of outputs rather than records.
+            outputs: Whether j are indices of outputs rather than of records.
         """
 
     @staticmethod
@@ -246,11 +248,11 @@ class _PointMetric(Metric):
         """Bound, in the metric's unit, how far a place moves if each coordinate changes by ``position_error``."""
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
-        """Return a ball (:meth:`exactly`) around the exact distance between records i and j; None if it is unknown."""
+        """Return a ball (see :meth:`exactly`) that encloses the exact distance, or None if that is not known."""
         return None
 
     def exactly(self, pairs: Ints) -> list[Ball]:
-        """Return balls around the exact distances between pairs (P, 2).
+        """Return balls that enclose the exact distances of pairs, given as an array of shape (P, 2).
 
         Without exact coordinates, a ball extends from the lower to the upper bound on the distance.
         """
@@ -261,25 +263,25 @@ class _PointMetric(Metric):
     def _round_down(self, distances: Floats, outputs: bool) -> Floats:
         """Round distances down, so that they are at most the distances between the declared places.
 
-        This is necessary because declared places may be nearer to each other than their doubles.
+        This is necessary because the declared places may be closer to each other than their doubles.
 
         Args:
-            distances: Distances that were computed from the doubles, in the metric's unit.
-            outputs: Whether the distances lead to outputs rather than records.
+            distances: Distances computed from the doubles, in the metric's unit.
+            outputs: Whether the distances lead to outputs rather than to records.
         """
         error = self._off[outputs]
         # The factor 1 - 2^-52 covers the rounding of the subtraction.
         return distances if error == 0.0 else np.maximum((distances - error) * (1.0 - 2.0**-52), 0.0)
 
     def _measure_in_chunks(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return the rounded-down distances between two index arrays that broadcast, in parts of ``_CHUNK`` numbers.
+        """Return the rounded-down distances between two broadcastable index arrays, computed in chunks of ``_CHUNK``.
 
-        Small parts keep the temporary arrays in the processor's cache. They do not affect the result.
+        Small chunks keep the temporary arrays in the processor's cache. They do not affect the result.
 
         Args:
             i: Indices of records.
-            j: Indices of outputs if ``outputs`` is true, otherwise of records.
-            outputs: Whether to measure the distances to the outputs.
+            j: Indices of outputs if ``outputs`` is true, and otherwise of records.
+            outputs: Whether the distances lead to outputs rather than to records.
         """
         i, j = np.broadcast_arrays(i, j)
         if i.size <= _CHUNK:
@@ -292,7 +294,7 @@ class _PointMetric(Metric):
         result = np.empty(i.shape)
         step = max(1, _CHUNK // (i.size // len(i)))
         for s in range(0, len(i), step):
-            # A single row is passed on with one dimension, so that the case above splits it if it is long.
+            # A single row is passed on as a one-dimensional array, so that the case above splits it if it is long.
             part = slice(s, s + step) if step > 1 else s
             result[part] = self._measure_in_chunks(i[part], j[part], outputs)
         return result
@@ -305,14 +307,14 @@ class _PointMetric(Metric):
             within: Largest distance of a pair, in the metric's unit.
 
         Returns:
-            The points (N, dim), and the radius. The radius may be a little too large, because the pairs found with it
-            are compared with ``within`` afterwards.
+            Array of shape (N, dim), the points; and the radius. It may be slightly too large, because the distances of
+            the pairs found are compared with ``within`` afterwards.
         """
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Return the same pairs and distances as :meth:`Metric.neighbours`, found with a k-d tree."""
         points, radius = self._search_tree(within)
-        # In many dimensions the tree would visit nearly every point, and computing the table in blocks is faster.
+        # In many dimensions, the tree would visit nearly every point, so computing the table in blocks is faster.
         if points.shape[1] > _TREE_WIDTH:
             return super().neighbours(within)
         from scipy.spatial import cKDTree
@@ -326,7 +328,7 @@ class _PointMetric(Metric):
         return pairs[order], distances[order]
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return distances between records i and j, two index arrays that broadcast, in the metric's unit.
+        """Return the distances between records i and j, which are broadcastable arrays of record indices.
 
         They are read from the shared table of all distances if it exists or if nearly all distances are requested.
         """
@@ -339,7 +341,7 @@ class _PointMetric(Metric):
 
     @cached_property
     def _table_key(self) -> bytes:
-        """A hash of everything that determines the table of distances to outputs.
+        """Hash of everything that determines the table of distances to outputs.
 
         Metrics over equal places share one table, which ``_TABLES`` stores under this key.
         """
@@ -351,10 +353,10 @@ class _PointMetric(Metric):
         return digest.digest()
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return the distances (B, K) from the records i to every output, in the metric's unit.
+        """Return the distances from B given records to all outputs, as an array of shape (B, K) in the metric's unit.
 
-        If i is None, the result is the table (N, K) for all records, which is read-only and shared with metrics over
-        equal places.
+        If i is None, the result is the table of shape (N, K) for all records. It is read-only and shared with metrics
+        over equal places.
         """
         if i is not None:
             return self._measure_in_chunks(
@@ -367,12 +369,12 @@ class _PointMetric(Metric):
         return table
 
     def _square_table(self) -> Floats:
-        """Return the distances (N, N) between records. Each one is computed once and written to both halves."""
+        """Return the table of distances between records, of shape (N, N). Each distance is computed only once."""
         table = np.zeros((self.size, self.size))
         step = max(1, min(64, _BLOCK // self.size))
         for start in range(0, self.size, step):
             rows, columns = np.arange(start, min(start + step, self.size)), np.arange(start, self.size)
-            # All columns from the diagonal on are computed. Transposed, they also fill the part below the diagonal.
+            # All columns from the diagonal on are computed. Their transpose fills the part below the diagonal.
             part = self._measure_in_chunks(rows[:, None], columns[None, :], False)
             table[rows[0] : rows[-1] + 1, start:] = part
             table[start:, rows[0] : rows[-1] + 1] = part.T
@@ -380,37 +382,37 @@ class _PointMetric(Metric):
 
 
 class EuclideanMetric(_PointMetric):
-    """Euclidean distance between planar points (in km, or another unit that the problem names) or vectors.
+    """Euclidean distance between planar points (in km, or another unit that the problem specifies) or vectors.
 
     Attributes:
         _points, _rests: The coordinates of the records and of the outputs, and the rests of both (empty arrays if all
             are 0).
-        _proved_errors: The values of ``_off`` that cover the rounding errors alone. This class increases ``_off``
+        _proved_errors: The values of ``_off`` that cover only the rounding errors. This class increases ``_off``
             further.
 
     Raises:
         InputError: The records are geographic or plain, the outputs differ from them in kind or dimension, or two
-            records are too near to each other for doubles to tell them apart on so wide a map.
+            records are so close on so wide a map that doubles cannot resolve their distance.
     """
 
     _kinds = ("planar", "vector")
     _name = "euclidean"
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
-        """Prepare the arrays for the compiled functions, and the amounts by which distances are reduced.
+        """Prepare the arrays for the compiled functions, and the amounts that are subtracted from distances.
 
         Args:
             records: Planar places (km) or vectors.
-            outputs: The places that may be reported; by default the records.
+            outputs: The places that may be reported. By default, they are the records.
         """
         super().__init__(records, outputs)
         self._points = [np.ascontiguousarray(x) for x in (self.points, self.outputs.coordinates)]
         self._rests, self._proved_errors = rests_of(self.records, self.outputs), self._off
-        # The same small amount is subtracted from every distance, except between very near places (`_round_down`).
+        # The same small amount is subtracted from every distance, except between very close places (`_round_down`).
         # Without this, rounding could make the distance between two places less than the sum of the distances along the
         # line between them, which would then not imply the pair. With it, the distance is reduced once, and the sum at
         # least twice. The amount is the distance error for a rounding error of half a unit in the last place of the
-        # map's extent, unless the coordinates' own rounding errors (off) are smaller.
+        # map's extent, unless the rounding errors of the coordinates (`off`) are smaller.
         all_points = np.concatenate(self._points)
         uniform_error = 2.0 * self._distance_error(self.records, 2.0**-53 * float(np.ptp(all_points, axis=0).max()))
         max_error = 2.0 * max(self._distance_error(space, space.off) for space in (self.records, self.outputs))
@@ -418,7 +420,7 @@ class EuclideanMetric(_PointMetric):
         check_resolution(self.records, self._proved_errors[0])
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return the Euclidean distances between pairs, rounded down, with a compiled function."""
+        """Return the Euclidean distances of pairs, rounded down, with a compiled function."""
         distances = np.empty(i.shape)
         points, targets = self._points[0], self._points[outputs]
         distances_of_pairs(
@@ -427,17 +429,17 @@ class EuclideanMetric(_PointMetric):
         return distances
 
     def _round_down(self, distances: Floats, outputs: bool) -> Floats:
-        """Round distances down by a fixed amount, or by a small relative amount if the places are very near.
+        """Round distances down by a fixed amount, or by a small relative amount if the places are very close.
 
-        The fixed amount grows with the extent of the map. Between places that are nearer than some millionths of that
-        extent, it would exceed the relative difference of 1e-9 that ``verify`` and the stand-alone checker allow.
-        Distances between such places are reduced by the proved error and by the fraction ``MAX_SHORTENING`` instead.
+        The fixed amount grows with the extent of the map. For places closer than some millionths of that extent, it
+        would exceed the relative difference of 1e-9 that ``verify`` and the stand-alone checker allow. The distances of
+        such places are instead reduced by the proved error and by the fraction ``MAX_SHORTENING``.
         """
         shortened = (distances - self._proved_errors[outputs]) * (1.0 - MAX_SHORTENING)
         return np.maximum(super()._round_down(distances, outputs), shortened)
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
-        """Return a ball around the exact distance, the root of a rational; None if a declared decimal is too long."""
+        """Return a ball that encloses the exact distance, or None if a declared decimal is too long."""
         a, b = place_of(self.records, i), place_of(self.records, j)
         return None if a is None or b is None else root_of(a, b)
 
@@ -447,9 +449,10 @@ class EuclideanMetric(_PointMetric):
         return "exact distances: square roots of rational numbers"
 
     def _square_table(self) -> Floats:
-        """Return the distances (N, N) between records. Each one is computed once, in parallel threads."""
+        """Return the table of distances between records, of shape (N, N), computed in parallel threads."""
         points, table = self._points[0], np.empty((self.size, self.size))
-        # The compiled function reads one coordinate of many points at a time, so each is stored contiguously.
+        # The compiled function reads one coordinate of many points at a time, so each coordinate is stored
+        # contiguously.
         across, rests = np.ascontiguousarray(points.T), np.ascontiguousarray(self._rests[0].T)
         in_threads(lambda a, b: distances_of_block(points, across, rests, a, b, table), self.size)
         return self._round_down(table, False)
@@ -461,27 +464,25 @@ class EuclideanMetric(_PointMetric):
         return upper_distances(distances + 2.0 * max(self._off))
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Return, for each pair, whether its exact distance is proved to be within the limit, as booleans (P,).
+        """Return whether each pair's exact distance is proved to be within the limit, as a boolean array of shape (P,).
 
-        If the limit lies between a pair's bounds, the squared distance decides, in rational arithmetic.
+        If the limit lies between a pair's bounds, its squared distance decides, in rational arithmetic.
 
         Args:
-            pairs: (P, 2) pairs of records.
-            distances: (P,) this metric's doubles.
-            limit: The limit. A distance that is rounded down to it counts as being within it.
+            pairs: Array of shape (P, 2), the record indices of each pair.
+            distances: Array of shape (P,), this metric's doubles.
+            limit: The limit. A distance that is rounded down to the limit is within it.
         """
         is_within = super().surely_within(pairs, distances, limit)
         undecided = np.flatnonzero(~is_within & (distances <= limit))
-        # For a limit that does not exceed the error, `strict_limit` could be negative, and its square would prove
-        # nothing.
+        # If the limit does not exceed the error, `strict_limit` may be negative, and its square would prove nothing.
         if not undecided.size or not limit > self._proved_errors[0]:
             return is_within
-        # Even with their rests, the coordinates may differ from the declared ones, so the limit is reduced by that
-        # error.
+        # Even with their rests, the coordinates may differ from the declared ones, so that error is subtracted.
         strict_limit = Fraction(math.nextafter(limit, math.inf)) - Fraction(self._proved_errors[0])
         i, j = pairs[undecided].T
         rests = self._rests[0] if len(self._rests[0]) else np.zeros_like(self.points)
-        # The four terms x_i, rest_i, -x_j and -rest_j of each pair and axis, which are added as exact rationals.
+        # The four terms x_i, rest_i, -x_j and -rest_j for each pair and axis, which are added as exact rationals.
         point_parts = np.stack([self.points[i], rests[i], -self.points[j], -rests[j]], axis=1).tolist()
         squares = [sum(sum(map(Fraction, axis)) ** 2 for axis in zip(*parts, strict=True)) for parts in point_parts]
         is_within[undecided] = [square < strict_limit**2 for square in squares]
@@ -497,7 +498,7 @@ class EuclideanMetric(_PointMetric):
         return position_error * math.sqrt(max(1, _coordinate_count(space))) * (1.0 + 2.0**-50)
 
     def _search_tree(self, within: float) -> tuple[Floats, float]:
-        """Return the records' coordinates, and a search radius for pairs that are at most ``within`` apart."""
+        """Return the records' coordinates, and a search radius for pairs with a distance of at most ``within``."""
         radius = within + self._off[0] + 2.0 * self._distance_error(self.records, self.records.off)
         # 1e-300 keeps the radius positive if the limit is 0, for places at the same position.
         return self.points, radius * MORE + 1e-300
@@ -509,7 +510,7 @@ class HaversineMetric(_PointMetric):
     Attributes:
         _parts: For the records and for the outputs: latitudes and longitudes in degrees, and cosines of the latitudes.
         _rests: The rests of both sets of coordinates; empty arrays if all are 0.
-        _relative_error: Bound on the relative error in the product of two cosines.
+        _relative_error: Bound on the relative error of the product of two cosines.
 
     Raises:
         InputError: The records or outputs are not geographic.
@@ -519,11 +520,11 @@ class HaversineMetric(_PointMetric):
     _name = "haversine"
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
-        """Prepare latitudes, longitudes and cosines for the compiled function, and bounds on the distances' errors.
+        """Prepare latitudes, longitudes and cosines for the compiled function, and bound the errors of distances.
 
         Args:
             records: Geographic places.
-            outputs: The places that may be reported; by default the records.
+            outputs: The places that may be reported. By default, they are the records.
         """
         super().__init__(records, outputs)
         self._rests, self._relative_error = rests_of(self.records, self.outputs), 0.0
@@ -538,13 +539,13 @@ class HaversineMetric(_PointMetric):
             for points, rests in zip(spaces, self._rests, strict=True)
         ]
         if has_rests:
-            # The additional error in each cosine is u (2^-53) beyond 45 degrees, where the rest is part of the angle to
-            # the pole, and the rest's size in radians up to 45 degrees, where the rest is neglected. The error in the
-            # product of two cosines is twice that; 2.1 and 2^-51 leave a margin.
+            # The additional error of each cosine is u (2^-53) above 45 degrees, where the rest is part of the angle to
+            # the pole. Up to 45 degrees, where the rest is neglected, it is the rest's size in radians. The error of
+            # the product of two cosines is twice that; 2.1 and 2^-51 leave a margin.
             self._relative_error = 2.1 * math.radians(max(self.records.off, self.outputs.off)) + 2.0**-51
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return the great-circle distances between pairs in km, rounded down."""
+        """Return the great-circle distances of pairs in km, rounded down."""
         lat_a, lon_a, cos_a = self._parts[0]
         lat_b, lon_b, cos_b = self._parts[1 if outputs else 0]
         places = lat_a[i], lon_a[i], cos_a[i], lat_b[j], lon_b[j], cos_b[j]
@@ -554,7 +555,7 @@ class HaversineMetric(_PointMetric):
         return great_circle(*places, lat_rest=lat, lon_rest=lon, error=self._relative_error)
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
-        """Return a ball around the exact great-circle distance in km; None if a declared decimal is too long."""
+        """Return a ball that encloses the exact distance in km, or None if a declared decimal is too long."""
         return great_circle_of(self.records, i, j, EARTH_RADIUS_KM)
 
     @property
@@ -565,7 +566,7 @@ class HaversineMetric(_PointMetric):
     def upper_distances(self, distances: Floats) -> Floats:
         """Return upper bounds, as doubles, on the exact distances, given this metric's doubles.
 
-        The bounds cover the cosines' relative error, and the errors in positions twice, because these were also
+        The bounds cover the relative error of the cosines. They cover position errors twice, because these were also
         subtracted from the distances.
         """
         return upper_distances(distances * (1.0 + 2.0 * self._relative_error) + 2.0 * max(self._off))
@@ -579,17 +580,17 @@ class HaversineMetric(_PointMetric):
         return 2.0 * position_error * KM_A_DEGREE
 
     def _search_tree(self, within: float) -> tuple[Floats, float]:
-        """Return the records as unit vectors in space, and the length of the chord under an arc of ``within`` km.
+        """Return the records as unit vectors, and the length of the chord under an arc of ``within`` km.
 
-        The chord is the straight line between an arc's ends. Its length grows with the arc's, so a pair is within
-        ``within`` km along the surface if and only if it is within the chord in a straight line.
+        The chord is the straight line between an arc's ends. Its length grows with the length of the arc, so a pair is
+        within ``within`` km along the surface if and only if its straight-line distance is at most the chord.
         """
-        # The chord of an angle a on the unit sphere is 2 sin(a / 2); beyond half a turn it is the diameter.
+        # The chord of an angle a on the unit sphere is 2 sin(a / 2). Above half a turn, the diameter is used.
         chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))
         error = (self._off[0] + 2.0 * self._distance_error(self.records, self.records.off)) / EARTH_RADIUS_KM
         return directions(self.points), chord * MORE + 1e-14 + error  # 1e-14 covers the directions' rounding
 
 
 def _coordinate_count(space: Space) -> int:
-    """Return the number of coordinates of each place; 0 if the places have none."""
+    """Return the number of coordinates per place, or 0 if the places have none."""
     return 0 if space.coordinates is None else space.coordinates.shape[1]

@@ -31,13 +31,13 @@ __all__ = [
 
 
 _ALL_PAIRS: WeakValueDictionary[int, Ints] = WeakValueDictionary()
-"""All pairs, by the number of records. They are shared while in use, so ``verify`` reuses the pairs from ``solve``."""
-_TRIANGLE_TOLERANCE = 1e-9  # relative violation of the triangle inequality that rounding explains
-_BLOCK = 1 << 22  # the most distances in memory at once
-_MIN_SAMPLED_RECORDS = 1_000  # from this many records on, a sample decides whether all pairs are reduced
-_SAMPLE_RECORDS = 16  # the number of records in the sample
-_PAIRS_PER_CHECK = 50_000  # pairs between two checks of the time limit
-_RARE_SHARE = 1e-2  # up to this share of implied pairs, a search for them is not worth its time
+"""All pairs, by number of records. They are shared while in use, so that ``verify`` reuses the pairs from ``solve``."""
+_TRIANGLE_TOLERANCE = 1e-9  # relative violation of the triangle inequality that is attributed to rounding
+_BLOCK = 1 << 22  # largest number of distances in memory at a time
+_MIN_SAMPLED_RECORDS = 1_000  # above this number of records, a sample decides whether all pairs are reduced
+_SAMPLE_RECORDS = 16  # number of records in the sample
+_PAIRS_PER_CHECK = 50_000  # number of pairs between two checks of the time limit
+_RARE_SHARE = 1e-2  # if at most this fraction of pairs is implied, a search for them is not worth the time
 
 
 def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, Floats]:
@@ -45,23 +45,23 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
     Args:
         metric: The distances between N records.
-        within: The largest distance of a required pair, compared with the stored double by `<=`. By default every pair
-            is required.
+        within: Largest distance of a required pair; it is compared with the metric's doubles. By default, every pair is
+            required.
 
     Returns:
-        The pairs i < j (P, 2) in lexicographic order, and their distances (P,) in the metric's unit. Pairs at an
-        infinite distance (places that no road connects) require nothing and are omitted. With `within`, time and memory
-        grow with P rather than with N^2.
+        Array of shape (P, 2), the pairs i < j in lexicographic order; and array of shape (P,), their distances in the
+        metric's unit. Pairs at an infinite distance (places that no road connects) impose no constraint and are
+        omitted. With ``within``, time and memory grow with P rather than with N^2.
 
     Raises:
-        InputError: `within` is negative or not a number.
+        InputError: ``within`` is negative or not a number.
     """
     if within is not None and not within >= 0:
         raise InputError([Fault("privacy.neighbours_within", "", repr(within), "a number of at least 0")])
     if within is not None:
         pairs, distances = metric.neighbours(within)
     else:
-        # A list of all pairs takes 16 bytes a pair, so problems with equally many records share it.
+        # A list of all pairs takes 16 bytes per pair, so problems with the same number of records share it.
         shared_pairs = _ALL_PAIRS.get(metric.size)
         pairs = read_only(_list_all_pairs(metric.size)) if shared_pairs is None else shared_pairs
         _ALL_PAIRS[metric.size] = pairs
@@ -71,20 +71,21 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
 
 def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: str, unit: str) -> None:
-    """Refuse a limit below the smallest positive distance, because it would allow the truth to be released.
+    """Refuse a limit below the smallest positive distance, because no record would then be hidden among others.
 
     Args:
         metric: The distances between the records.
-        distances: (P,) the distances between the pairs within the limit.
+        distances: Array of shape (P,), the distances of the pairs within the limit.
         within: The limit, ``privacy.neighbours_within``.
-        file, unit: The problem file's name and the unit of distance, for the message.
+        file, unit: Name of the problem file and unit of distance, for the message.
 
     Raises:
-        InputError: No record has a neighbour at a positive distance within the limit, although records differ.
+        InputError: No record has a neighbour at a positive distance within the limit, although not all records are at
+            the same place.
     """
     if distances.any():
         return
-    # All distances within the limit are 0. The message names the smallest positive one, found in blocks of rows.
+    # All distances within the limit are 0. The smallest positive distance, for the message, is found in blocks of rows.
     min_distance, limit = np.inf, f"{within!r} {unit}"
     for part in slices(metric.size, metric.size, 1 << 21):
         rows = metric.rows(np.arange(part.start, part.stop))
@@ -102,19 +103,19 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
 def farthest(metric: Metric, count: int) -> Ints:
     """Select ``count`` records, beginning with record 0, each as far as possible from the previous ones.
 
-    This is the algorithm from Gonzalez (1985). If a mechanism is to choose its outputs among the records, these records
-    serve as outputs until it has chosen.
+    This is the algorithm from Gonzalez (1985). If a mechanism chooses its outputs among the records, these records are
+    used as outputs until it has chosen.
 
     Args:
         metric: The distances between N records.
-        count: The number of records to select, from 1 to N.
+        count: Number of records to select, from 1 to N.
 
     Returns:
-        (count,) the records' indices in ascending order.
+        Array of shape (count,), the indices of the records in ascending order.
     """
     min_distances, selected = metric.rows(np.zeros(1, dtype=np.int64))[0], [0]
     while len(selected) < count:
-        # A selected record is set to -1, below the 0 of other records at the same place, so that it is not selected
+        # Selected records are set to -1, below the 0 of other records at the same place, so that none is selected
         # twice.
         min_distances[selected[-1]] = -1.0
         selected.append(int(min_distances.argmax()))
@@ -123,45 +124,45 @@ def farthest(metric: Metric, count: int) -> Ints:
 
 
 def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools:
-    """Return a mask that selects the pairs to keep, such that the kept pairs imply the others.
+    """Return a mask of the pairs to keep, such that the kept pairs imply the others.
 
     Without slack, a pair is dropped only if some path over kept pairs is no longer than the pair's distance in exact
     arithmetic. The kept pairs are then the smallest set with that property, up to ties at distance 0. With slack s, the
-    path may be (1 + s) times as long: a mechanism that satisfies eps / (1 + s) on the kept pairs satisfies eps on every
-    pair.
+    path may be (1 + s) times as long. A mechanism that satisfies eps / (1 + s) on the kept pairs then satisfies eps on
+    every pair.
 
     Args:
-        pairs: (P, 2) the indices of two distinct nodes.
-        distances: (P,) non-negative numbers. Pairs at an infinite distance are dropped.
+        pairs: Array of shape (P, 2), the indices of the two distinct nodes of each pair.
+        distances: Array of shape (P,) of non-negative numbers. Pairs at an infinite distance are dropped.
         slack: The relative slack s, far below 1.
 
     Returns:
-        (P,) booleans, True for each pair to keep.
+        Boolean array of shape (P,), true for each pair to keep.
 
     Raises:
         OutOfTime: The time limit has passed.
 
     Notes:
-        For each node, the time grows with the number of pairs that start within the length of the node's longest pair.
-        A set of 4,000 records with 60 neighbours each takes 0.1 s in total. For all pairs of N records, the time grows
-        with about N^3: 0.2 s for 400 records, 1.3 s for 800 and 12 s for 1,600.
+        The time for each node grows with the number of pairs within reach, that is, within the length of the node's
+        longest pair. 4,000 records with 60 neighbours each take 0.1 s in total. For all pairs of N records, the time
+        grows with about N^3: 0.2 s for 400 records, 1.3 s for 800 and 12 s for 1,600.
     """
     pairs, distances = _check_pairs(pairs, distances)
     keep = np.zeros(len(pairs), dtype=np.bool_)
-    # Records at distance 0 form a cluster. Within a cluster, the pairs of a spanning tree imply the others, and between
-    # two clusters, one pair is enough.
+    # Records at distance 0 form a cluster. The pairs of a spanning tree imply all others within a cluster, and one pair
+    # between two clusters is enough.
     forest, cluster = _merge_zeros(pairs, distances)
     keep[forest] = True
     candidates, joined = _shortest_between_clusters(cluster[pairs], distances)
     if len(candidates):
         weights = distances[candidates]
-        # A detour may use only a quarter of the slack here, because its edges may be dropped for detours of their own.
-        # It must have at least two edges, because each pair is itself an edge.
+        # A detour may use only a quarter of the slack here, because its edges may in turn be dropped in favour of other
+        # detours. It must have at least two edges, because each pair is itself an edge.
         has_detour = _has_short_path(joined, weights, joined, _stretch_bounds(weights, slack / 4), two_edges=True)
         keep[candidates[~has_detour]] = True
     if slack > 0:
-        # Even so, the slacks of nested detours may add up to more than the slack. Pairs whose shortest path over kept
-        # pairs has become too long are restored.
+        # Even so, nested detours may together exceed the slack. Pairs whose shortest path over kept pairs has become
+        # too long are restored.
         keep[not_implied(pairs[keep], distances[keep], pairs, distances, slack=slack)] = True
     return keep
 
@@ -172,17 +173,17 @@ def needed_pairs(
     """Reduce the required pairs to a subset that implies the others.
 
     If :meth:`Metric.implying` returns a small set that implies all pairs, the reduction starts from that set. For a
-    road metric, it consists of the pairs joined by a path without a third record, which are found in a second for
-    50,000 places.
+    road metric, the set consists of the pairs connected by a path without a third record. Finding them takes a second
+    for 50,000 places.
 
     Args:
         metric: The distances between N records.
-        required: A function that returns the required pairs and their distances. It is called only if no smaller set is
+        required: Function that returns the required pairs and their distances. It is called only if no smaller set is
             known.
-        within: The largest distance of a required pair.
+        within: Largest distance of a required pair.
 
     Returns:
-        The kept pairs (S, 2) in lexicographic order, and their distances (S,).
+        Array of shape (S, 2), the kept pairs in lexicographic order; and array of shape (S,), their distances.
     """
     candidates = metric.implying(within)
     if candidates is None:
@@ -196,48 +197,50 @@ def needed_pairs(
 def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
     """Return whether a search for implied pairs is worth its time, according to a sample of records.
 
-    The answer is True without a sample unless all pairs of many records are given. The test exists because reducing all
-    pairs of, say, 5,000 word vectors takes minutes and finds hardly any implied pair. Keeping implied pairs does no
-    harm except that it makes a model larger.
+    The answer is True without a sample, unless the pairs are all pairs of many records. Reducing all pairs of, say,
+    5,000 word vectors takes minutes and finds hardly any implied pair. Keeping implied pairs only makes a model larger.
 
     Args:
-        pairs, distances: (P, 2) pairs i < j in lexicographic order, and their distances (P,).
-        slack: The relative amount by which a path may exceed the pair's distance.
-        rare: A share. If at most this share of the sampled pairs is implied, the answer is False.
+        pairs: Array of shape (P, 2), the pairs i < j in lexicographic order.
+        distances: Array of shape (P,), the distance of each pair.
+        slack: Relative amount by which a path may exceed the pair's distance.
+        rare: The answer is False if at most this fraction of the sampled pairs is implied.
     """
     n = int(pairs.max(initial=-1)) + 1
     if n <= _MIN_SAMPLED_RECORDS or len(pairs) != n * (n - 1) // 2:
         return True
-    # The diagonal of the symmetric table is infinite, so that a detour cannot begin by staying at its source.
+    # The diagonal of the symmetric table is infinite, so that no detour begins with a step from the source to itself.
     table = np.full((n, n), np.inf)
     table[pairs[:, 0], pairs[:, 1]] = table[pairs[:, 1], pairs[:, 0]] = distances
     implied_count = 0
     for source in np.linspace(0, n - 1, _SAMPLE_RECORDS).astype(np.int64).tolist():
-        detours = np.full(n, np.inf)  # the shortest path with two edges from the source to each record
-        for start in range(0, n, 64):  # in blocks of middle records, so that the sums stay in the processor's cache
+        detours = np.full(n, np.inf)  # length of the shortest two-edge path from the source to each record
+        for start in range(0, n, 64):  # blocks of middle records keep the sums in the processor's cache
             part = table[start : start + 64] + table[source, start : start + 64, None]
             np.minimum(detours, part.min(axis=0), out=detours)
         detours[source] = np.inf
-        # The source itself is subtracted: both of its sides are infinite, so it was counted.
+        # The source itself is subtracted. It was counted because both of its values are infinite.
         implied_count += int((detours <= table[source] * (1.0 + slack)).sum()) - 1
     return implied_count > rare * _SAMPLE_RECORDS * n
 
 
 def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Ints:
-    """Return the row indices of those `pairs` that no path over `subset` implies, decided in exact arithmetic.
+    """Return the row indices of those ``pairs`` that no path over ``subset`` implies, decided in exact arithmetic.
 
     Args:
-        subset, subset_distances: (S, 2) pairs whose inequalities hold, and their distances (S,).
-        pairs, distances: (P, 2) the pairs that should be implied, and their distances (P,). A pair at an infinite
-            distance is always implied.
-        slack: The relative amount by which a path may exceed the pair's distance.
+        subset: Array of shape (S, 2), the pairs whose constraints hold.
+        subset_distances: Array of shape (S,), the distance of each of these pairs.
+        pairs: Array of shape (P, 2), the pairs that should be implied.
+        distances: Array of shape (P,), the distance of each of these pairs. A pair at an infinite distance is always
+            implied.
+        slack: Relative amount by which a path may exceed the pair's distance.
 
     Returns:
-        Sorted row indices into `pairs`, int64; empty if all are implied.
+        Sorted array of type int64, the row indices into ``pairs``. It is empty if all pairs are implied.
     """
     subset, subset_distances = _check_pairs(subset, subset_distances)
     pairs, distances = _check_pairs(pairs, distances)
-    # A pair that joins a record to itself is implied, and one at an infinite distance requires nothing.
+    # A pair of a record and itself is implied, and a pair at an infinite distance imposes no constraint.
     finite = np.flatnonzero(np.isfinite(distances) & (pairs[:, 0] != pairs[:, 1]))
     usable = np.isfinite(subset_distances) & (subset[:, 0] != subset[:, 1])
     implied = _has_short_path(
@@ -253,20 +256,20 @@ def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: 
 def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
     """Return the largest table, nowhere above the given one, that satisfies the triangle inequality with the pairs.
 
-    That is, the rows of a pair's two records differ by at most the pair's length in every column. If the given table
-    has this property up to rounding, it is returned unchanged. Otherwise its entries are replaced by the lengths of
-    shortest paths over the pairs.
+    The triangle inequality says that the rows of a pair's two records differ by at most the pair's length in every
+    column. If the given table satisfies it up to rounding, it is returned unchanged. Otherwise, its entries are
+    replaced by the lengths of shortest paths over the pairs.
 
     Args:
-        table: (N, K) distances from records to outputs, which may be infinite.
-        pairs: (P, 2) pairs of records.
-        lengths: (P,) the pairs' distances, in the table's unit.
+        table: Array of shape (N, K), the distances from records to outputs, which may be infinite.
+        pairs: Array of shape (P, 2), the record indices of each pair.
+        lengths: Array of shape (P,), the distance of each pair, in the unit of the table.
     """
     for part in slices(len(pairs), table.shape[1], _BLOCK):
         i, j = pairs[part].T
         rows, other_rows = table[i], table[j]
-        # Infinite entries are replaced by 0 before subtracting, because inf - inf is not a number. If only one of a
-        # pair's records has a finite distance to an output, the condition is violated.
+        # Infinite entries are replaced by 0 before the subtraction, because inf - inf is NaN. If only one record of a
+        # pair has a finite distance to an output, the condition is violated.
         together = np.isfinite(rows) & np.isfinite(other_rows)
         changes = np.abs(np.where(together, rows, 0.0) - np.where(together, other_rows, 0.0))
         changes[np.isfinite(rows) != np.isfinite(other_rows)] = np.inf
@@ -276,14 +279,15 @@ def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
 
 
 def _shortest_path_lengths(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
-    """Return the lengths (N, K) of the shortest paths between records and outputs.
+    """Return the lengths of the shortest paths between records and outputs, as an array of shape (N, K).
 
-    A path begins with one entry in the table, which leads from the output to some record, and continues along pairs.
-    The result is the table that :func:`consistent` describes.
+    A path begins at an output with one entry of the table, which leads to some record, and continues along pairs. The
+    result is the table that :func:`consistent` describes.
 
     Args:
-        table: (N, K) distances from records to outputs, which may be infinite.
-        pairs, lengths: (P, 2) pairs of records and their distances (P,).
+        table: Array of shape (N, K), the distances from records to outputs, which may be infinite.
+        pairs: Array of shape (P, 2), the record indices of each pair.
+        lengths: Array of shape (P,), the distance of each pair.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -297,11 +301,10 @@ def _shortest_path_lengths(table: Floats, pairs: Ints, lengths: Floats) -> Float
 
 
 def _list_all_pairs(n: int) -> Ints:
-    """Return all pairs i < j of n records in lexicographic order, an array (n (n - 1) / 2, 2)."""
+    """Return all pairs i < j of n records in lexicographic order, as an array of shape (n (n - 1) / 2, 2)."""
     pairs = np.empty((n * (n - 1) // 2, 2), dtype=np.int64)
     start, records = 0, np.arange(n)
-    # The array is filled record by record, because at 5,000 records each temporary array of all pairs would take 100
-    # MB.
+    # The array is filled record by record. At 5,000 records, each temporary array over all pairs would take 100 MB.
     for i in range(n):
         stop = start + n - 1 - i
         pairs[start:stop, 0], pairs[start:stop, 1] = i, records[i + 1 :]
@@ -310,7 +313,7 @@ def _list_all_pairs(n: int) -> Ints:
 
 
 def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, Floats]:
-    """Convert pairs and their distances to arrays (P, 2) and (P,), and check them.
+    """Convert pairs and distances to arrays of shapes (P, 2) and (P,), and check them.
 
     Raises:
         InputError: The arrays differ in length, a node index is negative, or a distance is negative or not a number.
@@ -322,7 +325,7 @@ def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, 
         faults.append(Fault("pairs", "", f"{len(lengths)} distances for {len(index)} pairs", "one distance per pair"))
     if index.size and index.min() < 0:
         faults.append(Fault("pairs", f"row {int(index.min(axis=1).argmin())}", str(index.min()), "nodes from 0"))
-    # Every comparison with NaN is false, so the comparison is negated in order that NaN counts as a fault.
+    # Every comparison with NaN is false, so the comparison is negated to report NaN as a fault.
     if not (lengths >= 0).all():
         row = int(np.flatnonzero(~(lengths >= 0))[0])
         faults.append(Fault("pairs", f"row {row}", f"distance {float(lengths[row])!r}", "a number of at least 0"))
@@ -332,11 +335,11 @@ def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, 
 
 
 def _stretch_bounds(distances: Floats, slack: float) -> Floats:
-    """Return the bounds (1 + slack) d as doubles (P,), which are rounded down but never below d.
+    """Return the bounds (1 + slack) d as doubles, which are rounded down but never below d.
 
     Args:
-        distances: (P,) the distances d.
-        slack: The relative amount by which a path may exceed d; non-negative.
+        distances: Array of shape (P,), the distances d.
+        slack: Non-negative relative amount by which a path may exceed d.
     """
     return np.maximum(distances, distances * (1.0 + slack) * (1.0 - 2.0**-50))
 
@@ -344,13 +347,15 @@ def _stretch_bounds(distances: Floats, slack: float) -> Floats:
 def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
     """Return a spanning forest of the pairs at distance 0, and the cluster to which each node belongs.
 
+    A cluster contains the nodes that are connected by pairs at distance 0.
+
     Args:
-        pairs: (P, 2) node indices.
-        distances: (P,) non-negative numbers.
+        pairs: Array of shape (P, 2), the node indices of each pair.
+        distances: Array of shape (P,) of non-negative numbers.
 
     Returns:
-        The sorted row indices of the pairs in the forest, and the index of each node's cluster, (n,). A cluster
-        contains the nodes that are connected by pairs at distance 0.
+        Sorted array of the row indices of the pairs in the forest; and array of shape (n,), the index of each node's
+        cluster.
     """
     from scipy.sparse.csgraph import minimum_spanning_tree
 
@@ -358,20 +363,21 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
     zero = np.flatnonzero((distances == 0) & (pairs[:, 0] != pairs[:, 1]))
     if not zero.size:
         return zero, np.arange(n)
-    # The weights are row indices plus 1, so that the first of several pairs that join two parts is selected.
+    # The weights are row indices plus 1, so that the first of several pairs that connect two components is selected.
     forest = minimum_spanning_tree(edge_matrix(n, np.sort(pairs[zero], axis=1), zero + 1.0))
     return np.sort(forest.data).astype(np.int64) - 1, components(n, pairs[zero])
 
 
 def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """Return the row index of the shortest pair between every two clusters, or of the first one if several tie.
+    """Return the row index of the shortest pair between each two clusters, or of the first one if several tie.
 
     Args:
-        joined: (P, 2) the clusters of each pair's two nodes.
-        distances: (P,) the pairs' distances; pairs at infinite distances are ignored.
+        joined: Array of shape (P, 2), the clusters of each pair's two nodes.
+        distances: Array of shape (P,), the distance of each pair. Pairs at infinite distances are ignored.
 
     Returns:
-        The sorted row indices (C,), and the indices of each pair's two clusters (C, 2), the smaller one first.
+        Sorted array of shape (C,), the row indices; and array of shape (C, 2), the two clusters of each selected pair,
+        the smaller index first.
     """
     clusters = np.sort(joined, axis=1)
     finite = np.flatnonzero(np.isfinite(distances))
@@ -380,43 +386,43 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
 
 
 def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
-    """Return, for each pair of goals, whether some path over ``edges`` is no longer than the bound.
-
-    The comparison is exact.
+    """Decide exactly, for each pair of goals, whether some path over ``edges`` is no longer than the pair's bound.
 
     Args:
-        edges, weights: (E, 2) pairs of nodes, and their lengths (E,). Edges are used in both directions.
-        goals, bounds: (Q, 2) pairs of nodes, and the largest allowed length of a path between the two (Q,).
-        two_edges: Whether only paths of at least two edges count.
+        edges: Array of shape (E, 2), the node indices of each edge. Edges are used in both directions.
+        weights: Array of shape (E,), the length of each edge.
+        goals: Array of shape (Q, 2), pairs of node indices.
+        bounds: Array of shape (Q,), the largest allowed length of a path between the two nodes of each pair.
+        two_edges: Whether only paths with at least two edges are considered.
 
     Returns:
-        (Q,) booleans.
+        Boolean array of shape (Q,).
     """
     from privopt_metric_dp.space.exact_shortest_paths import limbs, short_enough
 
     if not len(goals):
         return np.zeros(0, dtype=np.bool_)
     n = int(max(edges.max(initial=0), goals.max())) + 1
-    # Questions are grouped by source, because the compiled function makes one search for each source. The source is
-    # always the smaller node, so that there are fewer sources.
+    # Questions are grouped by source, because the compiled function performs one search per source. The source is
+    # always the smaller node index, so that there are fewer sources.
     source, goal = goals.min(axis=1), goals.max(axis=1)
     order = np.argsort(source, kind="stable")
     (exact, exact_bound), units = limbs(weights, bounds)
     tail = np.concatenate([edges[:, 0], edges[:, 1]])
     head = np.concatenate([edges[:, 1], edges[:, 0]])
     doubled_weights = np.concatenate([weights, weights])
-    # The function expects each node's edges in order of their lengths, so that it can stop early.
+    # The function requires each node's edges in ascending order of length, so that it can stop early.
     sort = np.lexsort((doubled_weights, tail))
     graph = _row_starts(tail, n), head[sort], doubled_weights[sort], np.concatenate([exact, exact])[sort]
     question_offsets, answer = _row_starts(source, n), np.empty(len(goals), dtype=np.bool_)
-    # The questions are asked in blocks of whole sources, because compiled code cannot check the time limit.
+    # The questions are decided in blocks of sources, because compiled code cannot check the time limit.
     spans = np.searchsorted(question_offsets, np.arange(_PAIRS_PER_CHECK, len(goals), _PAIRS_PER_CHECK)).tolist()
     start = 0
     for stop in [*dict.fromkeys(spans), n]:
         if start:
             check("implied pairs were identified")
         rows = order[question_offsets[start] : question_offsets[stop]]
-        # In this block, sources outside it have no questions.
+        # Sources outside the block have no questions in it.
         question_starts = (
             np.clip(question_offsets, question_offsets[start], question_offsets[stop]) - question_offsets[start]
         )
@@ -428,13 +434,13 @@ def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *
 
 
 def _row_starts(rows: Ints, n: int) -> Ints:
-    """Return the row pointers for a CSR matrix whose entries have the given row indices.
+    """Return the row pointers of a CSR matrix, given the row indices of its entries.
 
     Args:
-        rows: (E,) the row index of each entry, from 0 to n - 1.
+        rows: Array of shape (E,), the row index of each entry, from 0 to n - 1.
         n: Number of rows.
 
     Returns:
-        (n + 1,) offsets: the entries in row r begin at offset[r] and end before offset[r + 1].
+        Array of shape (n + 1,), offsets: the entries in row r begin at offset[r] and end before offset[r + 1].
     """
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))]).astype(np.int64)

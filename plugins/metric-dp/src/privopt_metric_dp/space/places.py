@@ -1,6 +1,6 @@
 """Places: ids with coordinates, and regular grids.
 
-Coordinates are doubles. Their differences from the declared decimals are stored as well (``rests``, ``written``) or
+Coordinates are doubles. Their differences from the declared decimals are also stored (``rests``, ``written``) or
 bounded (``off``), because a guarantee must hold for the declared places.
 """
 
@@ -39,19 +39,19 @@ __all__ = [
 
 Kind = Literal["planar", "geographic", "vector", "plain"]
 
-MAX_COORDINATE = 1e150  # largest absolute value of a coordinate, small enough for squares of differences to stay finite
+MAX_COORDINATE = 1e150  # largest absolute value of a coordinate, so small that squares of differences are finite
 
 
-# The limit that `places_at_most` sets; None for no limit.
+# The limit set by `places_at_most`, or None for no limit.
 _PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
 
 
 @contextmanager
 def places_at_most(count: int | None) -> Iterator[None]:
-    """Limit the number of places in each problem that is loaded in this block; None for no limit.
+    """Limit the number of places in each problem that is loaded within the ``with`` block; None for no limit.
 
     A few numbers in a problem file can declare millions of places. A verifier sets the limit to the number of rows or
-    columns in the release, so that such a file is refused before its places are computed.
+    columns of the release, so that such a file is refused before its places are computed.
     """
     token = _PLACE_LIMIT.set(count)
     try:
@@ -78,15 +78,15 @@ def check_places(count: int, subject: str) -> None:
 
 
 def _to_texts(values: Iterable[object]) -> tuple[str, ...]:
-    """Convert the ids for a :class:`Space` to texts."""
+    """Convert the ids of a :class:`Space` to strings."""
     return tuple(map(str, values))
 
 
 def _to_coordinates(values: npt.ArrayLike) -> Floats:
-    """Convert the coordinates for a :class:`Space` to doubles.
+    """Convert the coordinates of a :class:`Space` to doubles.
 
     Raises:
-        UsageError: No double equals one of the integers, which is beyond 2^53.
+        UsageError: An integer beyond 2^53 has no exact representation as a double.
     """
     if no_doubles(np.asarray(values)).any():
         raise UsageError("coordinates must be doubles, or whole numbers up to 2^53, got whole numbers beyond")
@@ -101,26 +101,29 @@ class Space:
     (2, 2)
 
     Attributes:
-        ids: N distinct texts.
-        coordinates: (N, 2) x and y in ``unit`` if planar, latitudes and longitudes in degrees if geographic; (N, dim)
-            for vectors; None if plain.
+        ids: N distinct strings.
+        coordinates: For planar places, array of shape (N, 2) with x and y in ``unit``. For geographic places, array of
+            shape (N, 2) with latitudes and longitudes in degrees. For vectors, array of shape (N, dim). None for plain
+            places.
         kind: planar, geographic, vector or plain.
-        source: The file's name in error messages.
-        off: Upper bound on the difference between a declared coordinate and its double, in the axis's unit. Metrics
-            subtract it, so that distances never exceed those between the declared places.
-        rests: The declared coordinates minus their doubles, in the shape of ``coordinates``; None if unknown.
-        written: (N, dim) the declared coordinates as texts of decimals or fractions; None if they are unknown, or equal
-            to the doubles (``off`` is 0).
-        corner: For a grid on the earth, its first place's latitude and longitude in degrees; otherwise None. With a
+        source: Name of the file, for error messages.
+        off: Upper bound on the difference between a declared coordinate and its double, in the unit of the axis.
+            Metrics subtract it, so that distances never exceed those between the declared places.
+        rests: The declared coordinates minus their doubles, in an array of the shape of ``coordinates``. None if
+            unknown.
+        written: Array of shape (N, dim), the declared coordinates as strings that contain decimals or fractions. None
+            if they are unknown, or equal to the doubles (``off`` is 0).
+        corner: For a geographic grid, the latitude and longitude of its first place in degrees; otherwise None. With a
             corner, ``written`` contains the distances in km north and east of the corner.
-        triangles: (S, 3) the corners of each triangle in a mesh or a grid, counter-clockwise; None without triangles.
-        projection: The projection that mapped degrees to these planar coordinates; None if none was used.
-        names: N names that readers know the places by, or None.
+        triangles: Array of shape (S, 3), the corners of each triangle in a mesh or a grid, counter-clockwise. None
+            without triangles.
+        projection: The projection from degrees to these planar coordinates, or None if none was used.
+        names: N names by which readers know the places, or None.
         unit: The unit of planar coordinates, in the singular.
 
     Raises:
-        InputError: Ids repeat, the shape is wrong, or a coordinate is not finite or out of range (latitudes beyond 90
-            degrees, longitudes outside [-180, 360] degrees). All faults are reported together.
+        InputError: Ids are repeated, the shape is wrong, or a coordinate is not finite or out of range (latitudes
+            beyond 90 degrees, longitudes outside [-180, 360] degrees). All faults are reported together.
         UsageError: The shape of ``rests`` differs from that of the coordinates, or integers are too large for doubles.
     """
 
@@ -138,7 +141,7 @@ class Space:
     unit: str = "km"
 
     def __attrs_post_init__(self) -> None:
-        """Check ids and coordinates, and report all faults together, as the class describes."""
+        """Check ids and coordinates, and raise the errors that the class docstring lists."""
         faults = list(self._id_faults())
         if self.coordinates is None:
             if self.kind != "plain":
@@ -156,7 +159,7 @@ class Space:
         return len(self.ids)
 
     def select(self, rows: Ints) -> Space:
-        """Return the places with the indices ``rows`` (M,), in that order and without triangles."""
+        """Return the M places with the indices ``rows``, in that order and without triangles."""
         return evolve(
             self,
             ids=[self.ids[row] for row in rows.tolist()],
@@ -169,11 +172,11 @@ class Space:
 
     @property
     def on_map(self) -> Floats | None:
-        """(N, 2) the coordinates of geographic or planar places; None for vectors and plain ids."""
+        """Coordinates of geographic or planar places, as an array of shape (N, 2). None for vectors and plain ids."""
         return self.coordinates if self.kind in ("geographic", "planar") else None
 
     def description(self, index: int) -> str:
-        """Return a place's name, or else its position as text, or "" if it has neither."""
+        """Return the name of a place, or else its position as text, or "" if it has neither."""
         if self.names is not None and self.names[index]:
             return self.names[index]
         if self.on_map is None:
@@ -182,15 +185,15 @@ class Space:
         return position_text(*((y, x) if self.kind == "geographic" else (x, y)), self.kind, self.unit)
 
     def label(self, index: int) -> str:
-        """Return a place's id, followed by its description in brackets if there is one."""
+        """Return the id of a place, followed by its description in brackets if there is one."""
         description = self.description(index)
         return f"{self.ids[index]} ({description})" if description else self.ids[index]
 
     def numbers(self, ids: Iterable[str]) -> Ints:
-        """Return the indices (M,) of the places with the given ids, in the order of the ids.
+        """Return the indices of the places with the given ids, in the order of the ids.
 
         Raises:
-            KeyError: One of the ids belongs to no place.
+            KeyError: No place has one of the ids.
         """
         index_by_id = {name: index for index, name in enumerate(self.ids)}
         return np.array([index_by_id[name] for name in ids], dtype=np.int64)
@@ -200,7 +203,7 @@ class Space:
         """Upper bound on the difference between a declared coordinate and the sum of its double and its rest."""
         if self.rests is None or self.coordinates is None or self.off == 0.0:
             return self.off
-        # Rests are rounded to doubles too. The bound also covers the rounding of differences between two places.
+        # Rests are also rounded to doubles. The bound covers this and the rounding of differences between two places.
         return 2.0**-50 * self.off + 2.0**-103 * float(np.abs(self.coordinates).max())
 
     def _id_faults(self) -> Iterator[Fault]:
@@ -214,11 +217,10 @@ class Space:
         yield from Faults(faults).listed
 
     def _coordinate_faults(self, points: Floats) -> list[Fault]:
-        """Return the faults in the coordinates: a wrong shape or, if the shape is right, each place out of range.
+        """Return the faults in the coordinates: a wrong shape or, if the shape is right, every place out of range.
 
         Args:
-            points: The given coordinates. A valid array contains a row for each id, with two columns unless the kind is
-                vector.
+            points: The given coordinates. A valid array has one row per id, and two columns unless the kind is vector.
         """
         shape = "(N, dim)" if self.kind == "vector" else "(N, 2)"
         wrong_width = points.ndim != 2 or points.shape[1] < 1 or (self.kind != "vector" and points.shape[1] != 2)
@@ -231,7 +233,7 @@ class Space:
         limit = f"finite numbers, at most {MAX_COORDINATE:g}"
         if self.kind == "geographic":
             is_invalid[:, 0] |= np.abs(points[:, 0]) > 90.0
-            # Longitudes up to 360 are accepted, because some data sets count them from 0 to 360.
+            # Longitudes up to 360 are accepted, because some data sets use longitudes from 0 to 360.
             is_invalid[:, 1] |= (points[:, 1] < -180.0) | (points[:, 1] > 360.0)
             limit = "a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
         return Faults(
@@ -255,11 +257,11 @@ def grid_points(
     [[0.0, 0.0], [0.5, 0.0], [0.0, 0.5], [0.5, 0.5]]
 
     Args:
-        rows, cols: The number of rows and the number of columns, each at least 1.
-        cell_km: The side of a cell in km.
-        south_west: The latitude and longitude in degrees of the centre of "r0c0". Steps to the east are ``cell_km``
-            long at this latitude, with R = 6371.0 km. By default the grid is planar, with "r0c0" at (0, 0).
-        source, key: The file and the key to name in error messages.
+        rows, cols: Number of rows and number of columns, each at least 1.
+        cell_km: Side length of a cell in km.
+        south_west: Latitude and longitude in degrees of the centre of "r0c0". Steps to the east are ``cell_km`` long at
+            this latitude, with R = 6371.0 km. By default, the grid is planar, with "r0c0" at (0, 0).
+        source, key: Names of the file and the key, for error messages.
 
     Raises:
         InputError: A size is not positive, or the grid crosses a pole or extends around the earth.
@@ -269,7 +271,7 @@ def grid_points(
         raise InputError(faults)
     check_places(rows * cols, f"{source}: {key}")
     ids = tuple(f"r{r}c{c}" for r in range(rows) for c in range(cols))
-    # The declared side is exact, so a cell's position is a rational, and `rests` contains the difference from its
+    # The declared side is exact, so a cell's position is a rational, and `rests` contains its difference from the
     # double.
     steps = [Fraction(cell_km) * step for step in range(max(rows, cols))]
     offsets = np.array([float(step) for step in steps])
@@ -306,10 +308,11 @@ def grid_points(
         kind="geographic",
         source=source,
         triangles=triangles,
-        # At least 2^-50 of the span, so that the bound covers the rests' own rounding as well if the rests are tiny.
+        # The bound is at least 2^-50 times the span, so that it also covers the rounding of the rests if these are
+        # tiny.
         off=max(float(np.abs(residuals).max()) * (1.0 + 2.0**-50), 2.0**-50 * span),
         rests=np.column_stack([np.repeat(north_rests, cols), np.tile(east_rests, rows)]),
-        written=np.column_stack(east_first[::-1]),  # north before east, as latitudes come before longitudes
+        written=np.column_stack(east_first[::-1]),  # north before east, because latitudes come before longitudes
         corner=(Fraction(south_west[0]), Fraction(south_west[1])),
     )
 
@@ -317,22 +320,22 @@ def grid_points(
 def _degrees_of_steps(
     steps: Sequence[Fraction], rows: int, cols: int, south_west: Sequence[float | Fraction]
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the latitudes of a grid's rows and the longitudes of its columns, before any wrap at 180 degrees.
+    """Return the latitudes of a grid's rows and the longitudes of its columns, which may exceed 180 degrees.
 
     Args:
-        steps: The exact distance from the corner in km after 0, 1, 2, ... steps, for as many as there are rows or
+        steps: The exact distance from the corner in km after 0, 1, 2, ... steps, for as many steps as there are rows or
             columns.
-        rows, cols: The number of rows and the number of columns.
-        south_west: The corner's latitude and longitude in degrees.
+        rows, cols: Number of rows and number of columns.
+        south_west: Latitude and longitude of the corner in degrees.
 
     Returns:
-        The doubles nearest to the latitudes (rows,), the rests that these doubles omit, and the same two arrays for the
-        longitudes (cols,), all in degrees.
+        Four arrays in degrees: the doubles nearest to the latitudes of the rows, the remainders of these latitudes, and
+        the same two arrays for the longitudes of the columns.
     """
     import flint
 
-    # A double and its rest hold 106 bits. With 192 bits none of them is lost, even where the degrees are tiny next to
-    # 1.
+    # A double and its rest hold 106 bits. A precision of 192 bits is enough for all of them, even if the degrees are
+    # far below 1.
     with flint.ctx.workprec(192):
         degree = flint.arb.pi() / 180
         a_km_north = 1 / (ball_of(Fraction(EARTH_RADIUS_KM)) * degree)
@@ -357,7 +360,8 @@ def _grid_faults(
 ) -> Iterator[Fault]:
     """Yield a fault for each argument of :func:`grid_points` that is out of range.
 
-    The grid's formulas are not valid outside these ranges. At a pole, for example, a step to the east has no length.
+    Outside these ranges, the formulas of the grid are not valid. At a pole, for example, a step to the east has no
+    length.
     """
     for name, value in (("rows", rows), ("cols", cols)):
         # In Python, True is an int, but it is not a valid number of rows.
@@ -373,47 +377,49 @@ def _grid_faults(
 
 
 def _split_squares(rows: int, cols: int) -> Ints:
-    """Return two triangles for each square of four neighbouring centres; a single row or column has no squares.
+    """Divide each square of four neighbouring grid places into two triangles.
+
+    Place r * cols + c is the centre in row r and column c. A single row or column has no squares.
 
     Returns:
-        (S, 3) the place indices of each triangle's corners, counter-clockwise. Place r * cols + c is the centre in row
-        r, column c.
+        Array of shape (S, 3), the place indices of the corners of each triangle, counter-clockwise.
     """
     indices = np.arange(rows * cols, dtype=np.int64).reshape(rows, cols)
-    # The corners of every square: a is south-west, b south-east, c north-west and d north-east.
+    # The corners of each square: a is south-west, b south-east, c north-west and d north-east.
     a, b, c, d = (part.ravel() for part in (indices[:-1, :-1], indices[:-1, 1:], indices[1:, :-1], indices[1:, 1:]))
     return np.column_stack([a, b, c, b, d, c]).reshape(-1, 3)
 
 
 def rests_of(records: Space, outputs: Space) -> list[Floats]:
-    """Return the rests for records and outputs: their declared coordinates minus the doubles.
+    """Return the rests of records and outputs, which are their declared coordinates minus the doubles.
 
     If all rests are unknown or zero, both arrays have no rows, so that the compiled functions skip them.
 
     Returns:
-        Two arrays, (N, dim) and (K, dim), in the unit of the coordinates; both are (0, dim) if there are no rests.
+        Two arrays of shapes (N, dim) and (K, dim), in the unit of the coordinates. Both have shape (0, dim) if there
+        are no rests.
     """
     arrays = [np.array(np.zeros_like(s.coordinates) if s.rests is None else s.rests) for s in (records, outputs)]
     return arrays if any(rests.any() for rests in arrays) else [rests[:0].copy() for rests in arrays]
 
 
 def check_resolution(space: Space, error: float) -> None:
-    """Check that no two planar places or vectors are too near for doubles to tell apart on a map of this extent.
+    """Check that no two planar places or vectors are so close that doubles cannot resolve their distance on this map.
 
-    Doubles and their rests hold 106 bits. On a map 1e15 km wide that means an error of 1e-16 km, so a distance of 1e-7
-    km would be rounded down by more than the relative 1e-9 that ``verify`` and the stand-alone checker allow. Such
+    Doubles and their rests hold 106 bits. On a map 1e15 km wide, this means an error of 1e-16 km. A distance of 1e-7 km
+    would then be rounded down by more than the relative 1e-9 that ``verify`` and the stand-alone checker allow. Such
     coordinates are probably typing errors.
 
     Args:
         space: The places, with coordinates.
-        error: The proved upper bound on a distance's error, in the space's unit.
+        error: Proved upper bound on the error of a distance, in the unit of the space.
 
     Raises:
-        InputError: Two distinct places are too near to each other.
+        InputError: Two distinct places are too close to each other.
     """
     assert space.coordinates is not None  # the caller measures distances between them
-    # The checks also allow an absolute difference of 1e-24. Both limits are a little stricter here (0.9 and 0.8),
-    # because rounding distances down uses a small part of what is allowed.
+    # The checkers also allow an absolute difference of 1e-24. Both limits are slightly stricter here (factors 0.9 and
+    # 0.8), because rounding distances down uses a small part of the allowed difference.
     if 2.0 * error <= 0.9e-24:
         return
     from scipy.spatial import cKDTree

@@ -1,9 +1,9 @@
 """A map projection that never stretches distances, so that a guarantee per planar km also holds per km on the earth.
 
-The equirectangular projection x = R cos(phi*) lambda, y = R phi has ds^2 = R^2 (cos^2 phi* dlambda^2 + dphi^2), at most
-the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2) wherever |phi| <= phi*. If a path on the earth stays within that range,
-its planar image is therefore at most as long. Here phi* is the largest latitude that a great circle between two points
-in the region reaches, so planar distances in the region are at most great-circle distances.
+The equirectangular projection x = R cos(phi*) lambda, y = R phi has ds^2 = R^2 (cos^2 phi* dlambda^2 + dphi^2).
+Wherever |phi| <= phi*, this is at most the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2). A path on the earth that stays
+within this range is therefore at least as long as its planar image. Here phi* is the largest latitude that a great
+circle between two points in the region reaches, so planar distances in the region are at most great-circle distances.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from privopt.numbers.distances import EARTH_RADIUS_KM, cosine_of_latitude
 __all__ = ["UNITS_PER_DEGREE", "Projection", "degrees_in_units"]
 
 UNITS_PER_DEGREE = 10_000_000
-"""Units per degree: geographic positions are integers in units of 1e-7 degrees (11 mm)."""
+"""Units per degree: geographic positions are integer multiples of 1e-7 degrees (11 mm)."""
 
 _UNIT_BITS = 24
-"""Binary places in a scale in mm per unit. Products of a scale and a full turn, 3.6e9 units, stay below 2^63."""
+"""Number of fractional bits in a scale in mm per unit. A scale times a full turn, 3.6e9 units, is below 2^63."""
 
-_TURN = 360 * UNITS_PER_DEGREE  # a full turn
-_PI_DOWN = Fraction(math.pi)  # the double below pi
+_TURN = 360 * UNITS_PER_DEGREE  # a full turn in units of 1e-7 degrees
+_PI_DOWN = Fraction(math.pi)  # pi, rounded down to a double
 
 
 def degrees_in_units(degrees: Floats) -> Ints:
@@ -40,11 +40,11 @@ class Projection:
     """An equirectangular projection in integer arithmetic.
 
     Attributes:
-        origin: The latitude and longitude of the planar point (0, 0), in 1e-7 degrees.
+        origin: Latitude and longitude of the planar point (0, 0), in 1e-7 degrees.
         east, north: Millimetres per 1e-7 degrees of longitude and latitude, times 2^24, rounded down.
         parallel: phi* in degrees. Paths between the latitudes -phi* and phi* are not stretched.
-        box: The smallest and largest latitude, and the largest difference in longitude from the origin, in 1e-7
-            degrees. No great circle between two points in the box crosses latitude phi* or -phi*.
+        box: Smallest and largest latitude, and largest difference in longitude from the origin, in 1e-7 degrees. No
+            great circle between two points in the box crosses latitude phi* or -phi*.
     """
 
     origin: tuple[int, int]
@@ -55,11 +55,11 @@ class Projection:
 
     @classmethod
     def of(cls, degrees: Floats, source: str, margin_mm: float = 0.0) -> Projection:
-        """Return the projection for a region that is given by points.
+        """Return the projection for a region around given points.
 
         Args:
-            degrees: (N, 2) the latitudes and longitudes of points in the region.
-            source: The points' file, for error messages.
+            degrees: Array of shape (N, 2), the latitudes and longitudes of points in the region.
+            source: Name of the file that contains the points, for error messages.
             margin_mm: Upper bound on how far the region extends beyond the bounding box of the points, in planar mm.
 
         Raises:
@@ -67,19 +67,19 @@ class Projection:
         """
         units = degrees_in_units(degrees)
         reference = int(units[0, 1])
-        # Longitudes relative to the first point, in [-180, 180) degrees, so that a region may cross the meridian of 180
-        # degrees.
+        # Longitudes are relative to the first point, in [-180, 180) degrees, so that a region may cross the 180th
+        # meridian.
         east_of = (units[:, 1] - reference + _TURN // 2) % _TURN - _TURN // 2
         west, east_end = int(east_of.min()), int(east_of.max())
         south, north = int(units[:, 0].min()), int(units[:, 0].max())
-        # Millimetres per 1e-7 degrees of latitude: pi R / 180 with R in mm, from the double below pi.
+        # Millimetres per 1e-7 degrees of latitude: pi R / 180 with R in mm, and pi rounded down.
         per_unit = _PI_DOWN * Fraction(EARTH_RADIUS_KM) * 10**6 / (180 * UNITS_PER_DEGREE)
         scale = math.floor(per_unit * 2**_UNIT_BITS)
         margin = Fraction(margin_mm) * 2**_UNIT_BITS
         height_margin = math.ceil(margin / scale) + 1  # at least one unit: points are rounded by up to half of one
         width_margin = height_margin
-        # A wider box has a higher phi*, where the same margin in mm takes more degrees of longitude. The box is
-        # therefore widened until its margin is large enough at its own phi*.
+        # A wider box has a higher phi*, at which the same margin in mm takes more degrees of longitude. The box is
+        # therefore widened until its margin is large enough at the resulting phi*.
         while True:
             max_latitude = max(abs(south - height_margin), abs(north + height_margin)) / UNITS_PER_DEGREE
             parallel = _highest_parallel(
@@ -102,9 +102,13 @@ class Projection:
         )
 
     def covers(self, vertices: Ints) -> bool:
-        """Return whether points (N, 2) in mm on the plane all lie in the box, so that no distance is stretched."""
+        """Return whether all given points lie in the box, so that distances between them are not stretched.
+
+        Args:
+            vertices: Array of shape (N, 2), the x and y of each point in mm.
+        """
         max_x, min_y, max_y = int(np.abs(vertices[:, 0]).max()), int(vertices[:, 1].min()), int(vertices[:, 1].max())
-        # The sides of the box, relative to the origin, in 1e-7 degrees.
+        # The edges of the box, relative to the origin, in 1e-7 degrees.
         south, north, half_width = self.box[0] - self.origin[0], self.box[1] - self.origin[0], self.box[2]
         # Both sides are integers in 2^-24 mm, so that no rounding can admit a point outside the box.
         return (
@@ -114,15 +118,29 @@ class Projection:
         )
 
     def to_plane(self, units: Ints) -> Ints:
-        """Convert latitudes and longitudes (N, 2) in 1e-7 degrees to x and y (N, 2) in mm, rounded to the nearest."""
+        """Convert latitudes and longitudes in 1e-7 degrees to x and y in mm, rounded to the nearest integer.
+
+        Args:
+            units: Array of shape (N, 2) of integers.
+
+        Returns:
+            Array of shape (N, 2) of integers.
+        """
         north = units[:, 0] - self.origin[0]
         east = (units[:, 1] - self.origin[1] + _TURN // 2) % _TURN - _TURN // 2
-        # Half a millimetre is added, so that the shift rounds to the nearest millimetre.
+        # Half a millimetre is added so that the right shift rounds to the nearest millimetre.
         half = 1 << (_UNIT_BITS - 1)
         return np.column_stack([(east * self.east + half) >> _UNIT_BITS, (north * self.north + half) >> _UNIT_BITS])
 
     def to_earth(self, vertices: Ints) -> Floats:
-        """Convert points (N, 2) in millimetres to latitudes and longitudes (N, 2) in degrees, in double precision."""
+        """Convert planar points in mm to latitudes and longitudes in degrees, in double precision.
+
+        Args:
+            vertices: Array of shape (N, 2), the x and y of each point.
+
+        Returns:
+            Array of shape (N, 2), the latitude and longitude of each point.
+        """
         scale = 2.0**_UNIT_BITS / UNITS_PER_DEGREE
         north = vertices[:, 1] * (scale / self.north) + self.origin[0] / UNITS_PER_DEGREE
         east = vertices[:, 0] * (scale / self.east) + self.origin[1] / UNITS_PER_DEGREE
@@ -133,19 +151,19 @@ def _highest_parallel(max_latitude: float, half_width: float, source: str) -> fl
     """Return phi* in degrees: the largest latitude that a great circle between two points in a box reaches.
 
     Args:
-        max_latitude: The largest absolute latitude in the box, in degrees.
-        half_width: Half of the box's width in longitude, in degrees.
-        source: The file's name in error messages.
+        max_latitude: Largest absolute latitude in the box, in degrees.
+        half_width: Half the width of the box in longitude, in degrees.
+        source: Name of the file, for error messages.
 
     Raises:
         InputError: phi* is above 85 degrees.
     """
-    # The highest great circle joins the two corners at the largest latitude, and is highest half-way, at
+    # The highest great circle connects the two corners at the largest latitude. Its largest latitude is half-way, at
     # atan(tan(latitude) / cos(half width)).
     reach = 90.0
     if max(max_latitude, half_width) < 90.0:
         reach = math.degrees(math.atan(math.tan(math.radians(max_latitude)) / math.cos(math.radians(half_width))))
-    # Rounded up by one or two millionths of a degree (11 cm each), which is far above rounding errors.
+    # The latitude is rounded up by one or two millionths of a degree (11 cm each), far more than any rounding error.
     parallel = (math.floor(reach * 1e6) + 2) / 1e6
     if parallel > 85.0:
         actual = f"points between which great circles reach {reach:.4g} degrees of latitude"

@@ -1,7 +1,7 @@
 """Shortest-path distances over roads, as a metric between places.
 
 If sums along the roads are exact (:class:`privopt_metric_dp.space.roads.Roads`), the distances are these sums.
-Otherwise a bound on the rounding error is subtracted from each sum, so that a distance never exceeds the exact one.
+Otherwise, a bound on the rounding error is subtracted from each sum, so that a distance never exceeds the exact one.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ __all__ = ["RoadMetric"]
 
 
 class RoadMetric(Metric):
-    """Shortest-path distances over undirected roads, in km. They are infinite if no path joins two places.
+    """Shortest-path distances over undirected roads, in km. They are infinite if no path connects two places.
 
     Attributes:
         roads: The roads. Paths may pass through nodes that are not records.
         _places, _outputs: The node indices of the records and of the outputs.
         _implying: The results of :meth:`implying`, by the largest distance of a pair.
-        _rounding: Bound on the relative error in a sum along a path; 0 if sums are exact.
+        _rounding: Bound on the relative error of a sum along a path, or 0 if sums are exact.
     """
 
     def __init__(self, roads: Roads, records: Space, outputs: Space | None = None) -> None:
-        """Find the nodes for the records and outputs. All ids without a node are reported together.
+        """Find the nodes for the records and outputs. All ids that are not nodes are reported in one error.
 
         Args:
             roads: Undirected roads.
-            records, outputs: Places whose ids are nodes of the roads. Coordinates are ignored. By default the outputs
+            records, outputs: Places whose ids are nodes of the roads. Coordinates are ignored. By default, the outputs
                 are the records.
 
         Raises:
@@ -67,15 +67,15 @@ class RoadMetric(Metric):
         self._rounding = 0.0 if roads.exact else (len(roads) + 2.0) * 2.0**-53
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return the distances in km between records i and j, two index arrays that broadcast.
+        """Return the distances in km between records i and j, which are broadcastable arrays of record indices.
 
-        There is one search from each record that has the lower index in some pair.
+        There is one search for each record that has the smaller index in some pair.
         """
         first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
-        # Rounded sums may depend on the direction. Every search starts at the lower record, so that a pair's double is
-        # the same in both directions.
+        # Rounded sums may depend on the direction. Every search starts at the record with the smaller index, so that a
+        # pair's double is the same in both directions.
         lower, upper = np.minimum(first, second).ravel(), np.maximum(first, second).ravel()
-        # Pairs are grouped by their lower record: `order[bounds[g] : bounds[g + 1]]` are the pairs for start g.
+        # Pairs are grouped by their smaller record index: `order[bounds[g] : bounds[g + 1]]` are the pairs for start g.
         starts, group = np.unique(lower, return_inverse=True)
         order = np.argsort(group, kind="stable")
         bounds = np.searchsorted(group[order], np.arange(len(starts) + 1))
@@ -87,30 +87,39 @@ class RoadMetric(Metric):
 
     @cached_property
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
-        """Roads with declared lengths, the number of nodes, and each record's node; None if lengths are unknown."""
+        """Roads with their declared lengths, the number of nodes, and the node of each record.
+
+        None if lengths are unknown.
+        """
         streets = self.roads.streets
         return None if streets is None else (streets, len(self.roads), self._places)
 
     @property
     def road_pairs(self) -> Ints:
-        """(E, 2) pairs of records that a single road joins. Roads to nodes that are not records are omitted."""
+        """Pairs of records that are joined by a single road, as an array of shape (E, 2).
+
+        Roads to nodes that are not records are omitted.
+        """
         record_of = np.full(len(self.roads), -1, dtype=np.int64)
         record_of[self._places] = np.arange(len(self._places))
         edge_records = record_of[self.roads.edge_nodes]
         return edge_records[(edge_records >= 0).all(axis=1)]
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the path lengths over the declared roads, given this metric's doubles."""
-        # The metric's doubles are rounded sums that were reduced by their possible error, so the exact sums may be
-        # larger by two errors. Four leave a margin, and 2^-51 covers the rounding of the products below.
+        """Return upper bounds on the lengths of paths over the declared roads, given this metric's doubles."""
+        # The metric's doubles are rounded sums from which an error bound was subtracted, so the exact sums may be
+        # larger by twice that bound. The factor 4 leaves a margin, and 2^-51 covers the rounding of the products below.
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
         return distances if factor == 1.0 else distances * (factor * (1.0 + 2.0**-51))
 
     def exactly(self, pairs: Ints) -> list[Ball]:
-        """Return balls around the exact distances between pairs (P, 2), which are sums of the declared decimals.
+        """Return balls that enclose the exact distances of pairs of records, which are sums of the declared decimals.
 
-        There is one search from each record that comes first in some pair. If decimals are unknown, a ball extends from
-        the lower to the upper bound on the distance.
+        There is one search for each record that comes first in some pair. If the decimals are unknown, a ball extends
+        from the lower to the upper bound on the distance.
+
+        Args:
+            pairs: Array of shape (P, 2), the record indices of each pair.
         """
         ways = self.roads.meant  # shortest paths over the declared decimals
         if ways is None:
@@ -124,29 +133,29 @@ class RoadMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """Description of the exact distances: sums of decimals if these are known, otherwise between two doubles."""
+        """Description of the exact distances, for reports: sums of decimals if these are known, otherwise intervals."""
         return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Return, for each pair, whether its exact distance, rounded down to a double, is proved to be within a limit.
+        """Return whether each pair's exact distance, rounded down to a double, is proved to be within a limit.
 
         If all road lengths are multiples of a common unit, integer path lengths decide the pairs near the limit.
 
         Args:
-            pairs: (P, 2) pairs of records.
-            distances: (P,) this metric's doubles, in km.
+            pairs: Array of shape (P, 2), the record indices of each pair.
+            distances: Array of shape (P,), this metric's doubles, in km.
             limit: The limit in km.
 
         Returns:
-            (P,) booleans.
+            Boolean array of shape (P,).
         """
         is_within = super().surely_within(pairs, distances, limit)
         undecided = np.flatnonzero(~is_within)
         if undecided.size and self.roads.integer_roads is not None:
             roads, unit = self.roads.integer_roads
-            # The largest integer length that is below the double after the limit, and so is rounded down to at most the
-            # limit. The factor 1 - 2^-90 allows for the declared lengths, which differ from the integers by a relative
-            # 2^-100 at most.
+            # The largest integer length below the double that follows the limit. Such a length is rounded down to at
+            # most the limit. The factor 1 - 2^-90 allows for a relative difference of at most 2^-100 between the
+            # declared lengths and the integers.
             max_units = math.ceil(Fraction(math.nextafter(limit, math.inf)) / unit * (1 - Fraction(1, 2**90))) - 1
             starts, group = np.unique(pairs[undecided, 0], return_inverse=True)
             # Nodes have the same indices in both networks, as both list the edges in the same order.
@@ -157,18 +166,21 @@ class RoadMetric(Metric):
         return is_within
 
     def _round_down(self, sums: Floats) -> Floats:
-        """Reduce sums along paths by a bound on the rounding error, so that they never exceed the exact sums."""
+        """Subtract a bound on the rounding error from sums along paths, so that they never exceed the exact sums."""
         return sums if self.roads.exact else sums * (1.0 - self._rounding)
 
     def rows(self, i: npt.ArrayLike) -> Floats:
-        """Return the distances (B, N) from the records i to every record."""
+        """Return the distances in km from B given records to all records, as an array of shape (B, N)."""
         records = np.asarray(i, dtype=np.int64)
         if not self.roads.exact:
             return super().rows(records)  # uses between(), which returns the same double for a pair in both directions
         return self.roads.table(self._places[records], self._places)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return the distances (B, K) from the records i (all by default) to every output."""
+        """Return the distances in km from B given records to all K outputs, as an array of shape (B, K).
+
+        By default, the distances from all records are returned.
+        """
         records = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
         return (
             self.rows(records)
@@ -177,20 +189,20 @@ class RoadMetric(Metric):
         )
 
     def towards(self, rows: Ints) -> RoadMetric:
-        """Return this metric with the records at indices ``rows`` (K,) as outputs."""
-        # A shallow copy, so that both metrics share the roads and the pairs that were found in them.
+        """Return this metric with the K records at the indices ``rows`` as outputs."""
+        # The copy is shallow, so that both metrics share the roads and the cached pairs.
         metric = copy(self)
         metric._outputs, metric.output_size, metric.own_outputs = self._places[rows], len(rows), False
         return metric
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Find the pairs i < j with a distance of at most `within` km, and their distances.
+        """Return the pairs i < j with a distance of at most ``within`` km, and their distances.
 
-        There is one search from each record, which stops at that distance. The results are those that
-        :meth:`Metric.neighbours` describes.
+        There is one search for each record, which stops at that distance. For the shapes and order of the results, see
+        :meth:`Metric.neighbours`.
         """
         pairs, distances = [], []
-        # The search goes a little farther than the limit, because sums are reduced by their possible error afterwards.
+        # The search goes slightly farther than the limit, because error bounds are subtracted from the sums afterwards.
         for part, block in self.roads.lengths(self._places, limit=within * (1.0 + 4.0 * self._rounding)):
             lengths = self._round_down(block[:, self._places])
             row, col = np.nonzero(lengths <= within)
@@ -201,11 +213,14 @@ class RoadMetric(Metric):
         return np.concatenate(pairs).astype(np.int64), np.concatenate(distances)
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Return the pairs that a path without a third record joins. They imply all pairs, or all within a limit.
+        """Return the pairs that are connected by a path without a third record, which imply all pairs (within a limit).
 
         The shortest path between any other pair consists of such paths, so Theorem 3.1 of Qiu (IJCAI 2024) applies. The
         result is None if sums along paths are not exact, because a rounded distance may then be below the sum of its
         parts.
+
+        Args:
+            within: Largest distance in km of the pairs to imply, or None for all pairs.
         """
         if not self.roads.exact:
             return None

@@ -1,4 +1,4 @@
-"""Messages about places that a problem's roads do not connect to the others."""
+"""Error messages about places that a problem's roads do not connect to the others."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from privopt_metric_dp.space.roads import Roads
 __all__ = ["JOIN_PARTS", "describe_parts"]
 
 JOIN_PARTS: Final = "add the road or ferry between the parts to the table, or make a separate problem of each part"
-"""Advice in messages about disconnected roads."""
+"""Advice that messages about disconnected roads give."""
 
 NAMED_PLACES: Final = 5
-"""The most places that a message names."""
+"""Largest number of places that a message names."""
 
 
 def describe_parts(roads: Roads, ids: Iterable[str]) -> str:
-    """Return a phrase that says which places lie outside the largest connected component of the roads.
+    """Return a phrase that names the places outside the largest connected component of the roads.
 
     Args:
-        roads: The roads. If they are directed, any two places in a component are joined by paths in both directions.
+        roads: The roads. If they are directed, any two places in a component are connected by paths in both directions.
         ids: Ids of nodes. The largest component is the one that contains most of these nodes.
     """
     names = list(dict.fromkeys(ids))

@@ -1,4 +1,4 @@
-"""Road networks: shortest paths between places, and travel to targets.
+"""Road networks: shortest paths between places, and travel distances to targets.
 
 Shortest paths are computed with scipy.sparse.csgraph. All paths between the 3,353 nodes of the rome99 network take 4.7
 s, and those between Rome's 1,331 cells take 0.9 s. networkx takes 141 s and 38 s, and a compiled search with Python's
@@ -37,33 +37,35 @@ class Roads:
     >>> roads.travel(["a"], ["c", "b"]).tolist()
     [[3.0, 1.0]]
 
-    Undirected lengths are rounded down to multiples of a common unit (a grid) that is small but large enough for every
-    path length to be a double: 2^-46 km, or 0.01 nm, for a city. Sums along paths are then exact: they depend neither
-    on the direction nor on the order of the edges, and the pairs of neighbouring records imply all others exactly.
-    Rounding down errs on the side of privacy. If it would change an edge's length by more than a relative 1e-9, lengths
-    stay as given, and :class:`RoadMetric` subtracts a bound on the rounding errors from each sum.
+    Undirected lengths are rounded down to multiples of a common unit (a grid) that is small, but large enough for every
+    path length to be a double. For a city, the unit is 2^-46 km, or 0.01 nm. Sums along paths are then exact and depend
+    neither on the direction nor on the order of the edges, and the pairs of neighbouring records imply all others
+    exactly. Rounding down errs on the side of privacy. If it would change an edge's length by more than a relative
+    1e-9, lengths are not rounded, and :class:`RoadMetric` subtracts a bound on the rounding errors from each sum.
 
     Args:
-        tails, heads: (E,) ids of the nodes at the ends of the edges.
-        km: (E,) lengths from 0 to 1e150. Of several edges between two nodes, the shortest counts.
+        tails, heads: E node ids each, the ends of the edges.
+        km: Array of shape (E,), the lengths, from 0 to 1e150 km. If several edges connect two nodes, the shortest one
+            is used.
         directed: Whether edges lead from tail to head only.
-        source: The file's name in error messages.
+        source: Name of the file, for error messages.
         short: Whether the lengths are decimals that were rounded down, so that a road may be longer by less than one
             unit in the last place.
-        written: (E,) doubles nearest to the declared decimals, and (E,) doubles nearest to the remaining differences.
-        decimals: (E,) the declared decimals as texts.
+        written: Two arrays of shape (E,), the doubles nearest to the declared decimals, and the doubles nearest to the
+            remainders.
+        decimals: Array of shape (E,), the declared decimals as strings.
 
     Attributes:
-        nodes: The nodes' ids, in the order of their first occurrence in tails, then heads.
+        nodes: Ids of the nodes, in the order of their first occurrence in tails, then heads.
         exact: Whether sums of lengths along paths are exact.
         stretch: Upper bound on the ratio between a path's declared length and its length after rounding down.
-        _graph: (n, n) the edge lengths in km, a CSR matrix.
-        _ends: (2, E) the node indices of the edges' tails and heads.
-        _number: The index of each node, by its id.
+        _graph: CSR matrix of shape (n, n), the edge lengths in km.
+        _ends: Array of shape (2, E), the node indices of the edges' tails and heads.
+        _number: Index of each node, by id.
 
     Raises:
         InputError: The arrays differ in length, there is no edge, or some lengths are not between 0 and 1e150 km. Each
-            such row is reported.
+            row with such a length is reported.
     """
 
     def __init__(
@@ -78,13 +80,13 @@ class Roads:
         written: tuple[Floats, Floats] | None = None,
         decimals: npt.NDArray[np.str_] | None = None,
     ) -> None:
-        """Check the lengths, give each node an index and build the graph.
+        """Check the lengths, number the nodes and build the graph.
 
         Args:
-            tails, heads: (E,) ids of the nodes at the ends of the edges.
-            km: (E,) lengths.
+            tails, heads: E node ids each, the ends of the edges.
+            km: Array of shape (E,), the lengths in km.
             directed: Whether edges lead from tail to head only.
-            source: The file's name in error messages.
+            source: Name of the file, for error messages.
             short, written, decimals: How the lengths were rounded from the declared decimals; see :class:`Roads`.
         """
         lengths = np.asarray(km, dtype=np.float64).reshape(-1)
@@ -117,12 +119,12 @@ class Roads:
 
     @property
     def edge_nodes(self) -> Ints:
-        """(E, 2) the node indices of each edge's two ends."""
+        """Node indices of the two ends of each edge, as an array of shape (E, 2)."""
         return self._ends.T
 
     @cached_property
     def integer_roads(self) -> tuple[Roads, Fraction] | None:
-        """These roads with integer lengths, and the unit of the integers in km; None if there is no common unit.
+        """These roads with integer lengths, and the unit of the integers in km. None if there is no common unit.
 
         Sums of the integers are exact. A declared length is known only as a double and a remainder, so it may differ
         from the integer by a relative 2^-100.
@@ -135,14 +137,17 @@ class Roads:
 
     @cached_property
     def meant(self) -> Ways | None:
-        """Shortest paths over the declared lengths, in exact arithmetic; None if :attr:`streets` is None."""
+        """Solver for exact shortest paths over the declared lengths. None if :attr:`streets` is None."""
         streets = self.streets
         return None if streets is None else Ways(streets, len(self))
 
     @property
     def streets(self) -> list[tuple[int, int, Fraction]] | None:
-        """Each road's two nodes and declared length; None if directed, or if decimals are unknown or too long."""
-        # decimal_of() returns None for a decimal that is too long, which makes the count below too small.
+        """The two nodes and the declared length of each road.
+
+        None if roads are directed, or if decimals are unknown or too long.
+        """
+        # decimal_of() returns None for a decimal that is too long, so that fewer decimals than roads remain below.
         lengths = [] if self._decimals is None else [decimal_of(text) for text in self._decimals.tolist()]
         decimals = [length for length in lengths if length is not None]
         if self.directed or len(decimals) < self._ends.shape[1]:
@@ -158,11 +163,11 @@ class Roads:
         return (self.stretch - 1.0 + rounding) * (1.0 + 2.0**-20)
 
     def positions(self, ids: Sequence[Any] | npt.NDArray[Any], *, source: str = "records") -> Ints:
-        """Return the node indices (M,) that belong to ids.
+        """Return the node indices of given ids, as an array of shape (M,).
 
         Args:
-            ids: (M,) ids of nodes.
-            source: The name of the ids' file in error messages.
+            ids: M ids of nodes.
+            source: Name of the file that contains the ids, for error messages.
 
         Raises:
             InputError: Some ids are not nodes of any edge. Each of them is reported.
@@ -176,16 +181,16 @@ class Roads:
     def lengths(
         self, starts: Ints, *, limit: float = math.inf, backwards: bool = False
     ) -> Iterator[tuple[slice, Floats]]:
-        """Yield the shortest-path lengths from some nodes to every node, in blocks of starts.
+        """Yield the shortest-path lengths from given nodes to all nodes, in blocks of starting nodes.
 
         Args:
-            starts: (S,) node indices.
-            limit: The length in km beyond which the search stops.
-            backwards: Whether to follow edges backwards, which gives the lengths from every node to the starts.
+            starts: Array of shape (S,), the indices of the starting nodes.
+            limit: Length in km beyond which the search stops.
+            backwards: Whether to follow edges backwards, which yields the lengths from all nodes to the starting nodes.
 
         Yields:
-            The slice of `starts` that a block covers, and the lengths (B, nodes) in km, which are infinite if no path
-            is within the limit.
+            The slice of ``starts`` that a block covers, and an array of shape (B, n) with the lengths in km. A length
+            is infinite if no path is within the limit.
 
         Raises:
             StoppedError: The time limit has passed.
@@ -200,14 +205,16 @@ class Roads:
         sources: str = "records",
         targets_source: str = "utility.targets",
     ) -> Floats:
-        """Return the distances from each id to each target along the roads, using one-way roads in their own direction.
+        """Return the shortest-path lengths from each id to each target.
+
+        Directed roads are used in their direction only.
 
         Args:
             ids, targets: N and T ids of nodes.
-            sources, targets_source: The names of the files with the ids and the targets, in error messages.
+            sources, targets_source: Names of the files that contain the ids and the targets, for error messages.
 
         Returns:
-            (N, T) distances in km; infinite if a target cannot be reached.
+            Array of shape (N, T), the lengths in km. A length is infinite if the target cannot be reached.
 
         Raises:
             InputError: An id is not a node.
@@ -216,15 +223,17 @@ class Roads:
         return self.table(starts, stops, from_ends=True)
 
     def table(self, starts: Ints, stops: Ints, *, from_ends: bool = False) -> Floats:
-        """Return the shortest-path lengths (S, E) in km from starts to stops; infinite if no path leads there.
+        """Return the shortest-path lengths in km from S starting nodes to E end nodes, as an array of shape (S, E).
+
+        A length is infinite if no path leads to the end node.
 
         Args:
-            starts, stops: (S,) and (E,) node indices.
-            from_ends: Whether to search from the stops. Ignored if sums along paths are exact.
+            starts, stops: Arrays of shape (S,) and (E,), the indices of the starting nodes and of the end nodes.
+            from_ends: Whether to search from the end nodes. It is ignored if sums along paths are exact.
         """
         result = np.empty((len(starts), len(stops)))
-        # Exact sums do not depend on the direction, so the side with fewer nodes is searched from. Rounded sums may
-        # depend on it, so the caller decides.
+        # Exact sums do not depend on the direction, so the search begins on the side with fewer nodes. Rounded sums may
+        # depend on the direction, so the caller decides.
         if (len(stops) < len(starts)) if self.exact else from_ends:
             for part, block in self.lengths(stops, backwards=True):
                 result[:, part] = block[:, starts].T
@@ -234,14 +243,15 @@ class Roads:
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
-        """Return the pairs of places joined by a path without a third place, and the length of the shortest such path.
+        """Find the pairs of places connected by a path without a third place, and the lengths of the shortest of these.
 
         Args:
-            places: (N,) distinct node indices.
-            limit: The largest length of a path in km.
+            places: Array of shape (N,), distinct node indices.
+            limit: Largest length of a path in km.
 
         Returns:
-            The pairs i < j (P, 2) in lexicographic order, as indices into ``places``, and the lengths (P,) in km.
+            Array of shape (P, 2), the pairs i < j as indices into ``places``, in lexicographic order; and array of
+            shape (P,), the lengths in km.
         """
         from scipy.sparse import csr_array
 
@@ -249,9 +259,9 @@ class Roads:
         if not branching.size:
             is_near = direct[1] <= limit
             return direct[0][is_near], direct[1][is_near]
-        # Each place gets a copy without outgoing edges, and every edge into the place leads to the copy instead. A path
-        # therefore ends at the first place that it meets. Searches start only at places next to other nodes, because
-        # all other places have only direct roads.
+        # Each place gets a copy without outgoing edges, and every edge into the place is redirected to the copy. A path
+        # therefore ends at the first place that it reaches. Searches start only at places adjacent to other nodes,
+        # because all other places have only direct roads.
         size, graph = len(self) + len(places), self._graph
         end_of = np.arange(len(self))
         end_of[places] = np.arange(len(self), size)
@@ -259,27 +269,29 @@ class Roads:
         redirected = csr_array((graph.data, end_of[graph.indices], starts), shape=(size, size))
         pairs, lengths = [direct[0]], [direct[1]]
         for part, block in _search_in_blocks(redirected, places[branching], limit):
-            # The columns after the nodes belong to the copies: those that were reached are the other ends of paths.
+            # The columns after the first n belong to the copies. A finite length shows that the copy is the end of a
+            # path.
             row, j = np.nonzero(np.isfinite(block[:, len(self) :]))
             i = branching[part][row]
             later = j > i
             pairs.append(np.column_stack([i, j])[later])
             lengths.append(block[row, len(self) + j][later])
         joined, path_lengths = np.concatenate(pairs), np.concatenate(lengths)
-        # A pair may be joined both by a direct road and by paths over other nodes. The shortest counts.
+        # A pair may be connected both by a direct road and by paths over other nodes. The shortest of these is used.
         shortest = shortest_rows(joined, path_lengths)
         shortest = shortest[path_lengths[shortest] <= limit]
         return joined[shortest], path_lengths[shortest]
 
     def _direct_roads(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
-        """Return the roads that join two places directly, and the places with a road to another node.
+        """Return the roads between two places, and the places that have a road to a node that is not a place.
 
         Args:
-            places: (N,) distinct node indices.
+            places: Array of shape (N,), distinct node indices.
 
         Returns:
-            The pairs i < j (P, 2) in lexicographic order, as indices into ``places``, with their lengths in km (P,);
-            and the sorted indices into ``places`` of those next to other nodes.
+            Two items. The first consists of an array of shape (P, 2), the pairs i < j as indices into ``places`` in
+            lexicographic order, and an array of shape (P,), their lengths in km. The second is the sorted array of
+            indices into ``places`` of the places adjacent to other nodes.
         """
         graph, number = self._graph, np.full(len(self), -1)
         number[places] = np.arange(len(places))
@@ -292,19 +304,19 @@ class Roads:
 
     @cached_property
     def _reverse_graph(self) -> Any:
-        """The CSR matrix with all edges reversed, for the lengths of paths that lead to given nodes."""
+        """CSR matrix of the graph with all edges reversed, for the lengths of paths that lead to given nodes."""
         return self._graph.T.tocsr()
 
 
 def read_roads(edges: File, *, directed: bool) -> Roads:
-    """Read roads from a CSV file with columns from, to and km.
+    """Read roads from a CSV file with the columns from, to and km.
 
     Args:
         edges: The file.
-        directed: Whether its roads lead from ``from`` to ``to`` only.
+        directed: Whether each road leads from ``from`` to ``to`` only.
 
     Raises:
-        InputError: The file has errors, named by row and column.
+        InputError: The file has errors, which are reported by row and column.
     """
     table = road_table(edges)
     # "km" is rounded down, "km nearest" is the nearest double, "km rest" is the declared decimal minus the nearest
@@ -322,26 +334,27 @@ def read_roads(edges: File, *, directed: bool) -> Roads:
 
 
 def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | None:
-    """Express lengths as integer multiples of one power of ten.
+    """Express lengths as integer multiples of a power of ten.
 
     Args:
-        km: (E,) the doubles nearest to the declared lengths.
-        residuals: (E,) the doubles nearest to the declared lengths minus ``km``.
+        km: Array of shape (E,), the doubles nearest to the declared lengths.
+        residuals: Array of shape (E,), the doubles nearest to the declared lengths minus ``km``.
 
     Returns:
-        The integers (E,), as doubles, and their unit in km: the largest power of ten, at most 1, of which all lengths
-        are multiples. None unless the integers' sum is below 2^50, which makes sums along paths exact.
+        Array of shape (E,), the integers as doubles; and the unit in km, which is the largest power of ten, at most 1,
+        of which all lengths are multiples. None if the sum of the integers is 2^50 or more, because sums along paths
+        might then not be exact, or if no power of ten down to 1e-15 is such a unit.
     """
     for digits in range(16):
         counts = np.rint(km * 10.0**digits)
         if not counts.sum() < 2.0**50:
             return None
-        # If some length is not a multiple of this power of ten, the next smaller one is tried.
+        # If some length is not a multiple of this power of ten, the next smaller power is tried.
         if (np.abs(km * 10.0**digits - counts) > 2.0**-51 * counts).any():
             continue
         unit = Fraction(1, 10**digits)
-        # A double alone does not show whether its decimal has more digits. The rest of each decimal must therefore
-        # equal the rest of the multiple of the unit, too.
+        # A double alone does not show whether its decimal has more digits. Therefore, the remainder of each decimal
+        # must also equal the remainder of the multiple of the unit.
         remainders = [float(int(w) * unit - Fraction(x)) for w, x in zip(counts.tolist(), km.tolist(), strict=True)]
         if remainders == residuals.tolist():
             return counts, unit
@@ -349,16 +362,16 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
 
 
 def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[slice, Floats]]:
-    """Yield the shortest-path lengths from some nodes to all nodes, in blocks that limit the memory used.
+    """Yield the shortest-path lengths from given nodes to all nodes, in blocks that limit the memory used.
 
     Args:
-        graph: (n, n) the edge lengths in km, as a SciPy CSR matrix.
-        starts: (S,) node indices.
-        limit: The length in km beyond which the search stops.
+        graph: SciPy CSR matrix of shape (n, n), the edge lengths in km.
+        starts: Array of shape (S,), the indices of the starting nodes.
+        limit: Length in km beyond which the search stops.
 
     Yields:
-        The slice of ``starts`` that a block covers, and the lengths (B, n) in km, which are infinite if no path is
-        within the limit.
+        The slice of ``starts`` that a block covers, and an array of shape (B, n) with the lengths in km. A length is
+        infinite if no path is within the limit.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -368,24 +381,24 @@ def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[
 
 
 def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:
-    """Build the roads' graph, with undirected lengths rounded down to a grid on which sums are exact.
+    """Build the graph of the roads, with undirected lengths rounded down to a grid on which sums are exact.
 
     Args:
-        edges: (E, 2) node indices.
-        lengths: (E,) the edges' lengths in km.
-        n: The number of nodes.
+        edges: Array of shape (E, 2), the node indices of each edge.
+        lengths: Array of shape (E,), the lengths in km.
+        n: Number of nodes.
         directed: Whether edges lead from the first node to the second only.
 
     Returns:
-        The CSR matrix (n, n) of lengths, with the shortest of several edges between two nodes; whether sums of its
-        lengths are exact; and the stretch, which is the largest ratio between a given length and the rounded one.
+        CSR matrix of shape (n, n), with the shortest length of all edges between two nodes; whether sums of its lengths
+        are exact; and the stretch, which is the largest ratio between a given length and the rounded one.
     """
     # Lengths of directed roads are used only for losses, which need no exact sums.
     graph = edge_matrix(n, edges, lengths, both=not directed)
     if directed:
         return graph, False, 1.0
     grid = _grid_unit(graph)
-    # If rounding to the grid could change the shortest edge by more than the tolerance, lengths stay as they are.
+    # If rounding to the grid could change the shortest edge by more than the tolerance, lengths are not rounded.
     positive = graph.data[graph.data > 0]
     if positive.size and not positive.min() * _EDGE_TOLERANCE >= grid:
         return graph, False, 1.0
@@ -399,21 +412,21 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
 def _grid_unit(graph: Any) -> float:
     """Return a power of two such that all shortest paths are shorter than 2^53 times it.
 
-    Sums of its multiples along these paths are then doubles. The result may not be the smallest such power of two,
-    because the paths' lengths are only estimated from above.
+    Sums of its multiples along shortest paths are then doubles. The result may not be the smallest such power, because
+    the path lengths are only bounded from above.
 
     Args:
-        graph: (n, n) the edge lengths in km, as a symmetric CSR matrix.
+        graph: Symmetric SciPy CSR matrix of shape (n, n), the edge lengths in km.
     """
     from scipy.sparse.csgraph import connected_components, dijkstra
 
     labels = connected_components(graph, directed=False)[1]
-    # Each connected component has one node as its centre. A single search from all centres at once gives each node's
-    # distance to its component's centre.
+    # One node of each connected component is its centre. A single search from all centres yields the distance of each
+    # node to the centre of its component.
     centres = np.unique(labels, return_index=True)[1]
     to_centre = dijkstra(graph, directed=True, indices=centres, min_only=True)
-    # By the triangle inequality, two nodes in a component are at most twice as far apart as the farthest node is from
-    # the centre. The factor 1 + 1e-6 covers the rounding of these sums.
+    # By the triangle inequality, the distance between two nodes in a component is at most twice the largest distance
+    # from the centre. The factor 1 + 1e-6 covers the rounding of these sums.
     longest = 2.0 * float(to_centre.max()) * (1.0 + 1e-6)
-    # frexp() gives an e with longest < 2^e, so the unit is 2^(e - 53); 2^-1074 is the smallest positive double.
+    # frexp() returns an e with longest < 2^e, so the unit is 2^(e - 53). 2^-1074 is the smallest positive double.
     return max(math.ldexp(1.0, math.frexp(longest)[1] - 53), 2.0**-1074)

@@ -1,6 +1,6 @@
 """Pieces of street, for lower bounds whose proofs contain multipliers (prices) for only a few records.
 
-Records with multipliers are called priced. A piece is a path that joins two priced records without passing a crossing.
+Records with multipliers are called priced. A piece is a path between two priced records that does not pass a junction.
 Every other record lies strictly inside a piece. See :mod:`privopt_metric_dp.solvers.street_bound` and
 :mod:`privopt_metric_dp.proof.street_proof`.
 """
@@ -20,22 +20,24 @@ from privopt_metric_dp.space.exactly import Ways
 __all__ = ["Inside", "crossings", "pieces_of"]
 
 Road = tuple[int, int, Fraction]
-"""An undirected road: its two nodes and its length."""
+"""An undirected road: the indices of its two nodes, and its exact length."""
 
 
 @frozen(eq=False)
 class Inside:
-    """The pieces of street that contain the records that are not priced.
+    """The position of each record that is not priced, inside its piece of street.
 
-    A piece is a path between two priced records without a crossing.
+    A piece is a path between two priced records that does not pass a junction.
 
     Attributes:
-        tail, head: (N,) the two ends of each record's piece, as indices into the priced records; -1 if priced.
-        share: (N,) the record's distance from tail, as a share of the piece's length, strictly between 0 and 1; 0 if
-            priced.
-        rest: (N,) 1 - share, rounded from the exact rational.
-        chord: (N,) rest times the distance to tail plus share times the distance to head. At the record itself, this
-            interpolates between the losses from reporting tail and head, whereas the true loss there is 0.
+        tail, head: Arrays of shape (N,), the two ends of each record's piece, as indices into the priced records. Both
+            are -1 for a priced record.
+        share: Array of shape (N,), each record's distance from tail as a fraction of the piece's length, strictly
+            between 0 and 1. It is 0 for a priced record.
+        rest: Array of shape (N,), 1 - share, rounded from the exact rational.
+        chord: Array of shape (N,), rest times the distance to tail plus share times the distance to head. At the record
+            itself, this interpolates between the losses of reporting tail and head, whereas the true loss of reporting
+            the record is 0.
     """
 
     tail: Ints
@@ -46,26 +48,26 @@ class Inside:
 
 
 def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
-    """Select the records to price, such that all others lie on pieces of street between them.
+    """Select the records to price, so that all others lie on pieces of street between priced records.
 
     Args:
         roads: Undirected roads with lengths in km.
         size: Number of nodes.
-        places: (N,) the node of each record.
-        longest: The length in km above which a piece is divided, at the first record that is farther than this from the
-            piece's start.
+        places: Array of shape (N,), the node of each record.
+        longest: Length in km above which a piece is divided. The first record that is farther than this from the start
+            of the piece is then priced.
 
     Returns:
-        (J,) the indices of the records to price, in ascending order.
+        Array of shape (J,), the indices of the records to price, in ascending order.
     """
     ways = Ways(roads, size)
     neighbours, unit = ways.after, ways.unit  # lengths are integers, in units of 1 / unit km
     record_by_node = {node: number for number, node in enumerate(places.tolist())}
-    # Crossings and dead ends are priced, and so are records at distance 0 from a neighbour, which cannot lie strictly
-    # inside a piece.
+    # Junctions and dead ends are priced, and so are records at distance 0 from a neighbour, because these cannot lie
+    # strictly inside a piece.
     priced = {node for node in record_by_node if len(neighbours[node]) != 2}
     priced |= {node for node in record_by_node if min(neighbours[node].values(), default=1) == 0}
-    # A closed street without a priced node has no ends yet. One of its records is priced so that it becomes its end.
+    # A closed street without a priced node has no ends. One of its records is priced and serves as both ends.
     for node in record_by_node:
         if node not in priced and all(end is None for _, end in _walk_chains(neighbours, node, priced)):
             priced.add(node)
@@ -82,16 +84,17 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
 def _walk_chains(
     neighbours: list[dict[int, int]], start: int, priced: set[int]
 ) -> Iterator[tuple[list[tuple[int, int]], tuple[int, int] | None]]:
-    """Follow each road from a node to the first priced node, crossing or dead end.
+    """Follow each road from a node to the first priced node, junction or dead end.
 
     Args:
-        neighbours: For each node, a mapping from its neighbours to the lengths of the roads there, in integer units.
+        neighbours: For each node, a mapping from its neighbours to the lengths of the connecting roads, in integer
+            units.
         start: The node at which the roads begin.
         priced: The nodes at which a chain ends.
 
     Yields:
-        A chain's interior nodes, each with its distance from the start in the unit of the lengths; and the priced node
-        at its end with its distance, or None if the chain ends elsewhere.
+        A chain's interior nodes, each with its distance from the start in integer units; and the priced node at the end
+        of the chain with its distance, or None if the chain ends elsewhere.
     """
     # The branches are sorted, so that the selection does not depend on the order of the roads.
     for branch in sorted(neighbours[start]):
@@ -107,21 +110,23 @@ def _walk_chains(
 def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_priced: Floats | None = None) -> Inside:
     """Find the piece of street that contains each record that is not priced.
 
-    The multipliers for an output inside a piece follow from those for the priced records at the piece's two ends.
+    The multipliers for an output inside a piece follow from the multipliers for the priced records at the two ends of
+    the piece.
 
     Args:
-        roads: All roads in the undirected network. Of several roads between two nodes, the shortest counts.
+        roads: All roads in the undirected network. If several roads connect two nodes, the shortest one is used.
         size: Number of nodes.
-        places: (N,) the node of each record.
-        priced: (J,) the indices of the priced records, in ascending order.
-        to_priced: (N, J) the distances from records to priced records. If it is None, ``Inside.chord`` is 0.
+        places: Array of shape (N,), the node of each record.
+        priced: Array of shape (J,), the indices of the priced records, in ascending order.
+        to_priced: Array of shape (N, J), the distances from records to priced records. If it is None, ``Inside.chord``
+            is 0.
 
     Raises:
-        CertificationError: A record is neither priced nor strictly inside a piece between two priced ones.
+        CertificationError: A record is neither priced nor strictly inside a piece between two priced records.
     """
     neighbours = Ways(roads, size).after
     record_by_node = {node: number for number, node in enumerate(places.tolist())}
-    # Maps the node of each priced record to the record's index among the priced ones.
+    # The index among the priced records, by node.
     index_by_node = {int(places[record]): index for index, record in enumerate(priced.tolist())}
     count, priced_nodes = len(places), set(index_by_node)
     tail, head = np.full(count, -1), np.full(count, -1)
@@ -131,7 +136,7 @@ def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_p
             for node, steps in interior if end is not None else []:
                 assert end is not None  # the loop is empty otherwise
                 record = record_by_node.get(node, -1)
-                # Each piece is met from both of its ends. The end from which it is met first becomes the tail.
+                # Each piece is traversed from both of its ends. The end from which it is traversed first is the tail.
                 if record < 0 or tail[record] >= 0 or not 0 < steps < end[1]:
                     continue
                 tail[record], head[record] = index_by_node[start], index_by_node[end[0]]

@@ -23,34 +23,34 @@ else:
 __all__ = ["check_degrees", "check_geojson_degrees", "geometries_of", "points_in", "points_of"]
 
 _POINT: Final = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
-"""A little-endian point, the form that nearly all programs write."""
+"""Binary layout of a little-endian point, the form that nearly all programs write."""
 
 _DEGREES: Final = frozenset({"OGC:CRS84", "EPSG:4326"})
-"""Names of the reference systems whose coordinates are longitudes and latitudes in degrees."""
+"""Names of the coordinate reference systems with longitudes and latitudes in degrees."""
 
 
 def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
-    """Return the points in a column of well-known binary.
+    """Decode the points in a column of well-known binary.
 
     Args:
-        values: (B,) values in well-known binary, or null.
-        file: The file's name in error messages.
+        values: B values in well-known binary, or null.
+        file: Name of the file, for error messages.
 
     Returns:
-        The points (B, 2), y before x (latitude before longitude), with NaN for a missing or empty point; and an array
-        (B,) that is 1.0 where the value is not a point, else 0.0.
+        Array of shape (B, 2), the points as (y, x), that is, latitude before longitude, with NaN for a missing or empty
+        point; and array of shape (B,), 1.0 for each value that is not a point and 0.0 for all others.
 
     Raises:
         InputError: The column does not contain bytes.
     """
-    values = values.to_physical()  # removes an extension type, which only says what the bytes mean
+    values = values.to_physical()  # removes an extension type, which only labels the bytes as geometries
     import polars as pl
 
     if values.dtype != pl.Binary:
         actual = f"values of type {type_name(values.dtype)}"
         raise InputError([Fault(file, f"column {values.name}", actual, "points in well-known binary (WKB)")])
     points, wrong = np.full((len(values), 2), np.nan), np.zeros(len(values))
-    # NumPy decodes all values in the usual form, little-endian points, at once. Others are decoded one by one.
+    # NumPy decodes all values of the usual form, little-endian points, at once. Other values are decoded one by one.
     has_usual_size = values.bin.size().fill_null(0).to_numpy() == _POINT.itemsize
     parts = np.frombuffer(b"".join(values.filter(pl.Series(has_usual_size)).to_list()), dtype=_POINT)
     usual = (parts["order"] == 1) & (parts["type"] == 1)
@@ -66,7 +66,7 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
 
 
 def _decode_point(raw: bytes) -> tuple[float, float] | None:
-    """Return a point's (y, x), decoded in either byte order, or None if the value is not a point.
+    """Decode a point in either byte order and return it as (y, x), or None if the value is not a point.
 
     Heights, measures and reference systems are ignored.
     """
@@ -75,8 +75,8 @@ def _decode_point(raw: bytes) -> tuple[float, float] | None:
         return None
     order = "<" if raw[0] else ">"
     (code,) = struct.unpack_from(f"{order}I", raw, 1)
-    # EWKB sets a flag if a reference system of four bytes follows the type. Types with heights or measures have 1000 to
-    # 3000 added (ISO), or flags in the highest bits (EWKB).
+    # EWKB sets a flag if a four-byte reference system follows the type. In types with heights or measures, 1000 to 3000
+    # is added (ISO), or flags are set in the highest bits (EWKB).
     start = 9 if code & 0x20000000 else 5
     if (code & 0x0FFFFFFF) % 1000 != 1 or len(raw) < start + 16:
         return None
@@ -85,14 +85,14 @@ def _decode_point(raw: bytes) -> tuple[float, float] | None:
 
 
 def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
-    """Return the points in a column of a table in memory: a GeoSeries, or bytes in well-known binary.
+    """Return the points in a column of an in-memory table: a GeoSeries, or bytes in well-known binary.
 
     Args:
         column: The column. A GeoSeries is converted to longitudes and latitudes.
 
     Returns:
-        The points (B, 2), y before x (latitude before longitude), with NaN for a missing or empty point; and an array
-        (B,) that is 1.0 where the value is not a point, else 0.0.
+        Array of shape (B, 2), the points as (y, x), that is, latitude before longitude, with NaN for a missing or empty
+        point; and array of shape (B,), 1.0 for each value that is not a point and 0.0 for all others.
 
     Raises:
         InputError: The column contains other values, or is a GeoSeries without a reference system.
@@ -113,12 +113,12 @@ def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     is_point = (native.geom_type == "Point").to_numpy() & is_present & ~native.is_empty.to_numpy()
     points = np.full((len(native), 2), np.nan)
     points[is_point, 0], points[is_point, 1] = native[is_point].y.to_numpy(), native[is_point].x.to_numpy()
-    # The factor 1.0 converts the booleans to doubles, the type that points_of() returns too.
+    # The factor 1.0 converts the booleans to doubles, the type that points_of() also returns.
     return points, (is_present & ~is_point & ~native.is_empty.to_numpy()) * 1.0
 
 
 def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
-    """Return the geometry columns named in GeoParquet metadata, each with the columns that contain its bounding boxes.
+    """Return the geometry columns listed in GeoParquet metadata, each with the columns that contain its bounding boxes.
 
     Args:
         geo: The metadata, or None if the file has none.
@@ -127,7 +127,7 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
         ValueError: The text is not GeoParquet metadata.
     """
     try:
-        # The metadata were written by another program, so any deviation from the format is possible.
+        # Other programs write the metadata, so any deviation from the format is possible.
         columns = {} if geo is None else json.loads(geo)["columns"]
         boxes_by_geometry = {}
         for name, column in columns.items():
@@ -139,15 +139,15 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
 
 
 def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
-    """Refuse geometries whose metadata name a reference system other than longitude and latitude.
+    """Refuse a geometry column whose metadata specify a reference system other than longitude and latitude.
 
     Args:
         geo: GeoParquet metadata, or None if the file has none.
-        column: The name of the geometry column.
-        file: The file's name in error messages.
+        column: Name of the geometry column.
+        file: Name of the file, for error messages.
 
     Raises:
-        InputError: The reference system is another one, or is unknown.
+        InputError: The reference system is a different one, or is unknown.
     """
     if geo is None:
         return
@@ -165,20 +165,20 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
 
 
 def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
-    """Refuse GeoJSON whose ``crs`` member names a reference system other than longitude and latitude.
+    """Refuse GeoJSON whose ``crs`` member specifies a reference system other than longitude and latitude.
 
     Args:
         document: The GeoJSON object.
-        file: The file's name in error messages.
+        file: Name of the file, for error messages.
 
     Raises:
-        InputError: The member names another system, or has another form.
+        InputError: The member specifies a different system, or is malformed.
     """
     system = document.get("crs")
     if system is None:
         return
     name = system.get("properties", {}).get("name") if isinstance(system, Mapping) else None
-    # GeoJSON writers name the same system in many ways: as a URN with or without a version, or as a URL.
+    # Programs write the same system in different ways: as a URN with or without a version, or as a URL.
     code = str(name).upper().removeprefix("URN:OGC:DEF:CRS:").replace("::", ":")
     if code not in ("EPSG:4326", "OGC:CRS84", "OGC:1.3:CRS84", "CRS84", "HTTP://WWW.OPENGIS.NET/DEF/CRS/OGC/1.3/CRS84"):
         expectation = "EPSG:4326 or OGC:CRS84 (longitude and latitude), or no member crs"
@@ -186,10 +186,10 @@ def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
 
 
 def _name_system(system: object) -> str:
-    """Return a reference system's name, such as "EPSG:4326".
+    """Return the name of a coordinate reference system, such as "EPSG:4326".
 
     Args:
-        system: The ``crs`` member in GeoParquet metadata: a PROJJSON object, or an empty value if the file names no
+        system: The ``crs`` member in GeoParquet metadata: a PROJJSON object, or an empty value if the file specifies no
             system.
     """
     if not isinstance(system, Mapping):
