@@ -24,34 +24,36 @@ _EXPECTATION = "a Polygon, a MultiPolygon, or Features of them"
 
 
 LONGEST_RIM: Final = 10 * MOST_VERTICES
-"""Largest total length of all boundaries (rims), in units of a triangle's side."""
+"""Largest total length of all boundaries (rims), in units of a triangle's side length."""
 BYTES_PER_VERTEX: Final = 600.0
-"""Memory in bytes that selecting triangles takes for each of the lattice's vertices and its two triangles."""
+"""Memory in bytes that the selection of triangles takes per vertex of the lattice, with its two triangles."""
 
 
 def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str) -> Space:
     """Cover a region with equilateral triangles, and return their vertices as planar places with ids 0, 1, ...
 
-    All triangles that meet the region are selected, so every point in the region lies in one of them. Holes and gaps
-    narrower than about one triangle vanish, and parts that are closer to each other than that are joined.
+    All triangles that intersect the region are selected, so every point in the region lies in one of them. Holes and
+    gaps narrower than about one triangle disappear, and parts that are closer to each other than that are connected.
 
     Args:
         region: GeoJSON in longitudes and latitudes, or in km if ``planar``.
-        side_km: The length of a triangle's side in km.
+        side_km: Side length of a triangle in km.
         planar: Whether coordinates are x and y in km.
-        file, key: The problem file and the key that gives the side, for error messages.
+        file, key: Names of the problem file and of the key that specifies the side length, for error messages.
 
     Raises:
-        InputError: The file does not contain GeoJSON polygons, or the side or the region is too small or too large.
+        InputError: The file does not contain GeoJSON polygons, or the side length or the region is too small or too
+            large.
     """
     polygons = polygons_of(region, planar=planar)
     if not 1e-3 <= side_km <= MOST_ACROSS:
         raise InputError([Fault(file, key, f"{side_km:g} km", f"0.001 to {MOST_ACROSS:,} km")])
     projection = None
     if not planar:
-        # GeoJSON positions begin with the longitude, those of projections with the latitude.
+        # GeoJSON positions begin with the longitude, and positions for projections begin with the latitude.
         boundary = np.concatenate([ring[:, ::-1] for rings in polygons for ring in rings])
-        # A triangle that meets the region reaches beyond it by at most its side and some millimetres of rounding.
+        # A triangle that intersects the region extends beyond it by at most its side length and a few millimetres of
+        # rounding.
         projection = Projection.of(boundary, region.name, side_km * MM_PER_KM + 4)
     # The rings in planar millimetres.
     flat = [[_on_plane(ring, projection) for ring in rings] for rings in polygons]
@@ -59,17 +61,17 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
     if extent.max() > MOST_ACROSS:
         expectation = f"at most {MOST_ACROSS:,} km"
         raise InputError([Fault(region.name, "", f"a region {extent.max():,.0f} km across", expectation)])
-    # The product is about the lattice's number of columns times rows, with a margin at the borders.
+    # The product is roughly the number of rows times the number of columns of the lattice, with a margin at the edges.
     if (extent / side_km + 4).prod() > MOST_VERTICES:
         actual = f"{side_km:g} km over a region of {extent[0]:.4g} x {extent[1]:.4g} km"
         raise InputError([Fault(file, key, actual, f"a side that makes fewer than {MOST_VERTICES:,} vertices")])
-    # The segments of all boundaries as vectors, in units of a triangle's side.
+    # The segments of all boundaries as vectors, in units of a triangle's side length.
     segments = np.concatenate([np.diff(ring, axis=0) for rings in flat for ring in rings]) / (side_km * MM_PER_KM)
     if (rim_sides := float(np.hypot(*segments.T).sum())) > LONGEST_RIM:
         raise InputError(
             [Fault(file, key, f"boundaries of {rim_sides:.3g} sides", f"a side that makes at most {LONGEST_RIM:,}")]
         )
-    # The triangles between a polygon's two opposite ends have at least this many vertices. If the release has fewer
+    # The triangles between two opposite ends of a polygon have at least this many vertices. If the release has fewer
     # rows, a verifier refuses the file before the lattice is computed.
     check_places(int(max(np.ptp(rings[0], axis=0).max() for rings in flat) / (side_km * MM_PER_KM)), f"{file}: {key}")
     expect(BYTES_PER_VERTEX * (extent / side_km + 4).prod(), f"triangles of {side_km:g} km over {region.name}")
@@ -86,7 +88,7 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
 
 
 def _on_plane(ring: Floats, projection: Projection | None) -> Floats:
-    """Convert a ring (M, 2), given in km or in longitudes and latitudes, to planar millimetres."""
+    """Convert a closed ring of shape (M, 2), in km or in longitudes and latitudes, to planar millimetres."""
     if projection is None:
         return ring * MM_PER_KM
     return projection.to_plane(degrees_in_units(ring[:, ::-1])).astype(np.float64)
@@ -95,14 +97,14 @@ def _on_plane(ring: Floats, projection: Projection | None) -> Floats:
 def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
     """Return the polygons in a GeoJSON file, each as its outer ring and its holes.
 
-    The copy of the file that a release publishes is reduced to these coordinates.
+    As a side effect, the copy of the file that a release publishes is reduced to these coordinates.
 
     Args:
         region: The file.
         planar: Whether coordinates are x and y in km rather than longitude and latitude.
 
     Returns:
-        For each polygon, its rings (M, 2), closed, with coordinates as written.
+        For each polygon, its rings as closed arrays of shape (M, 2), with coordinates as in the file.
 
     Raises:
         InputError: The file is not GeoJSON, or contains no polygon.
@@ -118,7 +120,7 @@ def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
     polygons = list(_iter_polygons(document, region.name, "", planar))
     if not polygons:
         raise InputError([Fault(region.name, "", "no polygon", _EXPECTATION)])
-    # A release publishes its problem's files. Properties and altitudes are not needed, so they are not published.
+    # A release publishes the files of its problem. Properties and altitudes are not needed, so they are not published.
     bare = [[ring.tolist() for ring in rings] for rings in polygons]
     region.seen.instead = json.dumps({"type": "MultiPolygon", "coordinates": bare}).encode()
     return polygons
@@ -129,8 +131,8 @@ def _iter_polygons(shape: Any, file: str, where: str, planar: bool) -> Iterator[
 
     Args:
         shape: The object, or whatever value the file contains in its place.
-        file: The file's name, for messages.
-        where: The path to the object within the file, for messages.
+        file: Name of the file, for messages.
+        where: Path to the object within the file, for messages.
         planar: Whether coordinates are in km.
 
     Raises:
@@ -156,12 +158,12 @@ def _iter_polygons(shape: Any, file: str, where: str, planar: bool) -> Iterator[
 
 
 def _read_ring(ring: Any, file: str, where: str, planar: bool) -> Floats:
-    """Return a polygon's ring as an array (M, 2), after checking that it is closed and its numbers are in range.
+    """Return a polygon's ring as an array of shape (M, 2), after checking that it is closed and in range.
 
     Args:
         ring: A list of positions, of which only the first two numbers are used.
-        file: The file's name, for messages.
-        where: The path to the polygon within the file, for messages.
+        file: Name of the file, for messages.
+        where: Path to the polygon within the file, for messages.
         planar: Whether coordinates are in km.
 
     Raises:
@@ -174,7 +176,7 @@ def _read_ring(ring: Any, file: str, where: str, planar: bool) -> Floats:
     if len(points) < 4 or (points[0] != points[-1]).any():
         actual = f"a ring of {len(points)} positions" + ("" if len(points) < 4 else " whose ends differ")
         raise InputError([Fault(file, where, actual, "at least four, the last the same as the first")])
-    # Longitudes up to 360 degrees are accepted, so that a region across the date line can be written without a jump.
+    # Longitudes up to 360 degrees are accepted, so that a region across the date line can be given without a jump.
     limit = np.array([MAX_COORDINATE, MAX_COORDINATE] if planar else [360.0, 90.0])
     invalid = np.flatnonzero(~(np.abs(points) <= limit).all(axis=1))
     if invalid.size:

@@ -1,8 +1,8 @@
-"""Find the simplex that contains a position, or the region's nearest point, in exact arithmetic.
+"""Find the simplex that contains a position, or the nearest point in the region, in exact arithmetic.
 
 Positions, vertices and their products are 64-bit integers if triangles extend over less than 2^31 mm (2,147 km), and
-sides and the distances from them are below 2^30 mm; otherwise they are Python integers. Simplices are sorted into the
-cells of a regular grid. Floating-point distances select the sides that may be nearest to a position; if rounding could
+sides and the distances from them are below 2^30 mm. Otherwise, they are Python integers. The cells of a regular grid
+index the simplices. Floating-point distances select the sides that may be nearest to a position. If rounding could
 decide between them, they are compared as rationals.
 """
 
@@ -24,21 +24,23 @@ FARTHEST: Final = 1 << 50
 """Largest coordinate in millimetres. Doubles represent the difference between any two such coordinates exactly."""
 
 _SMALL: Final = 1 << 31
-"""All products fit into 64 bits if triangles extend over fewer millimetres than this, and sides over half as many."""
-_NEAREST_SIDES: Final = 4  # most candidates that are listed; if rounding leaves more, all sides are compared exactly
+"""All products fit into 64 bits if the extent of triangles is below this many millimetres, and that of sides below half
+as many."""
+_NEAREST_SIDES: Final = 4  # largest number of listed candidates; if there are more, all sides are compared exactly
 
 
 class Cells(NamedTuple):
-    """A regular grid of cells, each with the boxes that meet it, in arrays for compiled functions.
+    """A regular grid of cells, each with the boxes that intersect it, in arrays for compiled functions.
 
     The cell in column c and row r has the index c + r * shape[0].
 
     Attributes:
-        origin: (2,) the lower left corner, in mm.
-        side: The side of a cell, in mm.
-        shape: (2,) the number of columns (along x) and the number of rows (along y).
-        start: (cells + 1,) offsets: the entries for cell c begin at start[c] in ``items`` and end before start[c+1].
-        items: The indices of the boxes that meet a cell, cell by cell.
+        origin: Array of shape (2,), the lower left corner in mm.
+        side: Side length of a cell in mm.
+        shape: Array of shape (2,), the number of columns (along x) and the number of rows (along y).
+        start: Array of shape (cells + 1,), offsets: the entries for cell c begin at start[c] in ``items`` and end
+            before start[c + 1].
+        items: Indices of the boxes that intersect each cell, cell by cell.
     """
 
     origin: Ints
@@ -49,17 +51,18 @@ class Cells(NamedTuple):
 
     @classmethod
     def of(cls, lower: Ints, upper: Ints) -> Cells:
-        """Build a grid with about as many cells as boxes, or fewer if large boxes would meet many of them.
+        """Build a grid with about as many cells as boxes, or fewer if large boxes would intersect many of them.
 
         Args:
-            lower, upper: (S, 2) the lower left and the upper right corners of the boxes, in mm. There must be at least
-                one.
+            lower, upper: Arrays of shape (S, 2) with S >= 1, the lower left and the upper right corners of the boxes in
+                mm.
         """
         origin = lower.min(axis=0)
         extent = (upper.max(axis=0) - origin + 1).astype(np.float64)
-        # The side with which there are as many cells as boxes, but at least 1 mm, and at most 4,096 cells in a row.
+        # The side length for which there are as many cells as boxes, but at least 1 mm, with at most 4,096 cells per
+        # row.
         cell_mm = int(max(np.sqrt(extent.prod() / len(lower)), extent.max() / 4096, 1.0))
-        # Cells are enlarged until a box meets about 16 of them on average, or fewer.
+        # Cells are enlarged until a box intersects about 16 of them on average, or fewer.
         while True:
             first_cell, last_cell = (lower - origin) // cell_mm, (upper - origin) // cell_mm
             columns, rows = (last_cell - first_cell + 1).T
@@ -67,8 +70,8 @@ class Cells(NamedTuple):
             if entries <= 16 * len(lower) + 4096:
                 break
             cell_mm *= 2
-        # One entry for each box and each cell that it meets: the box, and the cell's index among those that the box
-        # meets.
+        # There is one entry for each box and each cell that it intersects: the box, and the cell's index among these
+        # cells.
         owner = np.repeat(np.arange(len(lower)), columns * rows)
         index = np.arange(entries) - np.repeat(np.cumsum(columns * rows) - columns * rows, columns * rows)
         shape = last_cell.max(axis=0) + 1
@@ -80,17 +83,21 @@ class Cells(NamedTuple):
 
 
 def _bounding_boxes(corners: Ints) -> tuple[Ints, Ints]:
-    """Return the lower left and the upper right corners (S, 2) of the bounding boxes of polygons (S, m, 2)."""
+    """Return the lower left and the upper right corners of the bounding boxes of polygons, as arrays of shape (S, 2).
+
+    Args:
+        corners: Array of shape (S, m, 2), the corners of each polygon.
+    """
     return corners.min(axis=1), corners.max(axis=1)
 
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Triangles:
-    """Locates positions in triangles.
+    """A set of triangles in which positions are located.
 
     Attributes:
-        vertices: (N, 2) the vertices' positions, in mm.
-        simplices: (S, 3) the indices of each triangle's vertices, counter-clockwise.
+        vertices: Array of shape (N, 2), the positions of the vertices in mm.
+        simplices: Array of shape (S, 3), the vertex indices of each triangle, counter-clockwise.
     """
 
     vertices: Ints
@@ -98,18 +105,19 @@ class Triangles:
 
     @cached_property
     def _cells(self) -> Cells:
-        """The grid for the triangles' bounding boxes."""
+        """The grid for the bounding boxes of the triangles."""
         return Cells.of(*_bounding_boxes(self.vertices[self.simplices]))
 
     def locate(self, positions: Ints) -> tuple[Ints, Any]:
-        """Return the first triangle that contains each position. A border belongs to every triangle that it bounds.
+        """Find the first triangle that contains each position. A border belongs to every triangle that it bounds.
 
         Args:
-            positions: (B, 2) in mm.
+            positions: Array of shape (B, 2), in mm.
 
         Returns:
-            The triangles' indices (B,), with -1 for positions outside; and the barycentric coordinates times twice the
-            triangle's area (B, 3), as 64-bit integers or, if those would overflow, as Python integers.
+            Array of shape (B,), the indices of the triangles, or -1 for positions outside; and array of shape (B, 3),
+            the barycentric coordinates times twice the area of the triangle. These are 64-bit integers or, if those
+            would overflow, Python integers.
         """
         corners = self.vertices[self.simplices]
         lower, upper = _bounding_boxes(corners)
@@ -118,14 +126,14 @@ class Triangles:
             shares = np.zeros((len(positions), 3), dtype=np.int64)
             _locate_triangles(positions, corners, *self._cells, triangles, shares)
             return triangles, shares
-        # Products would not fit into 64 bits, so the same function runs uncompiled (py_func), on Python's integers.
+        # Products would not fit into 64 bits, so the same function runs uncompiled (py_func), on Python integers.
         large = np.zeros((len(positions), 3), dtype=object)
         _locate_triangles.py_func(positions.astype(object), corners.astype(object), *self._cells, triangles, large)
         return triangles, large
 
     @cached_property
     def rim(self) -> Ints:
-        """(E, 2) the ends of the sides that bound only one triangle, which together form the region's boundary."""
+        """Ends of the sides that belong to only one triangle, which form the region's boundary, of shape (E, 2)."""
         sides = self.simplices[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
         _, first_row, count = np.unique(np.sort(sides, axis=1), axis=0, return_index=True, return_counts=True)
         return read_only(sides[np.sort(first_row[count == 1])])
@@ -140,11 +148,13 @@ def _locate_triangles(
     Only positions inside a triangle's bounding box are tested, so that no product exceeds 2^62.
 
     Args:
-        positions: (B, 2) in mm.
-        corners: (S, 3, 2) the triangles' corners in mm, counter-clockwise.
-        origin, cell_mm, shape, start, items: The grid for the triangles' boxes, as in :class:`Cells`.
-        hits: (B,) filled with the index of each position's triangle; left unchanged where there is none.
-        shares: (B, 3) filled with the barycentric coordinates times twice the triangle's area.
+        positions: Array of shape (B, 2), in mm.
+        corners: Array of shape (S, 3, 2), the corners of each triangle in mm, counter-clockwise.
+        origin, cell_mm, shape, start, items: The grid for the bounding boxes of the triangles, as in :class:`Cells`.
+        hits: Array of shape (B,), to which the index of each position's triangle is written. Elements for positions
+            outside are left unchanged.
+        shares: Array of shape (B, 3), to which the barycentric coordinates times twice the area of the triangle are
+            written.
     """
     for p in range(len(positions)):
         x, y = positions[p, 0], positions[p, 1]
@@ -159,7 +169,7 @@ def _locate_triangles(
             cx, cy = corners[item, 2, 0], corners[item, 2, 1]
             if x < min(ax, bx, cx) or x > max(ax, bx, cx) or y < min(ay, by, cy) or y > max(ay, by, cy):
                 continue
-            # Each of u, v and w is twice the signed area of the triangle between the position and a side, so they are
+            # Each of u, v and w is twice the signed area of the triangle formed by the position and a side, so they are
             # proportional to the barycentric coordinates.
             u = (bx - x) * (cy - y) - (by - y) * (cx - x)
             v = (cx - x) * (ay - y) - (cy - y) * (ax - x)
@@ -172,10 +182,10 @@ def _locate_triangles(
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Sides:
-    """Finds the nearest point on straight sides, which form a region's boundary or are streets.
+    """A set of straight sides on which nearest points are found. They form a region's boundary or are streets.
 
     Attributes:
-        tails, heads: (E, 2) the two ends of each side, in mm. A side may have length 0.
+        tails, heads: Arrays of shape (E, 2), the two ends of each side in mm. A side may have length 0.
     """
 
     tails: Ints = field()
@@ -183,39 +193,38 @@ class Sides:
 
     @cached_property
     def _distinct_sides(self) -> Ints:
-        """The indices of the distinct sides. Of several sides with the same end points, only the first is included."""
+        """Indices of the distinct sides. Among sides with the same two ends, only the first is included."""
         endpoints = np.stack([self.tails, self.heads], axis=1).reshape(-1, 4)
         swapped = (self.tails > self.heads)[:, 0] | (self.tails[:, 0] == self.heads[:, 0]) & (
             self.tails[:, 1] > self.heads[:, 1]
         )
-        # The smaller end of each side comes first, so that the same side in either direction counts once.
+        # The smaller end of each side comes first, so that a side is counted only once if it occurs in both directions.
         endpoints[swapped] = endpoints[swapped][:, [2, 3, 0, 1]]
         return np.sort(np.unique(endpoints, axis=0, return_index=True)[1])
 
     @cached_property
     def _cells(self) -> Cells:
-        """The grid for the distinct sides' bounding boxes."""
+        """The grid for the bounding boxes of the distinct sides."""
         return Cells.of(*_bounding_boxes(np.stack([self.tails, self.heads], axis=1)[self._distinct_sides]))
 
     def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:
-        """Return the nearest point on any side for each position.
+        """Find the nearest point on any side for each position.
 
-        Of several nearest points, the one on the side with the lowest index is returned.
+        If several points are nearest, the one on the side with the lowest index is returned.
 
         Args:
-            positions: (B, 2) in mm.
+            positions: Array of shape (B, 2), in mm.
 
         Returns:
-            The sides' indices (B,); the integer weights of tail and head (B, 2), whose weighted mean is the nearest
-            point; and the distances in mm (B,), as doubles.
+            Array of shape (B,), the indices of the sides; array of shape (B, 2), the integer weights of tail and head,
+            whose weighted mean is the nearest point; and array of shape (B,), the distances in mm as doubles.
         """
         count = len(positions)
-        # For each position: the candidates whose distances are equal up to the rounding of doubles, and how many there
-        # are.
+        # For each position, the candidates whose distances are equal up to floating-point rounding, and their number.
         slots, many = np.full((count, _NEAREST_SIDES), -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        # The largest extent of any side along x or y, on which rounding errors depend.
+        # Rounding errors depend on the largest extent of any side along x or y.
         reach = float(max(np.abs(self.heads - self.tails).max(), 1))
-        # Candidates are first indices into the distinct sides, then into all sides.
+        # Candidates are initially indices into the distinct sides. They are then converted to indices into all sides.
         tails, heads = self.tails[self._distinct_sides], self.heads[self._distinct_sides]
         _find_nearest_sides(positions, tails, heads, *self._cells, reach, slots, many)
         slots = self._distinct_sides[slots]
@@ -224,24 +233,24 @@ class Sides:
             candidates = (
                 self._distinct_sides.tolist() if many[p] > _NEAREST_SIDES else sorted(slots[p, : many[p]].tolist())
             )
-            # Doubles cannot decide between these candidates, and the choice must not depend on the machine.
+            # Doubles cannot distinguish these candidates, and the choice must not depend on the machine.
             nearest_sides[p] = self._select_nearest(positions[p].tolist(), candidates)
         return self._divide_sides(positions, nearest_sides)
 
     def _select_nearest(self, position: list[int], sides: list[int]) -> int:
-        """Return the first of the sides that are nearest to a position, comparing distances as rationals.
+        """Return the index of the first side that is nearest to a position, comparing distances as rationals.
 
         Args:
             position: x and y in mm.
-            sides: The candidates' indices.
+            sides: Indices of the candidates.
         """
 
         def squared_distance(number: int) -> Fraction:
             """Return the exact squared distance between a side and the position, in mm^2."""
             (x, y), (ax, ay), (bx, by) = position, self.tails[number].tolist(), self.heads[number].tolist()
             squared_length = (bx - ax) ** 2 + (by - ay) ** 2
-            # The scalar product with the side's direction, clipped to the side, says how far along the side the nearest
-            # point is.
+            # The scalar product with the side's direction, clipped to the side, determines how far along the side the
+            # nearest point is.
             along = min(max((x - ax) * (bx - ax) + (y - ay) * (by - ay), 0), squared_length)
             share = Fraction(along, max(squared_length, 1))
             square: Fraction = (ax + share * (bx - ax) - x) ** 2 + (ay + share * (by - ay) - y) ** 2
@@ -253,24 +262,24 @@ class Sides:
         """Return the nearest point on the given side for each position, as weights of both ends, and its distance.
 
         Args:
-            positions: (B, 2) mm.
-            numbers: (B,) the index of the side nearest to each position.
+            positions: Array of shape (B, 2), in mm.
+            numbers: Array of shape (B,), the index of the side nearest to each position.
 
         Returns:
-            ``numbers``; the integer weights of tail and head (B, 2), whose weighted mean is the nearest point; and the
-            distances in mm (B,), as doubles.
+            ``numbers``; array of shape (B, 2), the integer weights of tail and head, whose weighted mean is the nearest
+            point; and array of shape (B,), the distances in mm as doubles.
         """
         directions = self.heads[numbers] - self.tails[numbers]
         offsets = positions - self.tails[numbers]
-        # Scalar products of longer vectors would not fit into 64 bits, so they are computed with Python's integers.
+        # Scalar products of longer vectors would not fit into 64 bits, so they are computed with Python integers.
         is_large = max(np.abs(directions).max(initial=0), np.abs(offsets).max(initial=0)) >= _SMALL // 2
         exact_directions, exact_offsets = (
             (directions.astype(object), offsets.astype(object)) if is_large else (directions, offsets)
         )
-        # The nearest point divides the side as `along` divides the squared length.
+        # The nearest point divides the side in the ratio in which `along` divides the squared length.
         squared_length = (exact_directions * exact_directions).sum(axis=1)
         along = np.clip((exact_offsets * exact_directions).sum(axis=1), 0, squared_length)
-        # For a side that is a point, the tail gets weight 1.
+        # If a side has length 0, its tail gets weight 1.
         squared_length = squared_length + (squared_length == 0)
         share = along.astype(np.float64) / squared_length.astype(np.float64)
         distances = np.hypot(*(offsets - share[:, None] * directions).T)
@@ -279,19 +288,20 @@ class Sides:
 
 @jit()
 def _project_to_side(tails: Any, heads: Any, item: int, x: int, y: int) -> Any:  # pragma: no cover - compiled
-    """Return a side's distance from a position (x, y) in mm, and how far along it the nearest point is, from 0 to 1.
+    """Return the distance in mm between a side and a position, and how far along the side the nearest point is.
 
-    Both are doubles. Differences of coordinates are exact before they are converted.
+    The second value is between 0 at the tail and 1 at the head. Both values are doubles. Differences of coordinates are
+    exact before they are converted.
 
     Args:
-        tails, heads: (E, 2) the two ends of every side, in mm.
-        item: The side's index.
-        x, y: The position, in mm.
+        tails, heads: Arrays of shape (E, 2), the two ends of each side in mm.
+        item: Index of the side.
+        x, y: The position in mm.
     """
     ax, ay = float(tails[item, 0] - x), float(tails[item, 1] - y)
     wx, wy = float(heads[item, 0] - tails[item, 0]), float(heads[item, 1] - tails[item, 1])
     squared_length = wx * wx + wy * wy
-    # (ax, ay) leads from the position to the tail, hence the minus.
+    # (ax, ay) leads from the position to the tail, hence the minus sign.
     share = 0.0 if squared_length == 0.0 else min(max(-(ax * wx + ay * wy) / squared_length, 0.0), 1.0)
     return np.hypot(ax + share * wx, ay + share * wy), share
 
@@ -312,17 +322,18 @@ def _find_nearest_sides(
 ) -> None:  # pragma: no cover - compiled
     """Find the sides that may be nearest to each position, given the rounding errors, and count them.
 
-    Sides whose nearest point is a corner that they share count as one. Rings of cells around a position's cell (or the
-    nearest cell) are searched until no farther cell can contain a nearer side. The error in each distance is less than
+    Sides that share the nearest point as a common end are counted once. Rings of cells around a position's cell (or the
+    nearest cell) are searched until no farther cell can contain a nearer side. The error of each distance is less than
     (distance + reach) 2^-46.
 
     Args:
-        positions: (B, 2) in mm.
-        tails, heads: (E, 2) the two ends of each side, in mm.
-        origin, cell_mm, shape, start, items: The grid for the sides' boxes, as in :class:`Cells`.
-        reach: The largest extent of a side along x or y, in mm.
-        slots: (B, m) entries of -1, to be filled with the first m candidates for each position.
-        many: (B,) filled with the number of candidates.
+        positions: Array of shape (B, 2), in mm.
+        tails, heads: Arrays of shape (E, 2), the two ends of each side in mm.
+        origin, cell_mm, shape, start, items: The grid for the bounding boxes of the sides, as in :class:`Cells`.
+        reach: Largest extent of a side along x or y, in mm.
+        slots: Array of shape (B, m) with all elements -1, to which the first m candidates for each position are
+            written.
+        many: Array of shape (B,), to which the number of candidates for each position is written.
     """
     corner_x, corner_y = np.empty(slots.shape[1]), np.empty(slots.shape[1])
     for p in range(len(positions)):
@@ -335,16 +346,16 @@ def _find_nearest_sides(
         for ring in range(max(shape[0], shape[1])):
             inward = max(ring - 1, 0) * cell_mm
             search_radius = best * (1.0 + 2.0**-40) + reach * 2.0**-40
-            # The cells of this ring and all farther ones are at least this far away. The margin covers rounding.
+            # The cells of this ring and of all farther rings are at least this far away. The margin covers rounding.
             if search_radius < min(np.hypot(out_x + inward, out_y), np.hypot(out_x, out_y + inward)):
                 break
             for r in range(max(row - ring, 0), min(row + ring, shape[1] - 1) + 1):
-                # Only the ring's outline is searched: its inner cells belong to earlier rings.
+                # Only the outline of the ring is searched, because its inner cells belong to earlier rings.
                 inner = r > row - ring and r < row + ring
                 for c in range(max(column - ring, 0), min(column + ring, shape[0] - 1) + 1):
                     if inner and c > column - ring and c < column + ring:
                         continue
-                    # The cell's distance from the position along x and along y; 0 if the position's coordinate is in
+                    # The distance between cell and position along x and along y; 0 if the position's coordinate is in
                     # the cell's range.
                     across = max(origin[0] + c * cell_mm - x, x - origin[0] - (c + 1) * cell_mm, 0) * 1.0
                     along = max(origin[1] + r * cell_mm - y, y - origin[1] - (r + 1) * cell_mm, 0) * 1.0
@@ -353,8 +364,8 @@ def _find_nearest_sides(
                     for index in range(start[c + r * shape[0]], start[c + r * shape[0] + 1]):
                         item = items[index]
                         distance, share = _project_to_side(tails, heads, item, x, y)
-                        # Doubles cannot decide between distances that differ by less than this. A clearly nearer side
-                        # removes all candidates.
+                        # Doubles cannot distinguish distances that differ by less than this. A clearly nearer side
+                        # replaces all candidates.
                         slack = (distance + reach) * 2.0**-44
                         if distance > best + slack:
                             continue

@@ -29,27 +29,27 @@ __all__ = [
 ]
 
 BETWEEN = "~"
-"""The separator in an added point's id, between the ids of its street's (or side's) two ends and its number."""
+"""Separator in the id of an added point: END~END~NUMBER, with the ids of the two ends of its street or side."""
 
 MOST_VERTICES = 1_000_000
-"""The most vertices in a region. There is a limit because each vertex has a row in the release."""
+"""Largest number of vertices in a region. The number is limited because each vertex has a row in the release."""
 
 MOST_ACROSS = 1_000
-"""Largest extent of a region, and largest side of a triangle, in km."""
+"""Largest extent of a region, and largest side length of a triangle, in km."""
 
 MOST_KM = 4_000_000.0
 """Largest absolute value of a coordinate, in km."""
 
 _FLATTEST = np.cos(np.radians(150.0))
-"""Cosine of the largest angle in triangles at the boundary. Flatter triangles are cut off, because they cover hardly
-any area and force their corners' rows to be almost equal."""
+"""Cosine of the largest angle in triangles at the boundary. Flatter triangles are removed, because they cover hardly
+any area and force the rows of their corners to be almost equal."""
 
 
 def plane_of(records: Space) -> Plane:
-    """Return the plane over places, with their own triangles if they are a mesh or a grid, else Delaunay triangles.
+    """Return the plane over places, divided into the places' triangles if they are a mesh or a grid.
 
-    Vertices are integers in millimetres, so that areas and orientations are computed exactly. The limit on the region's
-    extent keeps the products of two coordinate differences below 2^63.
+    Other places are triangulated (Delaunay). Vertices are integers in millimetres, so that areas and orientations are
+    computed exactly. The limit on the region's extent keeps the products of two coordinate differences below 2^63.
 
     Args:
         records: Planar places in km, or geographic places, which are projected (:class:`Projection`).
@@ -60,7 +60,8 @@ def plane_of(records: Space) -> Plane:
     assert records.coordinates is not None  # kinds of distance with a plane ask for coordinates
     projection = records.projection
     if records.kind == "geographic":
-        # The projection is chosen for these places' box. Planar records that were made from degrees already have one.
+        # The projection is chosen for the bounding box of these places. Planar records that were projected from degrees
+        # already have one.
         projection = Projection.of(records.coordinates, records.source)
         vertices = projection.to_plane(degrees_in_units(records.coordinates))
     else:
@@ -70,12 +71,12 @@ def plane_of(records: Space) -> Plane:
             expectation = f"coordinates of at most {MOST_KM:,.0f} km"
             raise InputError([Fault(records.source, f"id {records.ids[distant[0]]!r}", actual, expectation)])
         vertices = np.rint(records.coordinates * MM_PER_KM).astype(np.int64)
-    # Two vertices at one place would span triangles without an area.
+    # Two vertices at the same place would be corners of triangles with area 0.
     _check_distinct(vertices, records)
     if np.ptp(vertices, axis=0).max() > MOST_ACROSS * MM_PER_KM:
         actual = f"places over {np.ptp(vertices, axis=0).max() / MM_PER_KM:,.0f} km"
         raise InputError([Fault(records.source, "", actual, f"a region of at most {MOST_ACROSS:,} km across")])
-    # Outside its box a projection may stretch distances, and places would be protected less than promised.
+    # Outside its box, a projection may stretch distances, and the guarantee would not hold per km on the earth.
     if projection is not None and not projection.covers(vertices):
         actual = f"places that the projection stretches, beyond {projection.parallel:.6g} degrees"
         raise InputError([Fault(records.source, "", actual, "places inside the box that it was made for")])
@@ -84,17 +85,17 @@ def plane_of(records: Space) -> Plane:
 
 
 def _check_distinct(vertices: Ints, records: Space) -> None:
-    """Check that no two vertices are at the same place. The error names all that are.
+    """Check that no two vertices are at the same place.
 
     Args:
-        vertices: (N, 2) the positions in integer millimetres.
+        vertices: Array of shape (N, 2), the positions in integer millimetres.
         records: The places, for the messages.
 
     Raises:
-        InputError: Some vertices are at the same place.
+        InputError: Some vertices are at the same place. The error lists all of them.
     """
     _, first_row, group = np.unique(vertices, axis=0, return_index=True, return_inverse=True)
-    # The vertices that are not the first one at their place.
+    # Indices of the vertices that are not the first at their place.
     repeated = np.flatnonzero(first_row[group.reshape(-1)] != np.arange(len(vertices)))
     expectation = "places at least a millimetre (geographic: 1e-7 degrees) apart, as corners of triangles"
     faults = Faults()
@@ -105,7 +106,11 @@ def _check_distinct(vertices: Ints, records: Space) -> None:
 
 
 def _check_triangles(vertices: Ints, records: Space) -> Ints:
-    """Return the places' own triangles (S, 3), after checking that there are some and that each has a positive area."""
+    """Return the triangles of the places, of shape (S, 3), after checking them.
+
+    Raises:
+        InputError: There are no triangles, or some triangle does not have a positive area.
+    """
     triangles = records.triangles
     assert triangles is not None  # checked by the caller
     if not len(triangles):
@@ -117,7 +122,14 @@ def _check_triangles(vertices: Ints, records: Space) -> Ints:
 
 
 def twice_areas(corners: Ints) -> Ints:
-    """Return twice the areas (S,) of triangles (S, 3, 2), positive if the corners are in counter-clockwise order."""
+    """Return twice the areas of triangles, which are positive if the corners are in counter-clockwise order.
+
+    Args:
+        corners: Array of shape (S, 3, 2) of integers, the corners of each triangle.
+
+    Returns:
+        Array of shape (S,) of integers.
+    """
     u, v = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
     # The cross product of two sides is twice the signed area.
     areas: Ints = u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
@@ -128,11 +140,11 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
     """Return a Delaunay triangulation of points, without the nearly flat triangles at its boundary.
 
     Args:
-        vertices: (N, 2) distinct points in millimetres.
+        vertices: Array of shape (N, 2), distinct points in millimetres.
         records: The places, for error messages.
 
     Returns:
-        (S, 3) the triangles' corners, counter-clockwise, in a fixed order.
+        Array of shape (S, 3), the corners of the triangles, counter-clockwise, in a fixed order.
 
     Raises:
         InputError: All points lie on one line, or some point is not a corner of any triangle.
@@ -147,9 +159,9 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
     except QhullError:
         raise InputError([Fault(records.source, "", f"{len(vertices)} places on one line", expectation)]) from None
     areas = twice_areas(vertices[simplices])
-    # Exact areas decide the orientation, which Qhull decides in doubles.
+    # The orientation is corrected by the exact areas, because Qhull decides it in floating point.
     simplices[areas < 0] = simplices[areas < 0][:, [0, 2, 1]]
-    # Triangles whose exact area is 0 occur only at the rim, so omitting them leaves no hole.
+    # Triangles whose exact area is 0 occur only at the boundary, so removing them leaves no hole.
     simplices = _without_flat_rim(vertices, simplices[areas != 0])
     unused = np.setdiff1d(np.arange(len(vertices)), simplices)
     faults = Faults()
@@ -157,8 +169,8 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
     for row in unused.tolist():
         faults.add(records.source, f"id {records.ids[row]!r}", "a place that is a corner of no triangle", expectation)
     faults.check()
-    # Each triangle begins with its smallest corner, and the triangles are sorted, so that the result does not depend on
-    # how the triangulation was computed.
+    # Each triangle begins with its smallest corner index, and the triangles are sorted, so that the result does not
+    # depend on how the triangulation was computed.
     start = np.argmin(simplices, axis=1)
     simplices = np.take_along_axis(simplices, (start[:, None] + np.arange(3)) % 3, axis=1)
     ordered: Ints = simplices[np.lexsort(simplices.T[::-1])]
@@ -171,14 +183,14 @@ def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
     Every point remains a corner of some triangle.
 
     Args:
-        vertices: (N, 2) the points in millimetres.
-        triangles: (S, 3) the triangles' corners.
+        vertices: Array of shape (N, 2), the points in millimetres.
+        triangles: Array of shape (S, 3), the corners of the triangles.
 
     Returns:
         The remaining triangles.
     """
     while True:
-        # Side c of a triangle lies opposite its corner c. A side that belongs to only one triangle is at the boundary
+        # Side c of a triangle is opposite its corner c. A side that belongs to only one triangle is at the boundary
         # (rim).
         sides = np.sort(triangles[:, [[1, 2], [2, 0], [0, 1]]], axis=2)
         _, which, times = np.unique(sides.reshape(-1, 2), axis=0, return_inverse=True, return_counts=True)
@@ -193,8 +205,8 @@ def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
         if not cut.any() or len(triangles) == 1:
             return triangles
         touched: set[int] = set()
-        # Of the triangles that share a corner, only one is cut in each round, since the others may have two sides at
-        # the boundary afterwards.
+        # Among triangles that share a corner, only one is removed in each round, because the others may have two sides
+        # at the boundary afterwards.
         for row in np.flatnonzero(cut).tolist():
             corners_of = set(triangles[row].tolist())
             cut[row] = not touched & corners_of
@@ -206,13 +218,13 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
     """Divide every triangle into four at the midpoints of its sides, until no side is longer than a limit.
 
     Args:
-        plane: The plane with coarser triangles.
-        most_mm: The largest allowed length of a side, in millimetres.
-        file: The problem file's name, for messages.
+        plane: The plane with the coarser triangles.
+        most_mm: Largest allowed length of a side, in millimetres.
+        file: Name of the problem file, for messages.
 
     Returns:
-        The finer plane, whose first vertices are the old ones; and for each added vertex, the two ends of the side that
-        it divides.
+        The finer plane, whose first vertices are the original ones; and for each added vertex, the two ends of the side
+        that it divides.
 
     Raises:
         InputError: There would be too many vertices, or triangles only a few millimetres wide.
@@ -224,7 +236,7 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
         longest = float((offsets.astype(np.float64) ** 2).sum(axis=1).max())
         if longest <= most_mm**2:
             return plane, added
-        # A limit that would make too many vertices is refused before any of them is computed.
+        # A limit that would lead to too many vertices is refused before any of them is computed.
         if _refined_size(plane, longest**0.5 / most_mm) > MOST_VERTICES:
             actual = f"{most_mm / MM_PER_KM:g} km, which makes more than {MOST_VERTICES:,} vertices"
             raise InputError([Fault(file, "privacy.split_km", actual, "a greater length")])
@@ -238,26 +250,25 @@ def _refined_size(plane: Plane, ratio: float) -> int:
 
     Args:
         plane: The plane.
-        ratio: The longest side divided by the limit.
+        ratio: Longest side divided by the limit.
 
     Returns:
         The bound. Counting stops above `MOST_VERTICES`.
     """
     size, sides, triangles = plane.size, len(plane.edges), len(plane.simplices)
     while ratio > 1 and size <= MOST_VERTICES:
-        # Each side gets a vertex in its middle and becomes two, and each triangle gets three inner sides and becomes
-        # four.
+        # Each side is divided into two by a new vertex. Each triangle gets three inner sides and is divided into four.
         size, sides, triangles, ratio = size + sides, 2 * sides + 3 * triangles, 4 * triangles, ratio / 2
     return size
 
 
 def refined_places(records: Space, split_km: float | None, file: str = "problem.toml") -> tuple[Space, Plane]:
-    """Return the vertices of a refined plane as places, of which the given ones come first, and the plane.
+    """Return the vertices of a refined plane as places, beginning with the given ones, and the plane.
 
     Args:
         records: The given places.
-        split_km: The largest allowed length of a side in km, or None for no refinement.
-        file: The problem file's name, for messages.
+        split_km: Largest allowed length of a side in km, or None for no refinement.
+        file: Name of the problem file, for messages.
     """
     plane = plane_of(records)
     if split_km is None:
@@ -281,7 +292,7 @@ def refined_places(records: Space, split_km: float | None, file: str = "problem.
     )
     assert records.coordinates is not None  # the plane was made from them
     coordinates = np.concatenate([records.coordinates, places])
-    # These attributes describe only the declared places: added vertices have no declared decimals.
+    # These attributes are only for declared places, because added vertices have no declared decimals.
     base = evolve(records, rests=None, written=None, corner=None)
     return evolve(base, ids=ids, coordinates=coordinates, triangles=plane.simplices), plane
 
@@ -289,14 +300,17 @@ def refined_places(records: Space, split_km: float | None, file: str = "problem.
 def _halve_sides(plane: Plane, file: str) -> Plane:
     """Return the plane with a new vertex in the middle of each side, and each triangle divided into four.
 
+    Args:
+        plane: The plane.
+        file: Name of the problem file, for the message.
+
     Raises:
-        InputError: A triangle would have no area, since its sides are only a few millimetres long. The error names
-            ``file``, the problem file.
+        InputError: A triangle would have no area, because its sides are only a few millimetres long.
     """
-    # Each side's midpoint is rounded to whole millimetres only once, so that both of the side's triangles get the same
-    # one and the mesh stays conforming.
+    # Each side's midpoint is rounded to whole millimetres only once, so that both triangles at the side get the same
+    # vertex and the mesh stays conforming.
     middles = (plane.vertices[plane.edges].sum(axis=1)) >> 1
-    m = plane.opposite + plane.size  # (S, 3) the midpoint of the side opposite each corner
+    m = plane.opposite + plane.size  # array of shape (S, 3), the midpoint of the side opposite each corner
     a, b, c = plane.simplices.T
     # Three triangles at the corners and one in the middle, all counter-clockwise.
     parts = [(a, m[:, 2], m[:, 1]), (m[:, 2], b, m[:, 0]), (m[:, 1], m[:, 0], c), (m[:, 0], m[:, 1], m[:, 2])]
@@ -308,27 +322,29 @@ def _halve_sides(plane: Plane, file: str) -> Plane:
 
 
 def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]:
-    """Return the triangles in an equilateral lattice that meet polygons, and so cover them.
+    """Return the triangles of an equilateral lattice that intersect polygons, and therefore cover them.
 
     Args:
-        rings: Each polygon's outer ring and holes, (M, 2) in millimetres, closed.
-        side: The length of a triangle's side in millimetres.
+        rings: For each polygon, its outer ring and its holes, as closed arrays of shape (M, 2) in millimetres.
+        side: Side length of a triangle in millimetres.
 
     Returns:
-        The vertices (N, 2) in integer millimetres, row by row from the south west, and the triangles (S, 3).
+        Array of shape (N, 2), the vertices in integer millimetres, row by row from the south-west; and array of shape
+        (S, 3), the triangles.
     """
     lower = np.min([ring.min(axis=0) for polygon in rings for ring in polygon], axis=0)
     upper = np.max([ring.max(axis=0) for polygon in rings for ring in polygon], axis=0)
     height = side * 0.75**0.5
-    # The lattice begins one side to the left, and has enough columns to the right for rows shifted by half a side.
+    # The lattice begins one side length to the left, and has enough columns to the right for rows shifted by half a
+    # side.
     cols, rows = np.ceil((upper - lower) / [side, height] + np.array([3.0, 1.0])).astype(np.int64).tolist()
     start = lower - [side, 0.0]
     r, c = np.divmod(np.arange((rows + 1) * (cols + 1), dtype=np.int64), cols + 1)
     exact = np.column_stack([start[0] + (c + (r % 2) / 2) * side, start[1] + r * height])
     triangles = _lattice_triangles(rows, cols)
-    # A triangle whose interior no boundary crosses lies inside or outside the region as a whole, as its centre does.
-    # The others are selected below. The centres are rearranged into rows with the same y: each row of the lattice
-    # contains two such rows, one for each kind of triangle.
+    # A triangle whose interior no boundary crosses lies entirely inside or entirely outside the region, as its centre
+    # does. The other triangles are selected below. The centres are rearranged into rows with the same y: each row of
+    # the lattice contains two such rows, one for each kind of triangle.
     centres = exact[triangles].mean(axis=1).reshape(rows, cols, 2, 2).transpose(0, 2, 1, 3).reshape(2 * rows, cols, 2)
     is_inside = np.zeros((2 * rows, cols), dtype=np.bool_)
     for polygon in rings:
@@ -345,11 +361,14 @@ def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]
 
 
 def _lattice_triangles(rows: int, cols: int) -> Ints:
-    """Return the triangles (2 rows cols, 3) between the points of a lattice, two for each row and column.
+    """Return the triangles between the points of a lattice, two for each row and column of rhombi.
 
     Args:
-        rows, cols: The number of rows and the number of columns of rhombi. There is one more row and column of points,
-            and odd rows of points are shifted by half a side.
+        rows, cols: Number of rows and number of columns of rhombi. There is one more row and column of points, and odd
+            rows of points are shifted by half a side.
+
+    Returns:
+        Array of shape (2 rows cols, 3), the indices of each triangle's corners.
     """
     r, c = np.divmod(np.arange(rows * cols, dtype=np.int64), cols)
     # The lower left and the upper left point of each rhombus.
@@ -367,19 +386,19 @@ def _is_inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
     """Return which points lie inside a polygon, according to the even-odd rule.
 
     Args:
-        points: (rows, columns, 2) points, which have the same y and increasing x in each row.
-        polygon: The polygon's rings (M, 2), closed.
+        points: Array of shape (rows, columns, 2), the points. In each row, they have the same y and increasing x.
+        polygon: The rings of the polygon, as closed arrays of shape (M, 2).
 
     Returns:
-        (rows, columns) booleans.
+        Boolean array of shape (rows, columns).
     """
     is_inside = np.zeros(points.shape[:2], dtype=np.bool_)
     tails = np.concatenate([ring[:-1] for ring in polygon])
     heads = np.concatenate([ring[1:] for ring in polygon])
     for row in range(len(points)):
         y = float(points[row, 0, 1])
-        # The sides that cross the row's line. An end on the line counts as below it, so a corner on the line counts
-        # once.
+        # The sides that cross the line of the row. An end on the line is treated as below it, so that a corner on the
+        # line is counted once.
         crossing = (tails[:, 1] <= y) != (heads[:, 1] <= y)
         t, h = tails[crossing], heads[crossing]
         crossings = np.sort(t[:, 0] + (y - t[:, 1]) * ((h[:, 0] - t[:, 0]) / (h[:, 1] - t[:, 1])))
@@ -391,11 +410,11 @@ def _cut_ring(ring: Floats, side: float) -> Floats:
     """Divide the sides of a ring into pieces no longer than a triangle's side.
 
     Args:
-        ring: (M, 2) the corners in millimetres, closed.
-        side: The length of a triangle's side in millimetres.
+        ring: Closed array of shape (M, 2), the corners in millimetres.
+        side: Side length of a triangle in millimetres.
 
     Returns:
-        (P, 2, 2) the two ends of each piece.
+        Array of shape (P, 2, 2), the two ends of each piece.
     """
     step = np.diff(ring, axis=0)
     parts = np.maximum(1, np.ceil(np.hypot(step[:, 0], step[:, 1]) / side)).astype(np.int64)
@@ -412,14 +431,15 @@ def _select_touched(
     """Select the triangles whose interior is crossed by a piece of a boundary.
 
     Args:
-        is_selected: (2 rows cols,) a mask over the triangles, which is updated.
-        points: (V, 2) the lattice's points in millimetres, unrounded.
-        triangles: (2 rows cols, 3) the triangles, as `_lattice_triangles` orders them.
-        pieces: (M, 2, 2) the two ends of each piece. None is longer than a triangle's side.
-        grid: The lattice's south-west corner, side and row height, all in millimetres, and its number of columns.
+        is_selected: Boolean array of shape (2 rows cols,), a mask over the triangles, which is updated.
+        points: Array of shape (V, 2), the points of the lattice in millimetres, not rounded.
+        triangles: Array of shape (2 rows cols, 3), the triangles in the order of `_lattice_triangles`.
+        pieces: Array of shape (M, 2, 2), the two ends of each piece. No piece is longer than a triangle's side.
+        grid: The south-west corner, side length and row height of the lattice, all in millimetres, and its number of
+            columns.
     """
     start, side, height, cols = grid
-    # A piece is no longer than a side, so it meets triangles in at most four rows and columns, odd rows being shifted.
+    # A piece is no longer than a side, and odd rows are shifted, so it intersects at most four rows and four columns.
     corner_cell = np.floor((pieces.min(axis=1) - start) / [side, height]).astype(np.int64) - 1
     for row_step in range(4):
         for column_step in range(4):
@@ -433,21 +453,21 @@ def _select_touched(
 
 
 def _do_meet(corners: Floats, pieces: Floats) -> Bools:
-    """Return, for each segment, whether it passes through the interior of its triangle.
+    """Return whether each segment passes through the interior of its triangle.
 
-    Uses the separating-axis test: two convex shapes are disjoint if their projections onto the normal of some side of
-    theirs are disjoint.
+    The function uses the separating-axis test: two convex shapes are disjoint if their projections onto the normal of
+    one of their sides are disjoint.
 
     Args:
-        corners: (M, 3, 2) the corners of each segment's triangle.
-        pieces: (M, 2, 2) the two ends of each segment.
+        corners: Array of shape (M, 3, 2), the corners of each segment's triangle.
+        pieces: Array of shape (M, 2, 2), the two ends of each segment.
 
     Returns:
-        (M,) booleans.
+        Boolean array of shape (M,).
     """
     directions = np.concatenate([np.roll(corners, -1, axis=1) - corners, pieces[:, 1:] - pieces[:, :1]], axis=1)
     normals = np.stack([-directions[..., 1], directions[..., 0]], axis=2)
-    # Both shapes are projected onto each normal. Shapes that only touch count as separated.
+    # Both shapes are projected onto each normal. Shapes that only touch are treated as disjoint.
     triangle_range, piece_range = (np.einsum("mad,mpd->map", normals, shape) for shape in (corners, pieces))
     is_separated = (triangle_range.max(axis=2) <= piece_range.min(axis=2)) | (
         piece_range.max(axis=2) <= triangle_range.min(axis=2)

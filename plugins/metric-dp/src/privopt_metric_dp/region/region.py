@@ -1,12 +1,13 @@
 """Regions divided into simplices, for guarantees between any two points.
 
 A point x in the region is snapped at random to a vertex c with probability lambda_c(x), the weight of c in the simplex
-that contains x. Then an output is drawn from row c, so that z(x) = sum_c lambda_c(x) z(c). On a street, lambda may be
+that contains x. An output is then drawn from row c, so that z(x) = sum_c lambda_c(x) z(c). On a street, lambda may be
 S-shaped (:class:`Streets`); on a triangle, it is linear (:class:`Plane`).
 
 Epsilon holds between any two points, with distances measured along paths inside the region, if the rows of neighbouring
-vertices differ little enough: z_b <= (1 + a) z_a with a rational a for each edge. This is ordinary metric DP over edges
-with length ln(1 + a) / epsilon. The theorem and its proof are in docs/guide/everywhere.md.
+vertices are close enough. The condition is z_b <= (1 + a) z_a in both directions, with a rational a for each edge. This
+is ordinary metric DP over edges of length ln(1 + a) / epsilon. The theorem and its proof are in
+docs/guide/everywhere.md.
 """
 
 from __future__ import annotations
@@ -47,23 +48,24 @@ ARRAYS: Final[Mapping[str, tuple[Any, tuple[int | str | None, ...]]]] = {
     "lengths": (np.float64, ("simplices",)),
     "snap_steps": (np.int64, (1,)),
 }
-"""Types and shapes of a region's arrays in an artefact with N records. Planes have ``vertices``, streets
+"""Types and shapes of a region's arrays in an artefact with N records. Planes have ``vertices``, and streets have
 ``lengths``."""
 
 MM_PER_KM = 1_000_000
 """Millimetres per km."""
 
 MOST_STEPS = 1_000
-"""The most pieces into which half a street may be divided."""
+"""Largest number of pieces into which half a street may be divided."""
 MOST_MM = 1 << 42
 """Largest absolute value of a coordinate in millimetres, about 4.4 million km."""
 
 COARSE_EXPONENT = 0.6
-"""A finer mesh is advised if epsilon times a triangle's side exceeds this, where the loss is 25 % above the best."""
+"""A finer mesh is advised if epsilon times a triangle's side exceeds this value, at which the loss is 25 % above the
+optimum."""
 
 SNAP_STEPS = 8
-"""Half a street is divided into this many pieces, on each of which S-shaped weights are linear. The length ln(1 + a) /
-epsilon is then within 1 % of its limit for infinitely many pieces."""
+"""Number of pieces into which half a street is divided. On each piece, the S-shaped weights are linear. The length ln(1
++ a) / epsilon is then within 1 % of its limit for infinitely many pieces."""
 
 
 def _to_int64(value: Any) -> Ints:
@@ -73,12 +75,13 @@ def _to_int64(value: Any) -> Ints:
 
 @frozen(kw_only=True, eq=False)
 class Region(ABC):
-    """A region: vertices 0 to size - 1, and the simplices between them.
+    """A region that is divided into simplices between the vertices 0 to size - 1.
 
     Attributes:
         size: N, the number of vertices.
-        simplices: The ends of each street (S, 2), or the corners of each triangle (S, 3), counter-clockwise.
-        steps: n, the number of linear pieces in the S-shaped weights on half a street; 0 for linear weights.
+        simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each
+            triangle, counter-clockwise.
+        steps: n, the number of linear pieces of the S-shaped weights on half a street; 0 for linear weights.
     """
 
     size: int
@@ -88,7 +91,7 @@ class Region(ABC):
     @cached_property
     @abstractmethod
     def edges(self) -> Ints:
-        """(E, 2) pairs i < j of vertices that share a simplex, sorted and unique."""
+        """Pairs i < j of vertices that share a simplex, sorted and unique, as an array of shape (E, 2)."""
 
     @abstractmethod
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
@@ -99,8 +102,14 @@ class Region(ABC):
         """
 
     def lengths(self, epsilon: Fraction) -> Floats:
-        """Return the edges' lengths in km (E,), ln(1 + a) / epsilon rounded down. Metric DP over them suffices."""
-        # The lengths are rounded down, because a shorter length gives the stricter condition.
+        """Return the lengths of the edges in km, ln(1 + a) / epsilon rounded down, as an array of shape (E,).
+
+        Metric DP over edges of these lengths implies the guarantee for all points in the region.
+
+        Args:
+            epsilon: Epsilon per km along paths inside the region.
+        """
+        # The lengths are rounded down, because shorter lengths give stricter conditions.
         lower_bounds = [log_bounds(1 + a, epsilon)[0] for a in self.growth(epsilon)]
         return read_only(np.array(lower_bounds, dtype=np.float64))
 
@@ -118,10 +127,11 @@ class Streets(Region):
     """A network of streets, whose vertices are its nodes and the points that divide its streets.
 
     Attributes:
-        km: (S,) the length of each piece in km. The doubles are taken as exact. Parallel streets keep their own
-            lengths.
-        positions: (N, 2) the vertices' positions: (lat, lon) in degrees if ``geographic``, else (x, y) in km. NaN for a
-            node without a position. None if no node has one.
+        km: Array of shape (S,), the length of each piece in km. The doubles are taken as exact. Parallel streets have
+            separate lengths.
+        positions: Array of shape (N, 2), the positions of the vertices: latitudes and longitudes in degrees if
+            ``geographic``, and otherwise x and y in km. A vertex without a position is NaN. None if no vertex has a
+            position.
         geographic: Whether positions are in degrees.
     """
 
@@ -131,12 +141,12 @@ class Streets(Region):
 
     @cached_property
     def _shortest_rows(self) -> Ints:
-        """The index of the shortest street between each pair of vertices, in the order of the edges."""
+        """Index of the shortest street between each pair of vertices, in the order of the edges."""
         return shortest_rows(np.sort(self.simplices, axis=1), self.km)
 
     @cached_property
     def edges(self) -> Ints:
-        """(E, 2) pairs of distinct vertices with a street between them."""
+        """Pairs of distinct vertices with a street between them, as an array of shape (E, 2)."""
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
@@ -159,7 +169,7 @@ def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
 
     Args:
         epsilon: Epsilon per km.
-        km: The street's length in km. The double is taken as exact.
+        km: Length of the street in km. The double is taken as exact.
         steps: n, the number of pieces into which half a street is divided.
     """
     exponent = epsilon * Fraction(km)
@@ -171,8 +181,8 @@ class Plane(Region):
     """A part of the plane, divided into triangles.
 
     Attributes:
-        vertices: (N, 2) x and y in integer millimetres.
-        projection: The projection that maps geographic positions onto the plane, or None if positions are planar.
+        vertices: Array of shape (N, 2), x and y of the vertices in integer millimetres.
+        projection: The projection from geographic positions onto the plane, or None if positions are planar.
     """
 
     vertices: Ints = field(converter=_to_int64)
@@ -180,26 +190,27 @@ class Plane(Region):
 
     @cached_property
     def _edges_and_opposites(self) -> tuple[Ints, Ints]:
-        """The edges (E, 2), and the index of the edge opposite each corner (S, 3)."""
-        # For each triangle, the sides opposite its first, second and third corner.
+        """The edges, of shape (E, 2), and the index of the edge opposite each corner, of shape (S, 3)."""
+        # The sides opposite the first, second and third corner of each triangle.
         opposite = np.sort(self.simplices[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
         edges, which = np.unique(opposite, axis=0, return_inverse=True)
         return read_only(edges), which.reshape(-1, 3)
 
     @cached_property
     def edges(self) -> Ints:
-        """(E, 2) the ends of the triangles' sides."""
+        """Ends of the triangles' sides, as an array of shape (E, 2)."""
         return self._edges_and_opposites[0]
 
     @property
     def opposite(self) -> Ints:
-        """(S, 3) the index of the edge opposite each corner."""
+        """Index of the edge opposite each corner, as an array of shape (S, 3)."""
         return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge, the rational a in the condition z_b <= (1 + a) z_a: the smallest one of its triangles.
+        """Return, for each edge, the rational a in the sufficient condition z_b <= (1 + a) z_a, in both directions.
 
-        The ratios for a triangle come from `privopt_metric_dp.region.triangles.sufficient_ratios`.
+        An edge between two triangles gets the smaller of the two ratios that
+        `privopt_metric_dp.region.triangles.sufficient_ratios` returns for them.
 
         Args:
             epsilon: Epsilon per km.
@@ -231,9 +242,9 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
     """Build the region from an artefact's arrays, after checking them.
 
     Args:
-        arrays: Those of the arrays in :data:`ARRAYS` that the artefact contains.
-        count: The number of vertices.
-        source: The artefact's name in error messages.
+        arrays: Those arrays listed in :data:`ARRAYS` that the artefact contains.
+        count: Number of vertices.
+        source: Name of the artefact, for error messages.
 
     Raises:
         InputError: Arrays are missing or unexpected, or some of their values are out of range.
@@ -248,7 +259,7 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
             f"arrays {', '.join(sorted(arrays))}",
             f"the arrays of a region, {', '.join(sorted(expected_names))}",
         )
-    # The checks below need all arrays, so a release with missing ones is refused first.
+    # The checks below need all arrays, so a release without some of them is refused first.
     faults.check()
     simplices = arrays["simplices"]
     if simplices.shape[1] != (3 if planar else 2):
@@ -269,18 +280,20 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
 
 
 def compare_regions(stored: Region | None, expected: Region | None, pairs: Ints) -> list[str]:
-    """Return the differences between a release's region and its problem's, one line each. One of the two must exist.
+    """Return error messages for the differences between a release's region and its problem's region.
+
+    At least one of the two must exist.
 
     Args:
         stored: The release's region, or None if it has none.
         expected: The problem's region, or None if it has none.
-        pairs: (P, 2) the release's required pairs. A release with a region must have none.
+        pairs: Array of shape (P, 2), the release's required pairs. A release with a region must have none.
     """
     lines = [f"mechanism.npz: pairs: expected none with a region, got {len(pairs):,}"] if len(pairs) else []
     if stored is None or expected is None:
         return [*lines, "mechanism.npz: region: only one of release and problem has one"]
     stored_arrays, expected_arrays = stored.arrays(), expected.arrays()
-    # Goes through the arrays of both regions in a fixed order. The first difference is enough.
+    # The arrays of both regions are compared in a fixed order. The first difference is enough.
     for name in (*stored_arrays, *(name for name in expected_arrays if name not in stored_arrays)):
         if name not in stored_arrays or name not in expected_arrays:
             actual = "missing" if name in expected_arrays else "stored, though the problem has none"

@@ -1,9 +1,11 @@
-"""Random snapping: a position is a mixture of its street's or triangle's vertices, and one of them is drawn exactly.
+"""Random snapping: replace a position with a random vertex of the street or triangle that contains it.
 
-In a triangle, the mixture's weights are barycentric coordinates; on a street, :func:`far_share` gives them. They are
-rationals that are never rounded. A position outside the region is first moved to the nearest point on the boundary, and
-a position off the streets to the nearest point on a street; the guarantee then holds for that point. The theorem and
-its proof are in docs/guide/everywhere.md. The drawn vertex reveals more than a report does, so it is never released.
+The probabilities of the vertices are the weights with which the position is a mixture of them. In a triangle, they are
+barycentric coordinates; on a street, :func:`far_share` computes them. They are rationals that are never rounded.
+
+A position outside the region is first moved to the nearest point on the boundary, and a position off the streets to the
+nearest point on a street. The guarantee then holds for that point. The theorem and its proof are in
+docs/guide/everywhere.md. The drawn vertex reveals more than a report does, so it is never released.
 """
 
 from __future__ import annotations
@@ -26,23 +28,25 @@ from privopt_metric_dp.space.projection import Projection, degrees_in_units
 __all__ = ["SimplexMixture", "Snapper", "far_share", "far_shares", "read_positions"]
 
 STEEPEST: Final = 2.0**56
-"""Largest reach (epsilon times a street's length) in floating point. A larger reach gives the same weights, to double
+"""Largest reach (epsilon times a street's length) in floating point. Larger values yield the same weights in double
 precision."""
 
 
 def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     """Return the exact weight of the far end in the mixture of a street's two ends.
 
-    A street of length l is cut into 2n equal pieces. Let t = epsilon l / (2n) and a = 2 ((1 + t)^n - 1). The far end's
-    weight at the end of the j-th piece is ((1 + t)^j - 1) / a for j up to n, and linear in between. The other half of
-    the street mirrors the first. If the ends' rows satisfy z_b <= (1 + a) z_a and z_a <= (1 + a) z_b, their mixture
-    changes by at most a factor exp(epsilon d) over any d km. With n = 0, snapping is linear: the weight is the
-    position, and a = epsilon l. See docs/guide/everywhere.md, "Streets".
+    A street of length l is divided into 2n equal pieces. Let t = epsilon l / (2n) and a = 2 ((1 + t)^n - 1). At the end
+    of the j-th piece, the far end's weight is ((1 + t)^j - 1) / a for j up to n. It is linear in between, and the other
+    half of the street mirrors the first.
+
+    If the rows of the two ends satisfy z_b <= (1 + a) z_a and z_a <= (1 + a) z_b, their mixture changes by at most a
+    factor exp(epsilon d) over any d km. With n = 0, snapping is linear: the weight is the position, and a = epsilon l.
+    See docs/guide/everywhere.md, "Streets".
 
     Args:
         part: The position on the street, from 0 at the near end to 1 at the far end.
         reach: Epsilon times the street's length.
-        steps: n, the number of pieces into which half a street is cut; 0 for linear snapping.
+        steps: n, the number of pieces into which half a street is divided; 0 for linear snapping.
 
     >>> far_share(Fraction(1, 4), Fraction(1, 2), 0), far_share(Fraction(3, 4), Fraction(8), 2)
     (Fraction(1, 4), Fraction(7, 8))
@@ -51,11 +55,11 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
         return 1 - far_share(1 - part, reach, steps)
     if not steps or not reach:
         return part
-    # The position counted in pieces: some whole ones, and a part of the next, on which the weight is linear.
+    # The position in units of pieces. Within a piece, the weight is linear.
     piece = 2 * steps * part
     whole_pieces = piece.numerator // piece.denominator
     step = reach / (2 * steps)
-    # `reach` is passed as epsilon, with a street of 1 km, because only the product of the two matters.
+    # `reach` is passed as epsilon, with a length of 1 km, because only the product of the two matters.
     return ((1 + step) ** whole_pieces * (1 + (piece - whole_pieces) * step) - 1) / street_growth(reach, 1.0, steps)
 
 
@@ -63,24 +67,24 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
     """Compute :func:`far_share` in floating point, with an error below 2**-40 for up to 16 steps.
 
     Args:
-        part: (B,) positions on the streets, from 0 at the near end to 1 at the far end.
-        reach: (B,) epsilon times the streets' lengths, which may be infinite.
-        steps: n, the number of pieces into which half a street is cut; 0 for linear snapping.
+        part: Array of shape (B,), the positions on the streets, from 0 at the near end to 1 at the far end.
+        reach: Array of shape (B,), epsilon times the lengths of the streets. Values may be infinite.
+        steps: n, the number of pieces into which half a street is divided; 0 for linear snapping.
 
     Returns:
-        (B,) the weights of the far ends.
+        Array of shape (B,), the weights of the far ends.
     """
     if not steps:
         return part
     mirrored = np.minimum(part, 1.0 - part)
     step = np.minimum(reach, STEEPEST) / (2 * steps)
     whole_pieces = np.minimum(np.floor(2 * steps * mirrored), steps)
-    # ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)) is computed with logarithms, since the powers may overflow.
+    # ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)) is computed with logarithms, because the powers may overflow.
     # Numerator and denominator are divided by (1 + t)^n.
     risen = whole_pieces * np.log1p(step) + np.log1p((2 * steps * mirrored - whole_pieces) * step)
     total = steps * np.log1p(step)
     normaliser = -2.0 * np.expm1(-total)
-    # Where the reach is so small that the formula would be 0 / 0, the weight is the position.
+    # If the reach is so small that the formula would be 0 / 0, the weight is the position.
     near_share = np.divide(
         -np.expm1(-risen) * np.exp(risen - total), normaliser, out=mirrored.copy(), where=reach > 1e-15
     )
@@ -89,18 +93,22 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
 
 
 def read_positions(positions: Floats, projection: Projection | None) -> Ints:
-    """Return positions rounded to integer millimetres in the plane.
+    """Convert positions to integer millimetres in the plane.
 
-    Rounding can increase the distance between two positions by sqrt(2) mm if they are in km, and by sqrt(2) (11.12 + 1)
-    < 17.2 mm if they are in degrees: each coordinate is rounded by up to half of 1e-7 degrees, then by up to half a
-    millimetre.
+    If positions are in km, rounding can increase the distance between two of them by sqrt(2) mm. If they are in
+    degrees, it can increase it by sqrt(2) (11.12 + 1) < 17.2 mm: each coordinate is rounded by up to half of 1e-7
+    degrees, then by up to half a millimetre.
 
     >>> read_positions(np.array([[0.25, -1e-6]]), None).tolist()
     [[250000, -1]]
 
     Args:
-        positions: (B, 2) in degrees (latitude first) if there is a projection, else in km.
+        positions: Array of shape (B, 2), latitudes and longitudes in degrees if there is a projection, and otherwise x
+            and y in km.
         projection: The projection onto the plane, or None if positions are planar.
+
+    Returns:
+        Array of shape (B, 2) and type int64, x and y in millimetres.
     """
     if projection is not None:
         return projection.to_plane(degrees_in_units(positions))
@@ -109,18 +117,18 @@ def read_positions(positions: Floats, projection: Projection | None) -> Ints:
 
 @frozen(kw_only=True, eq=False)
 class SimplexMixture:
-    """Positions as mixtures of their simplices' vertices.
+    """Positions as mixtures of the vertices of their simplices.
 
     Attributes:
-        corners: (B, m) the vertices' indices.
-        shares: (B, m) the linear weights as non-negative integers, to be divided by their sum. They are 64-bit or
-            Python integers.
-        away: (B,) the distance in km from each position to the point in the region that replaces it; 0 inside the
-            region.
-        streets: (B,) the index of each position's street; empty on a plane.
-        reaches: Epsilon times the length, for every street with positions; empty if snapping is linear.
-        reach: The index in ``reaches`` of each position's street (B,), and the street's reach (epsilon times length) in
-            floating point (B,). None if snapping is linear.
+        corners: Array of shape (B, m), the vertex indices of each position's simplex.
+        shares: Array of shape (B, m), the linear weights as non-negative 64-bit or Python integers, to be divided by
+            their sum.
+        away: Array of shape (B,), the distance in km from each position to the point in the region that replaces it; 0
+            inside the region.
+        streets: Array of shape (B,), the index of each position's street. Empty on a plane.
+        reaches: Epsilon times the length of each street that has positions. Empty if snapping is linear.
+        reach: Two arrays of shape (B,): the index of each position's street in ``reaches``, and the street's reach
+            (epsilon times length) in floating point. None if snapping is linear.
         steps: n in :func:`far_share`; 0 for linear snapping.
     """
 
@@ -144,13 +152,13 @@ class SimplexMixture:
 
     @property
     def linear(self) -> Floats:
-        """(B, m) the linear weights in floating point: barycentric coordinates, or positions on streets."""
+        """Linear weights in floating point, of shape (B, m): barycentric coordinates, or positions on streets."""
         shares: Floats = self.shares.astype(np.float64) / self.shares.sum(axis=1)[:, None].astype(np.float64)
         return shares
 
     @property
     def probabilities(self) -> Floats:
-        """(B, m) the corners' probabilities in floating point."""
+        """Probabilities of the corners in floating point, as an array of shape (B, m)."""
         linear = self.linear
         if self.reach is None:
             return linear
@@ -158,18 +166,19 @@ class SimplexMixture:
         return np.stack([1.0 - far_probability, far_probability], axis=1)
 
     def draw(self, source: Source | None = None) -> Ints:
-        """Draw one vertex for each position, with exactly the probabilities from :meth:`exact`.
+        """Draw one vertex per position, with exactly the probabilities that :meth:`exact` returns.
 
         Args:
-            source: Source of random bytes; the operating system's by default.
+            source: Source of random bytes. The default is the operating system's.
 
         Returns:
-            (B,) the vertices' indices.
+            Array of shape (B,), the indices of the vertices drawn.
         """
 
-        # Doubles decide nearly all draws; these rationals are computed only for a draw too close to a threshold.
+        # Doubles decide nearly all draws. These rationals are computed only for draws that are too close to a
+        # threshold.
         def exact_thresholds(row: int) -> list[Fraction]:
-            """Return the exact cumulative probabilities of a row's corners, except the last."""
+            """Return the exact cumulative probabilities of the corners of the position ``row``, except the last one."""
             parts = self.exact(row)
             return [sum(parts[: index + 1], Fraction(0)) for index in range(len(parts) - 1)]
 
@@ -180,16 +189,17 @@ class SimplexMixture:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Snapper:
-    """Snaps positions to a region's vertices.
+    """Snaps positions to the vertices of a region.
 
     Attributes:
-        simplices: The ends of each street (S, 2), or the corners of each triangle (S, 3).
-        vertices: (N, 2) the vertices' positions, in mm.
-        numbers: (S,) the index that each street has in the region, where streets without coordinates count too. Empty
-            on a plane.
-        reaches: S numbers, epsilon times the length of each street; empty if snapping is linear.
+        simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each
+            triangle.
+        vertices: Array of shape (N, 2), the positions of the vertices in mm.
+        numbers: Array of shape (S,), the index of each street in the region, which may also contain streets without
+            coordinates. Empty on a plane.
+        reaches: Epsilon times the length of each of the S streets. Empty if snapping is linear.
         steps: n in :func:`far_share`; 0 for linear snapping.
-        projection: The projection that maps positions in degrees onto the plane, or None if positions are planar.
+        projection: The projection from degrees onto the plane, or None if positions are planar.
     """
 
     simplices: Ints
@@ -203,7 +213,7 @@ class Snapper:
     def of(cls, region: Region, epsilon: Fraction) -> Snapper:
         """Create the snapper for a region.
 
-        Streets are taken to be straight lines between the positions of their ends. A street is omitted if one of its
+        Streets are assumed to be straight lines between the positions of their ends. A street is omitted if one of its
         ends has no position.
 
         Args:
@@ -224,8 +234,8 @@ class Snapper:
         projection = Projection.of(places[has_position], "records") if region.geographic else None
         return cls(
             simplices=region.simplices[is_usable],
-            # A node without a position gets that of another one, which has no effect, as none of these streets ends
-            # there.
+            # A node without a position gets the position of another node. This has no effect, because none of the
+            # usable streets ends at such a node.
             vertices=read_positions(np.where(has_position[:, None], places, places[has_position][0]), projection),
             numbers=np.flatnonzero(is_usable),
             reaches=[epsilon * Fraction(km) for km in region.km[is_usable].tolist()] if region.steps else (),
@@ -235,38 +245,43 @@ class Snapper:
 
     @cached_property
     def _triangles(self) -> Triangles | None:
-        """The plane's triangles, or None for streets."""
+        """The triangles of the plane, or None for streets."""
         return Triangles(vertices=self.vertices, simplices=self.simplices) if self.simplices.shape[1] == 3 else None
 
     @cached_property
     def side_ends(self) -> Ints:
-        """(E, 2) the vertices at the ends of each side of the plane's boundary, or at the ends of each street."""
+        """Vertices at the ends of each boundary side of the plane, or of each street, as an array of shape (E, 2)."""
         return self.simplices if self._triangles is None else self._triangles.rim
 
     @cached_property
     def _sides(self) -> Sides:
-        """The sides that ``side_ends`` lists, on which the nearest point is searched for."""
+        """The sides in ``side_ends``, in the form that is used to find the nearest point."""
         return Sides(tails=self.vertices[self.side_ends[:, 0]], heads=self.vertices[self.side_ends[:, 1]])
 
     @cached_property
     def _double_reaches(self) -> Floats:
-        """(S,) ``reaches`` in floating point, at most :data:`STEEPEST`."""
+        """Values of ``reaches`` in floating point, capped at :data:`STEEPEST`, as an array of shape (S,)."""
         return np.array([float(reach) if reach < STEEPEST else STEEPEST for reach in self.reaches])
 
     def snap(self, positions: Floats) -> SimplexMixture:
-        """Return each position as a mixture of vertices.
+        """Return positions as mixtures of the region's vertices.
 
         Args:
-            positions: (B, 2) latitudes and longitudes in degrees if there is a projection, else x and y in km.
+            positions: Array of shape (B, 2), latitudes and longitudes in degrees if there is a projection, and
+                otherwise x and y in km.
         """
         return self.exactly(self.read(positions))
 
     def read(self, positions: Floats) -> Ints:
-        """Return positions (B, 2), given as for :meth:`snap`, rounded to integer millimetres in the plane."""
+        """Convert positions, given as for :meth:`snap`, to integer millimetres in the plane."""
         return read_positions(positions, self.projection)
 
     def exactly(self, positions: Ints) -> SimplexMixture:
-        """Return each position (B, 2), given in integer millimetres in the plane, as a mixture of vertices."""
+        """Return positions, given in integer millimetres in the plane, as mixtures of the region's vertices.
+
+        Args:
+            positions: Array of shape (B, 2) of integers, x and y.
+        """
         if self._triangles is None:
             side_numbers, shares, distances = self._sides.nearest(positions)
             return SimplexMixture(
@@ -280,8 +295,8 @@ class Snapper:
             )
         triangles, shares = self._triangles.locate(positions)
         corners, distances = self.simplices[triangles], np.zeros(len(positions))
-        # A position outside becomes a mixture of the two ends of the nearest side; the third corner's share is 0. The
-        # index -1 has selected some other triangle's corners above, which are replaced.
+        # A position outside the region becomes a mixture of the two ends of the nearest side, and the third corner's
+        # share is 0. Above, the index -1 has selected the corners of an unrelated triangle, which are replaced here.
         outside_rows = np.flatnonzero(triangles < 0)
         if outside_rows.size:
             side_numbers, divided, outside_distances = self._sides.nearest(positions[outside_rows])

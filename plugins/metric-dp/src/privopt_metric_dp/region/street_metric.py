@@ -29,21 +29,22 @@ class EdgeMetric(RoadMetric):
         region: The region.
         epsilon: Epsilon per km.
         vertices: The region's vertices.
-        outputs: The outputs, or None for the vertices.
+        outputs: The outputs, or None if they are the vertices.
         output_metric: Distances from vertices to outputs that are not vertices, or None if all outputs are vertices.
     """
 
     def __init__(
         self, region: Region, epsilon: Fraction, vertices: Space, outputs: Space | None, output_metric: Metric | None
     ) -> None:
-        """Build the road network that consists of the edges.
+        """Build the road network that consists of the region's edges.
 
         Args:
-            region: The region, whose edges become roads.
-            epsilon: Epsilon per km, on which the lengths depend.
+            region: The region.
+            epsilon: Epsilon per km, on which the lengths of the edges depend.
             vertices: The region's vertices.
-            outputs: The outputs, or None for the vertices.
-            output_metric: Distances from vertices to outputs that are not vertices, or None if all are vertices.
+            outputs: The outputs, or None if they are the vertices.
+            output_metric: Distances from vertices to outputs that are not vertices, or None if all outputs are
+                vertices.
         """
         edges, lengths = region.edges, region.lengths(epsilon)
         # A vertex whose only streets are loops has no edge. A loop of length 0 makes it a node in the road network.
@@ -56,18 +57,19 @@ class EdgeMetric(RoadMetric):
         super().__init__(roads, vertices, outputs if output_metric is None else None)
         self._edges, self._output_metric = edges, output_metric
         if output_metric is not None:
-            # The road metric itself was given no outputs, so the number that it counted is replaced.
+            # The road metric was created without outputs, so its number of outputs is replaced.
             self.output_size, self.own_outputs = output_metric.output_size, False
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on path lengths over unrounded edges, ln(1 + a) / epsilon, given the rounded lengths."""
+        """Return upper bounds on the path lengths over unrounded edges, given the path lengths over rounded edges."""
         return super().upper_distances(distances) * (1.0 + 2.0**-50)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return the distances (B, K) from the vertices i (all by default) to every output.
+        """Return the distances in km from B given vertices to all K outputs, as an array of shape (B, K).
 
-        If outputs are not vertices, their own distances may violate the triangle inequality with an edge. They are then
-        reduced to the largest distances that do not (:func:`privopt_metric_dp.space.pairs.consistent`).
+        By default, the distances from all vertices are returned. The distances to outputs that are not vertices may
+        violate the triangle inequality with an edge. They are then reduced to the largest distances that satisfy it
+        (:func:`privopt_metric_dp.space.pairs.consistent`).
         """
         if self._output_metric is None:
             return super().to_outputs(i)
@@ -75,7 +77,7 @@ class EdgeMetric(RoadMetric):
 
     @cached_property
     def _output_distances(self) -> Floats:
-        """(N, K) the distances from vertices to outputs, reduced to satisfy the triangle inequality with the edges."""
+        """Distances from vertices to outputs, reduced to satisfy the triangle inequality; array of shape (N, K)."""
         assert self._output_metric is not None  # checked by the caller
         lengths = self.between(self._edges[:, 0], self._edges[:, 1])
         return read_only(consistent(self._output_metric.to_outputs(), self._edges, lengths))

@@ -20,32 +20,33 @@ from privopt_metric_dp.space.places import Space, check_places
 __all__ = ["LONGEST", "streets_of"]
 
 LONGEST = Fraction(1, 2)
-"""The largest epsilon times length of a piece of street, unless ``split_km`` is given. There, snapping costs 10 %."""
+"""Largest value of epsilon times the length of a street piece, unless ``split_km`` is given. At this value, snapping
+raises the loss by 10 %."""
 
 
 def streets_of(
     edges: File, records: Space, epsilon: Fraction, split_km: float | None, file: str
 ) -> tuple[Space, Streets]:
-    """Read a street network and divide its long streets; return the vertices as places, and the region.
+    """Read a street network, divide its long streets, and return the vertices as places and the region.
 
     Args:
-        edges: A file of undirected streets with columns from, to and km.
+        edges: A file of undirected streets with the columns from, to and km.
         records: Places whose ids are nodes in the network.
         epsilon: Epsilon per km.
-        split_km: The length in km up to which a street is not divided, 0.5 / epsilon by default.
-        file: The problem file's name in error messages.
+        split_km: Length in km above which a street is divided. The default is 0.5 / epsilon.
+        file: Name of the problem file, for error messages.
 
     Returns:
-        The vertices (the records, the other nodes, then the points that divide streets), and the region.
+        The vertices (the records, then the other nodes, then the points that divide streets), and the region.
 
     Raises:
         InputError: A record is not a node, or there are too many pieces.
     """
     table = road_table(edges)
     number = {name: index for index, name in enumerate(records.ids)}
-    # Records get the first indices; other nodes get theirs as they occur.
+    # Records get the first indices. The other nodes are numbered in the order in which they occur.
     end_numbers = [[number.setdefault(str(name), len(number)) for name in table[column]] for column in ("from", "to")]
-    # Records at which no street ends.
+    # Indices of the records at which no street ends.
     isolated = np.setdiff1d(np.arange(len(records)), end_numbers)
     expectation = f"the id of a node in {edges.name}"
     Faults(
@@ -58,7 +59,7 @@ def streets_of(
         length = "0.5 / epsilon" if split_km is None else f"{split_km:g} km"
         actual = f"pieces of at most {length}, which are {Decimal(sum(parts)):.3g}"
         raise InputError([Fault(file, "privacy.split_km", actual, f"a length that makes fewer than {MOST_VERTICES:,}")])
-    # A street of n pieces adds n - 1 vertices. A verifier refuses too many before they are made.
+    # A street of n pieces adds n - 1 vertices. A verifier refuses too many vertices before they are created.
     check_places(sum(parts) - len(parts) + len(number), f"{file}: privacy.split_km")
     ids, simplices, pieces, shares = _divide_streets(list(number), np.array(end_numbers).T, km, parts)
     geographic = records.kind == "geographic"
@@ -73,7 +74,7 @@ def streets_of(
         positions=vertex_positions,
         geographic=geographic,
     )
-    # Every place in a space needs a position, whereas the region can contain vertices without one.
+    # In a space, either all places or none have positions, whereas a region can contain vertices without one.
     is_complete = vertex_positions is not None and bool(np.isfinite(vertex_positions).all())
     return Space(
         ids=ids,
@@ -89,14 +90,15 @@ def _divide_streets(
     """Divide each street into pieces of equal length.
 
     Args:
-        names: The nodes' ids.
-        edges: (E, 2) the indices of each street's two ends.
-        km: (E,) the streets' lengths in km.
-        parts: The number of pieces for each street.
+        names: Ids of the nodes.
+        edges: Array of shape (E, 2), the node indices of each street's two ends.
+        km: Array of shape (E,), the lengths of the streets in km.
+        parts: Number of pieces for each street.
 
     Returns:
-        The ids of all vertices; the two ends of each piece (S, 2); the pieces' lengths in km (S,), rounded down; and
-        for each added vertex, the two ends of its street and its position between them as a share of the length.
+        The ids of all vertices; array of shape (S, 2), the two ends of each piece; array of shape (S,), the lengths of
+        the pieces in km, rounded down; and for each added vertex, the two ends of its street and its position between
+        them as a fraction of the length.
     """
     used_ids = set(names)
     ids, shares = list(names), list[tuple[int, int, Fraction]]()
@@ -105,7 +107,7 @@ def _divide_streets(
         # `chain` collects the vertices along the street, from its first end to the one before its last.
         chain, step = [a], 1
         for part in range(1, count):
-            # Parallel streets share their ends, and the nodes' ids are arbitrary: the number makes each new id unique.
+            # Parallel streets share their ends, and ids of nodes are arbitrary. The number makes each new id unique.
             while (name := f"{names[a]}{BETWEEN}{names[b]}{BETWEEN}{step}") in used_ids:
                 step += 1
             used_ids.add(name)
@@ -123,17 +125,17 @@ def _place_vertices(
 ) -> Floats:
     """Return the positions of all vertices. A point that divides a street lies on the straight line between its ends.
 
-    On the earth, the line follows the shorter way round in longitude.
+    On the earth, the line follows the shorter direction in longitude.
 
     Args:
-        coordinates: (R, 2) the positions of the records, which are the first nodes.
-        nodes: The number of nodes.
-        shares: For each added vertex, the two ends of its street and its position between them, as a share.
+        coordinates: Array of shape (R, 2), the positions of the records, which are the first nodes.
+        nodes: Number of nodes.
+        shares: For each added vertex, the two ends of its street and its position between them, as a fraction.
         geographic: Whether positions are latitudes and longitudes in degrees.
 
     Returns:
-        (N, 2) the positions of all vertices; NaN if a node's position, or that of one of its street's ends, is not
-        known.
+        Array of shape (N, 2), the positions of all vertices. A row is NaN if the position of the node, or of an end of
+        its street, is not known.
     """
     positions = np.full((nodes, 2), np.nan)
     positions[: len(coordinates)] = coordinates
@@ -143,9 +145,9 @@ def _place_vertices(
     part = np.array([float(division[2]) for division in shares])[:, None]
     step = positions[b] - positions[a]
     if geographic:
-        # Ends on both sides of the date line have longitudes 360 degrees apart.
+        # The longitudes of two ends on opposite sides of the date line differ by about 360 degrees.
         step[:, 1] -= 360.0 * np.rint(step[:, 1] / 360.0)
     between = positions[a] + part * step
-    if geographic:  # back into [-180, 360], the range allowed for the longitudes of places
+    if geographic:  # into [-180, 360], the range allowed for the longitudes of places
         between[:, 1] -= 360.0 * (between[:, 1] > 360.0) - 360.0 * (between[:, 1] < -180.0)
     return np.concatenate([positions, between])

@@ -1,17 +1,19 @@
-"""Ratios along a triangle's sides that bound the gradient inside: how much the rows of its corners may differ.
+"""Sufficient bounds on the ratios between a triangle's corners: bounds along its sides that bound the gradient inside.
 
-Let the probabilities of one output at the corners be z_A <= z_B, z_C. For a given smallest value, the gradient is
-largest where p = z_B / z_A - 1 and q = z_C / z_A - 1 are extreme. If rows satisfy z_b <= (1 + a) z_a along all three
-sides, (p, q) lies in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC, q - p <= a_BC (1 + p), p - q <= a_BC (1 + q). And
+Let the probabilities of one output at the corners be z_A <= z_B, z_C. For a given smallest value z_A, the gradient is
+largest at an extreme value of p = z_B / z_A - 1 and q = z_C / z_A - 1. If the rows satisfy z_b <= (1 + a) z_a along all
+three sides, (p, q) lies in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC, q - p <= a_BC (1 + p), p - q <= a_BC (1 + q).
+The expression
 
     (2 area)^2 |grad z|^2 / z_A^2 = p^2 |AC|^2 + q^2 |AB|^2 - 2 p q AB . AC
 
-is convex, so it is largest at a corner of that polygon; the corners are rational if the ratios a are. The ratios are
-sufficient if this expression is at most (2 area epsilon)^2 at every corner of the polygon, with A, B and C in turn as
-the corner of the smallest value. With a = s epsilon l, where l is the side's length, they are sufficient if s is the
-sine of the smallest angle (docs/guide/everywhere.md, "Triangles"); for equilateral and right isosceles triangles, no
-larger s is sufficient. The largest common s lies between this sine and the cosine of half the largest angle, and is
-found by a search.
+is convex, so its maximum is at a corner of that polygon. The corners are rational if the ratios a are. The ratios are
+sufficient if the expression is at most (2 area epsilon)^2 at every corner of the polygon, for each of A, B and C in the
+role of the corner with the smallest value.
+
+Let a = s epsilon l, where l is the length of the side. These ratios are sufficient if s is the sine of the smallest
+angle (docs/guide/everywhere.md, "Triangles"). For equilateral and right isosceles triangles, no larger s is sufficient.
+The largest common s lies between this sine and the cosine of half the largest angle, and is found by bisection.
 """
 
 from __future__ import annotations
@@ -27,59 +29,60 @@ from privopt.arrays import Floats, Ints
 __all__ = ["common_factors", "prove_ratios", "sufficient_ratios"]
 
 Pick = Callable[[Any, Any], Any]
-"""A function that returns the smaller, or the larger, of two numbers or arrays."""
+"""Function that returns the smaller, or the larger, of two numbers or arrays."""
 
 _BISECTION_STEPS = 50
 _RELATIVE_MARGIN = 1e-11
-"""Relative margin below the largest factor, many times as large as the floating-point search's rounding errors."""
+"""Relative margin below the largest factor, many times the rounding errors of the floating-point search."""
 _MIN_SEARCH_EPSILON, _MAX_SEARCH_EPSILON = 1e-30, 1e30
-"""The smallest and the largest epsilon per millimetre for which factors are searched. Outside these limits the factors
-do not change in doubles, and squares would underflow or overflow."""
+"""Smallest and largest epsilon per millimetre for which factors are searched. Outside these limits, the factors do not
+change in double precision, and squares would underflow or overflow."""
 
 
 def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
-    """Return ratios a, one for the side opposite each corner, that rational arithmetic proves to be sufficient.
+    """Return ratios for the sides of each triangle that are proved sufficient in rational arithmetic.
 
-    If the rows of every side's two ends satisfy z_b <= (1 + a) z_a in both directions, |grad z| <= epsilon min z holds
-    inside the triangle (see the module docstring).
+    If the rows at the two ends of every side satisfy z_b <= (1 + a) z_a in both directions, where a is the ratio for
+    the side, |grad z| <= epsilon min z holds inside the triangle (see the module docstring).
 
     Args:
-        corners: (S, 3, 2) the triangles' corners in millimetres, counter-clockwise.
+        corners: Array of shape (S, 3, 2), the corners of each triangle in millimetres, counter-clockwise.
         epsilon: Epsilon per km.
 
     Returns:
-        (S, 3) the ratios as doubles, which are taken as exact.
+        Array of shape (S, 3), the ratio for the side opposite each corner. The doubles are taken as exact.
     """
-    sides = corners[:, [2, 0, 1]] - corners[:, [1, 2, 0]]  # from B to C, C to A, A to B
-    # Meshes consist of a few shapes that recur, so each distinct shape is solved and proved once.
+    sides = corners[:, [2, 0, 1]] - corners[:, [1, 2, 0]]  # vectors from B to C, C to A, A to B
+    # Meshes often consist of only a few shapes, so each distinct shape is solved and proved once.
     shapes, which = np.unique(sides.reshape(-1, 6), axis=0, return_inverse=True)
     unique = shapes.reshape(-1, 3, 2)
     per_mm = epsilon / 10**6
     factors = common_factors(unique, min(max(float(per_mm), _MIN_SEARCH_EPSILON), _MAX_SEARCH_EPSILON))
     lengths = _side_lengths(unique)
     ratios = factors[:, None] * (1.0 - _RELATIVE_MARGIN) * float(per_mm) * lengths
-    # The search in doubles only proposes ratios. Those that rationals do not prove are reduced until they do.
+    # The floating-point search only proposes ratios. Ratios that are not proved are reduced until they are.
     for row, shape in enumerate(unique.tolist()):
         while not prove_ratios(shape, ratios[row], per_mm):
-            # Smaller ratios are stricter, so this ends for every triangle with a positive area: at 0, rows are equal.
-            # The next double below matters for the smallest doubles, which the factor does not change.
+            # Smaller ratios are stricter, and at 0 all rows are equal, so the loop ends for every triangle with a
+            # positive area. The step to the next double is for the smallest doubles, which the factor does not change.
             ratios[row] = np.minimum(ratios[row] * (1.0 - 1e-6), np.nextafter(ratios[row], 0.0))
     all_ratios: Floats = ratios[which.reshape(-1)]
     return all_ratios
 
 
 def common_factors(sides: Ints, per_mm: float) -> Floats:
-    """Return the largest factors s for which the ratios a = s epsilon l along all three sides bound the gradient.
+    """Return the largest factor s per triangle for which the ratios a = s epsilon l along all sides bound the gradient.
 
     A ratio a along a side of length l means that the rows of its ends satisfy z_b <= (1 + a) z_a in both directions.
     The bound is |grad z| <= epsilon min z inside the triangle.
 
     Args:
-        sides: (S, 3, 2) the triangles' sides in millimetres, from B to C, C to A, and A to B.
+        sides: Array of shape (S, 3, 2), the vectors along each triangle's sides in millimetres, from B to C, C to A,
+            and A to B.
         per_mm: Epsilon per millimetre.
 
     Returns:
-        (S,) the factors as doubles, found by bisection between 0 and 1.
+        Array of shape (S,), the factors as doubles, found by bisection between 0 and 1.
     """
     vectors = sides.astype(np.float64)
     lengths = _side_lengths(sides)
@@ -88,9 +91,9 @@ def common_factors(sides: Ints, per_mm: float) -> Floats:
     for _ in range(_BISECTION_STEPS):
         middle = (lower + upper) / 2
         worst = np.zeros(len(sides))
-        for a in range(3):  # the corner with the smallest value; b and c follow it
+        for a in range(3):  # index of the corner with the smallest value; b and c are the next two
             b, c = (a + 1) % 3, (a + 2) % 3
-            # Side a lies opposite corner a, so the sides from a to b and from a to c have the indices c and b.
+            # Side a is opposite corner a, so the sides from a to b and from a to c have the indices c and b.
             along_b, along_c, across = (middle * per_mm * lengths[:, opposite] for opposite in (c, b, a))
             square_b, square_c = (lengths[:, opposite] ** 2 for opposite in (c, b))
             # AB . AC; the side opposite b leads from c to a, hence the minus sign.
@@ -105,21 +108,24 @@ def common_factors(sides: Ints, per_mm: float) -> Floats:
 
 
 def _side_lengths(sides: Ints) -> Floats:
-    """Return the lengths (S, 3) of sides. Unlike hypot, the square root here rounds identically on every machine."""
+    """Return the lengths of the sides of each triangle, as an array of shape (S, 3).
+
+    Unlike hypot, the square root used here is rounded identically on every machine.
+    """
     x, y = sides[:, :, 0].astype(np.float64), sides[:, :, 1].astype(np.float64)
     return np.asarray(np.sqrt(x * x + y * y), dtype=np.float64)
 
 
 def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, maximum: Pick) -> list[tuple[Any, Any]]:
-    """Return the corners other than (0, 0) of the polygon that the module docstring defines for (p, q).
+    """Return the corners, other than (0, 0), of the polygon that the module docstring defines for (p, q).
 
     Args:
         along_b, along_c, across: The ratios a_AB, a_AC and a_BC, as arrays of doubles or as rationals.
         minimum, maximum: Functions that return the smaller and the larger of two such values.
     """
-    # Each corner is clipped to the polygon, so a corner that a shape lacks becomes another point in it, which is
-    # harmless.
-    zero = 0 * along_b  # 0 in the arguments' type and shape
+    # Each corner is clipped to the polygon. If a polygon has fewer corners, the extra ones are other points in it,
+    # which is harmless.
+    zero = 0 * along_b  # 0 of the type and shape of the arguments
     top_b = minimum(along_b, along_c + across * (1 + along_c))  # the largest p and the largest q in the polygon
     top_c = minimum(along_c, along_b + across * (1 + along_b))
     return [
@@ -133,11 +139,11 @@ def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, max
 
 
 def prove_ratios(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bool:
-    """Return whether ratios along a triangle's sides bound its gradient, decided in rational arithmetic.
+    """Return whether ratios along a triangle's sides are proved to bound its gradient, in rational arithmetic.
 
     Args:
-        sides: The sides from B to C, C to A, and A to B, in millimetres.
-        ratios: (3,) the ratios a along these sides.
+        sides: The vectors along the sides from B to C, C to A, and A to B, in millimetres.
+        ratios: Array of shape (3,), the ratios a along these sides.
         per_mm: Epsilon per millimetre.
     """
     square = [x * x + y * y for x, y in sides]
@@ -148,7 +154,7 @@ def prove_ratios(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bo
     limit = (per_mm * double_area) ** 2
     for a in range(3):
         b, c = (a + 1) % 3, (a + 2) % 3
-        # AB . AC for the corner A with the smallest value; side b leads from C to A, hence the minus sign.
+        # AB . AC, where A is the corner with the smallest value. Side b leads from C to A, hence the minus sign.
         dot = -(sides[b][0] * sides[c][0] + sides[b][1] * sides[c][1])
         for p, q in _polygon_corners(exact[c], exact[b], exact[a], min, max):
             # (2 area)^2 |grad z|^2 / z_A^2, as in the module's docstring.
