@@ -1,12 +1,12 @@
-"""Distances from any point in a region to every output, in whole steps, for the tests along traces.
+"""Distances from any point in a region to every output, in integer steps, for the tests along traces.
 
 A test that decides whether to repeat the last report uses the position itself, never the vertex from whose row a fresh
-report is drawn. Vertices are drawn anew for each row, so if tests used them, the rate of repeated reports would reveal
-which of two nearby points is the true position.
+report is drawn. A vertex is drawn anew for each row. If tests used it, the rate of repeated reports would reveal which
+of two nearby points is the true position.
 
-The error in a floating-point distance is at most :data:`MOST_OFF` mm, and rounding down to whole steps of
-:data:`STEP_MM` mm changes the difference between two distances by less than one step. The steps of two positions that a
-path of d mm joins therefore differ by at most d / STEP_MM + SLACK_STEPS.
+The error of a floating-point distance is at most :data:`MOST_OFF` mm, and rounding down to integer steps of
+:data:`STEP_MM` mm changes the difference between two distances by less than one step. If a path of d mm connects two
+positions, their steps therefore differ by at most d / STEP_MM + SLACK_STEPS.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from privopt_metric_dp.region.snap_to_region import SimplexMixture, read_positio
 __all__ = ["SLACK_STEPS", "STEP_MM", "Ways"]
 
 STEP_MM: Final = 1
-"""The length of a step in millimetres."""
+"""Length of a step in millimetres."""
 
 SLACK_STEPS: Final = 2
-"""Distances from two positions to an output may differ by this many steps more than the path between the two."""
+"""Number of steps by which the difference between two positions' distances to an output may exceed the length of the
+path between the positions."""
 
 MOST_OFF: Final = 0.25
-"""Largest error in a floating-point sum of lengths, in millimetres."""
+"""Largest error of a floating-point sum of lengths, in millimetres."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -40,10 +41,10 @@ class Ways:
     """Distances from points in a region to K outputs.
 
     Attributes:
-        region: The region. On a plane, distances are straight lines, which are at most as long as any path inside the
-            region. On streets, they are path lengths.
-        outputs: (K, 2) the outputs' positions in mm on a plane; empty on streets.
-        table: (N, K) the path lengths in mm from vertices to outputs along streets; empty on a plane.
+        region: The region. On a plane, distances are measured along straight lines, which are at most as long as any
+            path inside the region. On streets, they are path lengths.
+        outputs: Array of shape (K, 2), the positions of the outputs in mm on a plane. Empty on streets.
+        table: Array of shape (N, K), the path lengths in mm from vertices to outputs along streets. Empty on a plane.
     """
 
     region: Region
@@ -52,7 +53,7 @@ class Ways:
 
     @classmethod
     def of(cls, data: MetricData) -> Ways:
-        """Return the distances for a problem whose guarantee covers every point in a region.
+        """Create the distances for a problem whose guarantee covers every point in a region.
 
         Raises:
             InputError: Outputs have no position on the plane, or path lengths are too long for the required precision.
@@ -69,42 +70,46 @@ class Ways:
         distances = data.distance.to_outputs() * MM_PER_KM
         is_finite = np.isfinite(distances)
         max_distance = float(distances[is_finite].max(initial=0.0))
-        # A path's length takes at most one addition for each vertex, with a relative rounding error below 2^-52 each.
+        # Computing a path's length takes at most one addition per vertex, each with a relative rounding error below
+        # 2^-52.
         if max(max_distance, float(region.km.max(initial=0.0)) * MM_PER_KM) * region.size * 2.0**-52 > MOST_OFF:
             steps = f"paths of {max_distance / MM_PER_KM:.3g} km over {region.size:,} junctions"
             raise InputError(
                 [Fault(data.file, "privacy.everywhere", steps, "path lengths that doubles can hold to a millimetre")]
             )
-        # Steps must be finite, so an output that cannot be reached gets the largest distance to one that can.
+        # Steps must be finite, so the largest finite distance is used for outputs that cannot be reached.
         return cls(region=region, table=np.where(is_finite, distances, max_distance))
 
     @cached_property
     def from_vertices(self) -> Floats:
-        """(N, K) the distances from the vertices in steps, not yet rounded down."""
+        """Distances from the vertices in steps, before rounding down, as an array of shape (N, K)."""
         if isinstance(self.region, Plane):
             return self._straight_lines(self.region.vertices.astype(np.float64)) / STEP_MM
         return self.table / STEP_MM
 
     @property
     def of_vertices(self) -> Ints:
-        """(N, K) the distances from the vertices in integer steps, rounded down."""
+        """Distances from the vertices in integer steps, rounded down, as an array of shape (N, K)."""
         return np.floor(self.from_vertices).astype(np.int64)
 
     def covers(self, steps: Ints) -> bool:
-        """Return whether stored distances (N, K) in whole steps differ from those computed here only by rounding.
+        """Return whether stored distances differ from those computed here only by rounding.
 
-        The stored ones may come from another machine, and may be off by MOST_OFF before they are rounded down. Those
-        computed here may be off by MOST_OFF too, so the steps that are accepted are at most 1 + 2 MOST_OFF below and 2
-        MOST_OFF above the exact distances.
+        The stored distances may come from another machine, with errors of up to MOST_OFF before they were rounded down.
+        The distances computed here may have errors of up to MOST_OFF too. The steps that are accepted are therefore at
+        most 1 + 2 MOST_OFF below and 2 MOST_OFF above the exact distances.
+
+        Args:
+            steps: Array of shape (N, K), the stored distances in integer steps.
         """
         distances = self.from_vertices
         return bool(((steps >= distances - 1.0 - MOST_OFF) & (steps <= distances + MOST_OFF)).all())
 
     def of_points(self, points: SimplexMixture) -> Ints:
-        """Return the distances (B, K) in whole steps from points to the outputs.
+        """Return the distances from points to the outputs in integer steps, rounded down, as an array of shape (B, K).
 
         Args:
-            points: B points in the region, as mixtures of their simplices' vertices.
+            points: B points in the region, as mixtures of the vertices of their simplices.
         """
         linear = points.linear
         if isinstance(self.region, Plane):
@@ -112,12 +117,12 @@ class Ways:
             return np.floor(self._straight_lines(places) / STEP_MM).astype(np.int64)
         assert isinstance(self.region, Streets)
         street_mm = self.region.km[points.streets] * MM_PER_KM
-        # A path leaves the street at one of its ends. The distance to an end is the street's length times the other
-        # end's weight.
+        # A path leaves the street at one of its ends. The distance to an end is the length of the street times the
+        # weight of the other end.
         endpoints = [self.table[points.corners[:, end]] + (street_mm * linear[:, 1 - end])[:, None] for end in (0, 1)]
         return np.floor(np.minimum(*endpoints) / STEP_MM).astype(np.int64)
 
     def _straight_lines(self, places: Floats) -> Floats:
-        """Return the straight-line distances (B, K) in mm from places (B, 2) to the outputs."""
+        """Return the straight-line distances in mm from B places to the outputs, as an array of shape (B, K)."""
         offsets = places[:, None, :] - self.outputs[None].astype(np.float64)
         return np.hypot(offsets[..., 0], offsets[..., 1])

@@ -1,11 +1,12 @@
-"""The public numbers for the private test of whether the last report is still good (sparse vector technique).
+"""The public parameters of the private test of whether the last report is still good (sparse vector technique).
 
-A segment is a report with its repetitions, up to the next fresh report. All of its tests compare the distance from the
-position to the report with the same noisy threshold. docs/guide/repeated.md, "Prediction", describes the test and its
-guarantee.
+A segment is a report with its repetitions, up to the next fresh report. All tests of a segment compare the distance
+between position and report with the same noisy threshold. docs/guide/repeated.md, "Prediction", describes the test and
+its guarantee.
 
 Distances from records to outputs are integers, in steps of a grid. Rounding to the grid may increase the difference
-between two records' distances. The increase is measured on the steps themselves, and the noise is widened accordingly.
+between the distances of two records. The increase is measured on the rounded distances, and the scale of the noise is
+increased accordingly.
 """
 
 from __future__ import annotations
@@ -32,39 +33,39 @@ __all__ = ["ARTEFACT", "Prediction", "Terms"]
 ARTEFACT: Final = "prediction.npz"
 
 STEPS_PER_DISTANCE: Final = 1024
-"""The number of grid steps in the smallest positive distance between records. Rounding then costs less than a
-thousandth of the epsilons.
+"""Number of grid steps in the smallest positive distance between records. Rounding then costs less than a thousandth of
+the epsilons.
 
 There are fewer steps if the rates would otherwise be so small that rounding them down costs more than the grid does.
 """
 
 FARTHEST: Final = 1 << 50
-"""Largest distance in steps. Replacing larger distances by it never increases the difference between two distances."""
+"""Cap on distances in steps. Capping distances never increases the difference between two of them."""
 
 ULPS: Final = 2.0**-36
-"""Largest relative difference between the values that two machines compute for a distance."""
+"""Largest relative difference between the values that two machines may compute for the same distance."""
 
 STEP_KM: Final = Fraction(STEP_MM, MM_PER_KM)
-"""The length of a step in km, if the guarantee covers every point in a region."""
+"""Length of a step in km, if the guarantee covers every point in a region."""
 
 _MIN_GRID = 1e-280
-"""The shortest step that a grid may have. With it, the number of steps per unit of distance stays finite."""
+"""Smallest step length of a grid. It ensures that the number of steps per unit of distance is finite."""
 _BLOCK = 1 << 22
-"""The most entries in a block of differences."""
+"""Largest number of entries in a block of differences."""
 _DOUBTFUL_SHARE = 1.0 - 2.0**-40
-"""From this share of the allowed difference on, differences are decided exactly. Doubles decide smaller ones."""
+"""Differences above this fraction of the allowed difference are decided exactly. Doubles decide smaller ones."""
 
 
 @frozen(kw_only=True)
 class Terms:
-    """The epsilons that prediction uses, per unit of distance, and the distance within which a report is still good.
+    """The epsilons for prediction, per unit of distance, and the distance within which a report is still good.
 
     Attributes:
-        report: The epsilon of one fresh report (e_N in the paper).
-        threshold: The epsilon of a segment's noisy threshold (e1).
-        test: The epsilon of a test's noise (e2).
-        good_within: The largest distance from a place to the last report at which that report is still good (l).
-        total: The largest epsilon that a subject may spend in one table; None for no limit.
+        report: Epsilon of one fresh report (e_N in the paper).
+        threshold: Epsilon of a segment's noisy threshold (e1).
+        test: Epsilon of a test's noise (e2).
+        good_within: Largest distance between a place and the last report at which that report is still good (l).
+        total: Largest total epsilon that a subject may spend in one table, or None for no limit.
     """
 
     report: Fraction
@@ -75,25 +76,25 @@ class Terms:
 
     @property
     def segment(self) -> Fraction:
-        """The epsilon of a segment that ends in a fresh report. It is charged before the segment's first test."""
-        # By the sparse vector technique, a segment's tests cost 2 e2 in total, however many there are.
+        """Epsilon of a segment that ends in a fresh report. It is charged before the segment's first test."""
+        # By the sparse vector technique, the tests of a segment cost 2 e2 in total, regardless of their number.
         return self.threshold + 2 * self.test + self.report
 
 
 def _to_read_only(steps: Ints) -> Ints:
-    """Make the array of steps read-only and return it."""
+    """Return the array of steps after making it read-only."""
     return read_only(steps)
 
 
 @frozen(kw_only=True, eq=False)
 class Prediction:
-    """The public numbers from which the private tests of a trace are drawn.
+    """The public parameters from which the private tests along a trace are drawn.
 
     Attributes:
-        steps: (N, K) the distance from each record to each output, in steps.
+        steps: Array of shape (N, K), the distance from each record to each output, in steps.
         level: ``good_within`` in steps, rounded down.
-        threshold: The rate of the threshold's noise per step: P(m) is proportional to exp(-threshold m) for m >= 0.
-        test: The rate of each test's noise per step.
+        threshold: Rate of the threshold's noise per step: P(m) is proportional to exp(-threshold m) for m >= 0.
+        test: Rate of each test's noise per step.
     """
 
     steps: Ints = field(converter=_to_read_only)
@@ -103,11 +104,11 @@ class Prediction:
 
     @classmethod
     def of(cls, data: MetricData, terms: Terms) -> Self:
-        """Round distances to steps, and choose the noise's rates so that it covers the differences between them.
+        """Round distances to steps, and choose the rates of noise that covers the differences between distances.
 
         Args:
             data: The problem's data.
-            terms: The epsilons that prediction uses, and the distance within which a report is still good.
+            terms: The epsilons for prediction, and the distance within which a report is still good.
         """
         return (
             cls._on_grid(_choose_grid(data, terms), data, terms)
@@ -117,30 +118,33 @@ class Prediction:
 
     @classmethod
     def _everywhere(cls, data: MetricData, terms: Terms) -> Self:
-        """Return the numbers for a problem with a region, with steps from the region's vertices.
+        """Return the parameters for a problem with a region, with distances in steps from the region's vertices.
 
         Tests at other points use :class:`privopt_metric_dp.traces.interpolate.Ways`.
 
         Args:
             data: The problem's data, with a region.
-            terms: The epsilons that prediction uses.
+            terms: The epsilons for prediction, and the distance within which a report is still good.
         """
         steps, level = Ways.of(data).of_vertices, int(terms.good_within / STEP_KM)
-        # A step's length is fixed here, so epsilon per step is epsilon per km times that length.
+        # Here the length of a step is fixed, so epsilon per step is epsilon per km times that length.
         rates = [_round_down(epsilon * STEP_KM) for epsilon in (terms.threshold, terms.test)]
         _check_rates(rates, level, data, terms)
         return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
 
     @classmethod
     def _on_grid(cls, grid: float, data: MetricData, terms: Terms) -> Self:
-        """Return the numbers for a grid: distances in its steps, and noise rates that cover their differences.
+        """Return the parameters for a grid: distances in its steps, and rates of noise that covers their differences.
 
         Args:
-            grid: The length of a step, in the unit of distance.
+            grid: Length of a step, in the unit of distance.
             data: The problem's data.
-            terms: The epsilons.
+            terms: The epsilons for prediction, and the distance within which a report is still good.
+
+        Raises:
+            InputError: A rate or the level is out of range, or the grid is too fine.
         """
-        # Dividing by shorter steps could exceed the range of doubles.
+        # Division by shorter steps could overflow.
         if grid < _MIN_GRID:
             _refuse_rates(data, terms)
         pairs, distances = data.standing
@@ -148,16 +152,16 @@ class Prediction:
         output_distances = data.to_outputs
         is_finite = np.isfinite(output_distances)
         max_distance = float(output_distances[is_finite].max(initial=0.0))
-        # Steps must be finite, so an output that cannot be reached gets the largest distance to one that can.
+        # Steps must be finite, so the largest finite distance is used for outputs that cannot be reached.
         bounded_distances = np.where(is_finite, output_distances, max_distance)
-        with np.errstate(over="ignore"):  # an infinite number of steps becomes the largest one
+        with np.errstate(over="ignore"):  # an infinite number of steps is capped at FARTHEST
             steps = np.rint(np.minimum(bounded_distances / grid, FARTHEST)).astype(np.int64)
-        # Records that are connected by pairs at distance 0 are at the same place. They must have equal steps, because
-        # no noise hides a difference at distance 0, so all of them get the first one's steps.
+        # Records that are connected by pairs at distance 0 are at the same place. No noise hides a difference between
+        # them, so all of them get the steps of the first one.
         positions = components(len(steps), pairs[~is_positive])
         steps = steps[np.unique(positions, return_index=True)[1][positions]]
-        # Rounding may increase the difference between two records' distances. `stretch` is the largest difference in
-        # steps per unit of distance, and the noise is widened by it.
+        # Rounding may increase the difference between the distances of two records. `stretch` is the largest difference
+        # in steps per unit of distance, by which the rates are divided.
         stretch = max(Fraction(1.0 / grid), _max_steps_per_distance(steps, pairs[is_positive], distances[is_positive]))
         rates = [_round_down(epsilon / stretch) for epsilon in (terms.threshold, terms.test)]
         level = int(terms.good_within / Fraction(grid))
@@ -165,12 +169,14 @@ class Prediction:
         return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
 
     def failures(self, data: MetricData, terms: Terms) -> list[str]:
-        """Return a line for each fault in these numbers. Noise that is too narrow would break the guarantee.
+        """Return an error message for each fault in these parameters. Too little noise would break the guarantee.
 
         For each pair that the certificate checks and for every output, the difference in steps times the rate must be
-        at most epsilon times the distance, decided exactly. Along paths, this implies the same for all required pairs.
-        At most eight pairs that fail are named. A number that does not follow from the problem gets a line too: a
-        different ``good_within`` or wider noise would be as private, but is not what the problem declares.
+        at most epsilon times the distance. This is decided exactly. Along paths, it implies the same for all required
+        pairs. At most eight violations are reported.
+
+        A parameter that does not follow from the problem is also reported. A different ``good_within`` or more noise
+        would be as private, but is not what the problem declares.
 
         Args:
             data: The problem's data.
@@ -179,11 +185,11 @@ class Prediction:
         if self.steps.shape != data.shape:
             return [f"{ARTEFACT}: steps: expected shape {data.shape}, got {self.steps.shape}"]
         if data.region is not None:
-            # A step is a millimetre, and the steps of two points differ by at most the millimetres of the path between
-            # them plus SLACK_STEPS (`interpolate`). The rates therefore need no check pair by pair: it is enough that
-            # they are at most epsilon per step. This requires that the steps are the region's true distances, rounded
-            # down. `covers` checks that within the slack, instead of `_differing_names`, which would accept a step too
-            # many or too few.
+            # A step is a millimetre, and the steps of two points differ by at most the length of the path between them
+            # in millimetres plus SLACK_STEPS (`interpolate`). The rates therefore need no check pair by pair: it is
+            # enough that they are at most epsilon per step. This requires that the steps are the true distances in the
+            # region, rounded down. `covers` checks that within the slack, instead of `_differing_names`, which would
+            # accept deviations of one step in either direction.
             is_too_narrow = {
                 "threshold": self.threshold > terms.threshold * STEP_KM,
                 "test": self.test > terms.test * STEP_KM,
@@ -203,7 +209,7 @@ class Prediction:
             ("threshold", self.threshold, terms.threshold),
             ("test", self.test, terms.test),
         ):
-            # Doubles select the pairs that are near the limit or beyond it; rationals decide these.
+            # Doubles select the pairs that are near or above the limit, and rationals decide these.
             is_doubtful = spread * float(rate) > float(epsilon) * distances * _DOUBTFUL_SHARE
             for row in np.flatnonzero(is_doubtful).tolist():
                 if int(spread[row]) * rate > epsilon * Fraction(float(distances[row])):
@@ -214,8 +220,12 @@ class Prediction:
         return [*lines[:8], *self._describe_differences(data, terms)]
 
     def _describe_differences(self, data: MetricData, terms: Terms) -> list[str]:
-        """Return a line for each number that does not follow from the problem, whichever way a machine rounds."""
-        # A grid's step is a power of two, so if the distance is near one, another machine may choose the next power.
+        """Return a message for each parameter that does not follow from the problem.
+
+        A difference that can result from another machine's rounding is not reported.
+        """
+        # A grid's step is a power of two. If the value from which it is computed is close to a power of two, another
+        # machine may choose the adjacent power.
         grids = dict.fromkeys(_choose_grid(data, terms, 1 + factor * ULPS) for factor in (0, -1, 1))
         return self._describe_names(
             min((self._differing_names(self._on_grid(grid, data, terms)) for grid in grids), key=len)
@@ -223,16 +233,16 @@ class Prediction:
 
     @staticmethod
     def _describe_names(names: list[str]) -> list[str]:
-        """Return a line for each of the named numbers, which says that it does not follow from the problem."""
+        """Return a message for each of the given parameter names: it does not follow from the problem."""
         return [f"{ARTEFACT}: {name}: not what the problem implies" for name in names]
 
     def _differing_names(self, prediction: Prediction) -> list[str]:
-        """Return the names of the numbers that differ from another prediction's by more than rounding explains."""
+        """Return the names of the parameters that differ from another prediction's beyond rounding errors."""
         is_equal_by_name = {
             "level": prediction.level == self.level,
             "threshold": abs(prediction.threshold / self.threshold - 1) < ULPS,
             "test": abs(prediction.test / self.test - 1) < ULPS,
-            # A distance near the middle between two steps may be rounded to either.
+            # A distance close to the midpoint between two steps may be rounded to either.
             "steps": bool((np.abs(prediction.steps - self.steps) <= 1 + ULPS * prediction.steps).all()),
         }
         return [name for name, is_equal in is_equal_by_name.items() if not is_equal]
@@ -246,7 +256,7 @@ class Prediction:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the numbers from prediction.npz in a release folder, and check their ranges.
+        """Read the parameters from prediction.npz in a release folder, and check their ranges.
 
         Raises:
             InputError: The file is missing or malformed, or contains numbers out of range.
@@ -267,7 +277,7 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
     """Check that the rates and the level are within the range of the sampler's 64-bit numbers.
 
     Args:
-        rates: The rates of the threshold's noise and of the test's noise, per step.
+        rates: Rates of the threshold's noise and of the test's noise, per step.
         level: ``good_within`` in steps.
         data, terms: The problem's data and epsilons, for the message.
 
@@ -279,10 +289,13 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
 
 
 def _refuse_rates(data: MetricData, terms: Terms) -> NoReturn:
-    """Raise an InputError for distances and epsilons that no noise within 64 bits covers.
+    """Raise an InputError for distances and epsilons that require noise outside the range of 64-bit numbers.
 
     Args:
         data, terms: The problem's data and epsilons, for the message.
+
+    Raises:
+        InputError: Always.
     """
     distances = data.standing[1]
     min_distance = float(distances[distances > 0].min(initial=np.inf))
@@ -292,17 +305,18 @@ def _refuse_rates(data: MetricData, terms: Terms) -> NoReturn:
 
 
 def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
-    """Return the length of a grid's step: a power of two, in the unit of distance.
+    """Return the length of a grid's step, which is a power of two, in the unit of distance.
 
     Args:
         data: The problem's data.
-        terms: The epsilons.
-        stretch: A factor near 1, by which the smallest distance between two records is multiplied. `failures` varies it
+        terms: The epsilons for prediction.
+        stretch: Factor near 1, by which the smallest distance between two records is multiplied. `failures` varies it
             to find the grids that other machines may choose.
     """
     _, distances = data.standing
     epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
-    # The length is at most 1 / epsilon, so that no rate per step, which is epsilon times the step's length, exceeds 1.
+    # A rate per step is epsilon times the length of a step. The length is at most 1 / epsilon, so that no rate exceeds
+    # 1.
     length = min(float(distances[distances > 0].min(initial=np.inf)) * stretch, 1.0 / epsilons[1])
     # There are fewer steps if a rate per step would otherwise be too small for the sampler's fractions, whose
     # denominators are at most `LARGEST_TERM`.
@@ -311,17 +325,17 @@ def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
 
 
 def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
-    """Return, for each pair of records, the largest difference in steps between the two over all outputs.
+    """Return, for each pair of records, the largest difference in steps between their distances to any output.
 
     Args:
-        steps: (N, K) distances to the outputs in steps.
-        pairs: (P, 2) pairs of records.
+        steps: Array of shape (N, K), the distances to the outputs in steps.
+        pairs: Array of shape (P, 2), the record indices of each pair.
 
     Returns:
-        (P,) the differences.
+        Array of shape (P,), the differences.
     """
     max_difference = np.zeros(len(pairs), dtype=np.int64)
-    # Pairs are processed in blocks, to limit the memory for the differences.
+    # Pairs are processed in blocks to limit the memory for the differences.
     size = max(1, _BLOCK // max(1, steps.shape[1]))
     for start in range(0, len(pairs), size):
         i, j = pairs[start : start + size].T
@@ -333,12 +347,13 @@ def _max_steps_per_distance(steps: Ints, pairs: Ints, distances: Floats) -> Frac
     """Return the largest difference in steps per unit of distance over all pairs, rounded up.
 
     Args:
-        steps: (N, K) distances to the outputs in steps.
-        pairs, distances: (P, 2) pairs and their distances (P,), all above 0.
+        steps: Array of shape (N, K), the distances to the outputs in steps.
+        pairs: Array of shape (P, 2), the record indices of each pair.
+        distances: Array of shape (P,), the distance of each pair, above 0.
     """
     return Fraction(float((_max_step_difference(steps, pairs) / distances).max(initial=0.0)) * (1.0 + 2.0**-50))
 
 
 def _round_down(rate: Fraction) -> Fraction:
-    """Return a rate rounded down to a fraction that the sampler accepts. A smaller rate means wider noise."""
+    """Return a rate rounded down to a fraction that the sampler accepts. A smaller rate means more noise."""
     return Fraction(rate.numerator * LARGEST_TERM // rate.denominator, LARGEST_TERM)
