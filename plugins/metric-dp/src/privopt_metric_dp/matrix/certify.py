@@ -80,8 +80,8 @@ class Measurements:
     Attributes:
         holds: Whether every row sums to 2**63 and every inequality was proved.
         worst: Largest log-ratio per unit of distance over all pairs and outputs, rounded up. It is too large by at most
-            an ulp or, if more than 64 pairs are equally bad, by up to about 1e-15 / distance. It is infinite if only
-            one of two weights is 0, or if rows at distance 0 differ.
+            an ulp or, if more than 64 pairs are equally bad, by up to about 1e-15 / distance. It is infinite if two
+            rows at distance 0 differ, or if only one of a pair's rows is 0 in some column.
         allowed: The double nearest to epsilon.
         checked: The number of pairs times the number of outputs. Each inequality is checked in both directions.
         arithmetic: A sentence on the arithmetic that was used.

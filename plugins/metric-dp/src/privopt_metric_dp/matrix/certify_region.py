@@ -182,13 +182,12 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
 
 
 def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
-    """Return the smallest epsilon for which metric DP holds in a region, given how positions are snapped.
+    """Return the epsilon that a region's release satisfies if positions are snapped as for the claimed epsilon.
 
-    How positions are snapped is determined by the claimed epsilon. On a plane, the result is the certificate's
-    ``worst``. On streets, positions are snapped along the curve given by
-    :func:`privopt_metric_dp.region.snap_to_region.far_share`, and the result is the largest |dz_k / dx| / min z_k over
-    the pieces of all streets, rounded up. It may be much larger than the certificate's ``worst``, which is computed for
-    the curve that fits the weights best.
+    On a plane, this is the certificate's ``worst``. On streets, positions are snapped along the curve given by
+    :func:`privopt_metric_dp.region.snap_to_region.far_share`, which depends only on the claimed epsilon. The result is
+    then the largest |dz_k / dx| / min z_k over the pieces of all streets, rounded up. It may be much larger than the
+    certificate's ``worst``, which is computed for the curve that fits the weights best.
 
     Args:
         weights: Array of shape (N, K) and type uint64, with one row per vertex.

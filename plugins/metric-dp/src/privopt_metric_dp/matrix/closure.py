@@ -31,7 +31,7 @@ class Graph:
 
     Attributes:
         first, second: Arrays of shape (P,), the two records of each pair.
-        exponents: Array of shape (P,), eps d of each pair in doubles, above 0.
+        exponents: Array of shape (P,), epsilon times the distance of each pair in doubles, above 0.
         indptr: Array of shape (N + 1,), the offset in ``indices`` at which each record's neighbours start.
         indices: Array of shape (2 P,), the concatenated neighbour lists of all records.
         edges: Array of shape (2 P,), the index of the pair that connects the record to each neighbour in ``indices``.
@@ -44,7 +44,7 @@ class Graph:
 
         Args:
             pairs: Array of shape (P, 2), the record indices of distinct required pairs.
-            exponents: Array of shape (P,), eps d of each pair.
+            exponents: Array of shape (P,), epsilon times the distance of each pair.
             records: N, the number of records.
         """
         self.first, self.second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
@@ -138,12 +138,15 @@ def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps)
 
 
 def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) -> None:
-    """Replace a matrix with its closure under the privacy constraints at exponents (1 - shrink) eps d.
+    """Replace a matrix with its closure under the privacy constraints at epsilon (1 - shrink).
+
+    The closure is the smallest matrix that is at least z in every entry and satisfies the constraints
+    ``z_ik >= exp(-(1 - shrink) eps d) z_jk`` for each required pair, in both directions.
 
     Args:
         z: Array of shape (N, K) with finite, non-negative entries, which is changed in place.
         graph: The required pairs.
-        shrink: The slack tau, 0 <= tau < 1.
+        shrink: The slack tau, as a fraction of epsilon, 0 <= tau < 1.
         is_integer: Whether to round every raised entry up to an integer, so that a matrix of integers remains one.
 
     Raises:
@@ -208,7 +211,7 @@ def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-u
 
 
 def lower_rows(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: float) -> None:
-    """Lower rows as far as the closure at exponents (1 - shrink) eps d allows, the most expensive entries first.
+    """Lower rows as far as the privacy constraints at epsilon (1 - shrink) allow, the most expensive entries first.
 
     The matrix remains closed, because no entry falls below the bounds that neighbouring rows impose. Lowering an entry
     only relaxes the bounds on those rows.
@@ -219,7 +222,7 @@ def lower_rows(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: fl
             left unchanged.
         cost: Array of shape (N, K), the cost of each entry.
         graph: The required pairs.
-        shrink: The slack tau, 0 <= tau < 1.
+        shrink: The slack tau, as a fraction of epsilon, 0 <= tau < 1.
     """
     # The factors are rounded up as in `close_matrix`, so that no entry is lowered too far.
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]

@@ -88,7 +88,7 @@ def exact_sums(values: NDArray[Any]) -> list[Fraction]:
 def _sum_exactly(row: Floats) -> Fraction:
     """Return the exact sum of a one-dimensional array of finite doubles.
 
-    Doubles with the same exponent are added as integers: their 53-bit mantissas.
+    The 53-bit mantissas of doubles with the same exponent are added as integers.
     """
     mantissas, powers = np.frexp(row[row != 0])
     integers = np.ldexp(mantissas, 53).astype(np.int64)

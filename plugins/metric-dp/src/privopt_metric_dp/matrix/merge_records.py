@@ -22,24 +22,24 @@ def merge_records(
 ) -> tuple[Ints, Floats]:
     """Group records that are very close to each other into classes, whose records will share a row.
 
-    A pair is near if its eps d is below a threshold, and the classes are the connected components of the near pairs.
-    Every pair between two classes is thus at least as long as the threshold, and sharing a row satisfies every
-    constraint within a class.
+    Let the exponent of a pair be epsilon times its distance. A pair is near if its exponent is below a threshold, and
+    the classes are the connected components of the near pairs. Every pair between two classes thus has an exponent of
+    at least the threshold, and sharing a row satisfies every constraint within a class.
 
-    The loss would rise sharply if all records in a long chain shared a row. If a class is longer than five times the
-    first threshold, the threshold for its records is therefore lowered by a factor of ten, until the class splits into
-    shorter ones.
+    The loss would rise sharply if all records in a long chain shared a row. If a class extends over more than five
+    times the first threshold, the threshold for its records is therefore divided by ten, until the class splits into
+    smaller ones.
 
     Args:
         pairs: Array of shape (P, 2), the record indices of each required pair.
         distances: Array of shape (P,), the distance between the two records of each pair.
         epsilon: Epsilon per unit of distance.
         records: N, the number of records.
-        merge_distance: The first threshold on eps d, below which a pair is near.
+        merge_distance: The first threshold on exponents, below which a pair is near.
 
     Returns:
-        Array of shape (N,), the class of each record, numbered by first appearance; and array of shape (P,), eps d of
-        each pair, capped at `MAX_EXPONENT`.
+        Array of shape (N,), the class of each record, numbered by first appearance; and an array of shape (P,), the
+        exponent of each pair, capped at `MAX_EXPONENT`.
     """
     # The cap does not affect the result, because exp(-200) is below the resolution 2**-63 of weights. Without it,
     # exp(-eps d) would underflow to 0 from about eps d = 745.
@@ -70,13 +70,13 @@ def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: f
 
     Args:
         pairs: Array of shape (Q, 2), the record indices of each near pair.
-        exponents: Array of shape (Q,), eps d of each near pair.
+        exponents: Array of shape (Q,), epsilon times the distance of each near pair.
         records: N, the number of records.
-        reach: A component is too long if the shortest path from its first record to any other is longer than this, in
-            eps d.
+        reach: Largest allowed length, in sums of exponents, of the shortest path from a component's first record to any
+            of its records. A component with a longer path is too long.
 
     Returns:
-        Array of shape (N,), the component of each record; and boolean array of shape (N,), whether the record's
+        Array of shape (N,), the component of each record; and a boolean array of shape (N,), whether the record's
         component is too long.
     """
     from scipy.sparse.csgraph import dijkstra
@@ -108,12 +108,12 @@ def merge_matrix(
         z: Array of shape (N, K), the matrix.
         loss: Array of shape (N, K), the cost times the prior, or None if it is not known.
         pairs: Array of shape (P, 2), the record indices of each required pair.
-        exponents: Array of shape (P,), eps d of each pair.
+        exponents: Array of shape (P,), epsilon times the distance of each pair.
         label: Array of shape (N,), the class of each record.
 
     Returns:
         Array of shape (C, K), the mean row of each of the C classes; the graph of the shortest pair between each two
-        classes; and array of shape (C, K), the cost of each entry.
+        classes; and an array of shape (C, K), the cost of each entry.
     """
     classes = int(label.max()) + 1
     rows = np.zeros((classes, z.shape[1]))

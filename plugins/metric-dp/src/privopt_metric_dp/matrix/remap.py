@@ -80,7 +80,7 @@ def remap_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data
         data: The problem's data. Its file is named in error messages.
 
     Raises:
-        InputError: The loss is not an :class:`ExpectedLoss`, so no replacement is optimal.
+        InputError: The loss is not an :class:`ExpectedLoss`, so the optimal replacement is undefined.
     """
     best = best_outputs(release, _weighted_costs(loss, data))
     weights = np.zeros_like(release.weights)
@@ -98,7 +98,7 @@ def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease],
         data: The problem's data. Its file is named in error messages.
 
     Raises:
-        InputError: The loss is not an :class:`ExpectedLoss`, so no replacement is optimal.
+        InputError: The loss is not an :class:`ExpectedLoss`, so the optimal replacement is undefined.
     """
     # The tolerance is wider than in `remap_outputs`, so that a correct release is not refused because another machine
     # rounds differently.
@@ -122,7 +122,7 @@ def _weighted_costs(loss: UtilityLoss[MatrixRelease], data: MetricData) -> Float
         Array of shape (N, K).
 
     Raises:
-        InputError: The loss is not an :class:`ExpectedLoss`, so no replacement is optimal.
+        InputError: The loss is not an :class:`ExpectedLoss`, so the optimal replacement is undefined.
     """
     if isinstance(loss, ExpectedLoss):
         return loss.weighted

@@ -200,7 +200,7 @@ def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -
         z: Array of shape (N, K) with finite, non-negative entries, which nearly satisfies the privacy constraints.
         cost: Array of shape (N, K), the cost times the prior. The most expensive entries are lowered first.
         pairs: Array of shape (P, 2), the record indices of distinct required pairs.
-        exponents: Array of shape (P,), eps d of each pair, above 0.
+        exponents: Array of shape (P,), epsilon times the distance of each pair, above 0.
 
     Returns:
         Array of shape (N, K), whose rows sum to 1 and satisfy the privacy constraints at eps, with a slack for rounding
@@ -268,16 +268,16 @@ def _repair_within(
     """Run all steps of the repair at one merge distance, raising the slack tau until the result can be certified.
 
     Args:
-        merge_distance: Threshold on eps d, below which two records get equal rows.
+        merge_distance: Threshold on epsilon times distance, below which two records get equal rows.
         matrix: Array of shape (N, K) with non-negative entries.
         loss: Array of shape (N, K), the cost times the prior, or None if it is not known.
         pairs: Array of shape (P, 2), the record indices of each required pair.
         distances: Array of shape (P,), the distance of each pair.
         epsilon: Exact epsilon.
-        gap: Requested relative gap.
+        gap: Requested relative optimality gap.
 
     Returns:
-        The certified weights, and the largest share of a row's mass that had to be added for rows to sum to 1.
+        The certified weights, and the largest fraction of a row's mass that had to be added for rows to sum to 1.
 
     Raises:
         CertificationError: No slack up to `_MAX_TAU` led to a certificate.
@@ -311,8 +311,8 @@ def _first_tau(graph: Graph, gap: float) -> float:
     A slack tau raises the loss by a few times tau, in relative terms.
 
     Args:
-        graph: The required pairs, with eps d of each pair.
-        gap: Requested relative gap.
+        graph: The required pairs, with epsilon times the distance of each pair.
+        gap: Requested relative optimality gap.
     """
     shortest = float(graph.exponents.min()) if len(graph.exponents) else 1.0
     # Rounding changes a log-ratio by up to `ROUNDING_ERROR`, so tau times the shortest pair's eps d must be at least
@@ -327,7 +327,7 @@ def _max_drift(sums: Floats, graph: Graph) -> float:
 
     Args:
         sums: Array of shape (N,), the row sums, above 0.
-        graph: The required pairs, with eps d of each pair.
+        graph: The required pairs, with epsilon times the distance of each pair.
     """
     if not len(graph.first):
         return 0.0
@@ -337,20 +337,20 @@ def _max_drift(sums: Floats, graph: Graph) -> float:
 
 
 def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
-    """Make rows sum to 1 inside the cone of the privacy constraints, up to a drift that tau covers.
+    """Make rows sum to 1 inside the cone of the privacy constraints, up to errors that the slack tau covers.
 
-    The cone consists of the matrices with ``z_ik <= exp((1 - tau) eps d_ij) z_jk`` for all required pairs. A sum of two
-    matrices in the cone, and a matrix whose connected components are each multiplied by a factor, are in the cone.
-    Dividing rows by different sums may leave it.
+    The cone consists of the matrices with ``z_ik <= exp((1 - tau) eps d_ij) z_jk`` for all required pairs. It is closed
+    under addition, and under multiplication of all rows in a connected component by the same factor. Dividing rows by
+    different sums may leave it.
 
     Args:
         z: Array of shape (N, K) with non-negative entries, which may be changed.
         cost: Array of shape (N, K), the cost of each entry. The most expensive entries are lowered first.
         graph: The required pairs.
-        tau: The slack.
+        tau: The slack, as a fraction of epsilon.
 
     Returns:
-        Array of shape (N, K), the new rows, and the largest share of a row's mass that was added to it.
+        Array of shape (N, K), the new rows; and the largest fraction of a row's mass that was added to it.
     """
     # Coarse rounds raise entries to the closure and normalise rows, until all sums are within 1 % of 1.
     for remaining_rounds in reversed(range(_COARSE_ROUNDS)):
@@ -406,7 +406,7 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[
         z: Array of shape (N, K), the closed matrix, which is changed.
         cost: Array of shape (N, K), the cost of each entry.
         graph: The required pairs.
-        tau: The slack.
+        tau: The slack, as a fraction of epsilon.
 
     Returns:
         Array of shape (N, K), the new rows, and the largest share of a row's mass that was added to it.
@@ -435,7 +435,7 @@ def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
     Args:
         z: Array of shape (N, K), whose rows sum to 1 and satisfy the constraints with a slack.
         graph: The required pairs.
-        tau: The slack.
+        tau: The slack, as a fraction of epsilon.
     """
     # Few rounds are needed. If the errors are still too large after the last one, the certificate decides whether they
     # matter.

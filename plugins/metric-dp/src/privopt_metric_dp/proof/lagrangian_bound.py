@@ -143,7 +143,7 @@ class Multipliers:
 def _enclose_sums(  # type: ignore[no-untyped-def]
     cost, max_cost, relative_error, multipliers, endpoints, shares, lower, upper, chord_lower, chord_upper, wild
 ):
-    """Compute lower and upper bounds on min_k g_ik for each record i, and mark outputs whose sums overflow.
+    """Compute bounds on each record's smallest reduced cost min_k g_ik, and mark outputs whose sums overflow.
 
     Args:
         cost, max_cost, relative_error: Two arrays of shape (N, K), between which the exact costs (prior included) lie,
@@ -281,8 +281,8 @@ class SparseMultipliers:
     Attributes:
         pairs: Array of shape (P, 2), the records (i, j) of each constraint ``z_ik <= growth z_jk``.
         growth: Array of shape (P,) of finite factors, each at least exp(eps d) for its pair.
-        starts: Array of shape (K + 1,) of offsets: output k owns the elements ``starts[k]:starts[k + 1]`` of ``rows``
-            and ``values``.
+        starts: Array of shape (K + 1,) of offsets: the elements ``starts[k]:starts[k + 1]`` of ``rows`` and ``values``
+            are for output k.
         rows: Array of shape (M,) and type uint32, indices into ``pairs``, ascending within an output.
         values: Array of shape (M,) of finite multipliers above 0.
     """
@@ -307,8 +307,9 @@ class SparseMultipliers:
         """Return the multipliers that are worth storing, as multipliers for directed constraints.
 
         For each output, the smallest multipliers for constraints with first record i are omitted, up to a sum of
-        ``spare[i]``. The constraint (i, j) adds its multiplier to g_ik and only lowers g_jk. Omitting it therefore
-        lowers the bound by at most the multiplier. In total, the bound is lowered by at most the sum of ``spare``.
+        ``spare[i]``. The constraint (i, j) adds its multiplier to the reduced cost of record i, and only lowers that of
+        record j. Omitting it therefore lowers the bound by at most the multiplier. In total, the bound is lowered by at
+        most the sum of ``spare``.
 
         Args:
             multipliers: Multipliers for ``pairs``.
@@ -379,10 +380,10 @@ class SparseMultipliers:
         """Return proved lower bounds on the smallest reduced cost of each record, min_k g_ik.
 
         Args:
-            cost: Array of shape (N, K), the finite costs, prior included.
+            cost: Array of shape (N, K), the finite costs times the prior.
 
         Returns:
-            Array of shape (N,), the lower bounds; and boolean array of shape (K,), true for outputs that are excluded
+            Array of shape (N,), the lower bounds; and a boolean array of shape (K,), true for outputs that are excluded
             from the minima because a sum overflows.
         """
         lower, _, wild = self._enclose_minima(cost, cost, 0.0, np.zeros(len(self.growth)), None)
@@ -400,8 +401,8 @@ class SparseMultipliers:
             interior: Positions of the records inside pieces of streets, for a bound over all streets, or None.
 
         Returns:
-            Two arrays of shape (N,), the lower and the upper bounds; and boolean array of shape (K,), true for outputs
-            that are excluded from the minima because a sum overflows.
+            Two arrays of shape (N,), the lower and the upper bounds; and a boolean array of shape (K,), true for
+            outputs that are excluded from the minima because a sum overflows.
         """
         lower, upper, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
         tails, heads = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
@@ -446,7 +447,7 @@ class SparseMultipliers:
         """Return the multipliers without outputs whose sums overflow, and the bound that they prove, rounded down.
 
         Args:
-            cost: Array of shape (N, K), the finite costs, prior included.
+            cost: Array of shape (N, K), the finite costs times the prior.
         """
         lower, wild = self.min_bounds(cost)
         if not wild.any():
@@ -459,7 +460,7 @@ class SparseMultipliers:
         """Return the proved lower bound on every mechanism's loss, rounded down, or minus infinity if a sum overflows.
 
         Args:
-            cost: Array of shape (N, K), the finite costs, prior included.
+            cost: Array of shape (N, K), the finite costs times the prior.
         """
         lower, wild = self.min_bounds(cost)
         return -math.inf if wild.any() else sum_down(lower)
@@ -469,7 +470,7 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
     """Return a proved lower bound on the loss of every mechanism, rounded down.
 
     Args:
-        cost: Array of shape (N, K), the finite costs, prior included.
+        cost: Array of shape (N, K), the finite costs times the prior.
         pairs: Array of shape (P, 2), the record indices of each required pair.
         distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact.
         epsilon: The exact epsilon of the guarantee, rather than the smaller one with which the program was solved.

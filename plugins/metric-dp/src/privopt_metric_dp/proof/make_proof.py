@@ -39,7 +39,7 @@ entry."""
 
 
 def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
-    """Read proof.npz in any of its three forms: multipliers by row, multipliers over streets, or trees.
+    """Read proof.npz in any of its three forms: :class:`Rows`, :class:`Streets` or :class:`Trees`.
 
     Args:
         folder: The release folder.
@@ -83,11 +83,11 @@ def prove(
     Args:
         multipliers: Any multipliers.
         data: The problem's data.
-        weighted: Array of shape (N, K), the costs, prior included.
+        weighted: Array of shape (N, K), the costs times the prior.
         value: The loss that the release states.
         over: The required pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as
             an array of shape (S,). None if the multipliers belong to all required pairs.
-        gap: The requested relative gap.
+        gap: The requested relative optimality gap.
         memory_limit: Number of bytes that may be allocated.
         near: Approximate bound that the multipliers prove, if it is known.
 
@@ -144,7 +144,7 @@ def _make_trees(
         multipliers: The selected multipliers.
         bound: The bound that the multipliers prove.
         data: The problem's data.
-        weighted: Array of shape (N, K), the costs, prior included.
+        weighted: Array of shape (N, K), the costs times the prior.
         spare: Amount by which the bound proved by the trees may be lower than ``bound``.
 
     Returns:
@@ -176,9 +176,9 @@ def prove_over_streets(
         multipliers: Multipliers for the pairs in the model, in which each priced record is an output.
         priced: Array of shape (J,), the indices of the priced records, ascending.
         data: The problem's data, with chosen outputs.
-        weighted: Array of shape (N, K), the costs of the chosen outputs, prior included.
+        weighted: Array of shape (N, K), the costs of the chosen outputs times the prior.
         value: The loss that the release states.
-        gap: The requested relative gap.
+        gap: The requested relative optimality gap.
         memory_limit: Number of bytes that may be allocated.
 
     Returns:

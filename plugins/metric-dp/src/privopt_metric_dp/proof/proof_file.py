@@ -71,7 +71,7 @@ class Proof(ABC):
 
         Args:
             data: The problem's data.
-            weighted: Array of shape (N, K), the costs, prior included.
+            weighted: Array of shape (N, K), the costs times the prior.
 
         Returns:
             The lower and the upper end of the enclosure, which are minus and plus infinity if a sum overflows.
@@ -88,7 +88,7 @@ class Proof(ABC):
 
         Args:
             data: The problem's data.
-            weighted: Array of shape (N, K), the costs, prior included.
+            weighted: Array of shape (N, K), the costs times the prior.
         """
         return self.enclose_bound(data, weighted)[0]
 
@@ -99,7 +99,7 @@ class Proof(ABC):
 
         Args:
             data: The problem's data.
-            weighted: Array of shape (N, K), the costs, prior included.
+            weighted: Array of shape (N, K), the costs times the prior.
             value: The loss of the release. If the bound exceeds it only by rounding errors, the unit is chosen so that
                 the stated bound does not exceed it.
         """
@@ -118,7 +118,7 @@ class Proof(ABC):
 
         Args:
             data: The problem's data.
-            weighted: Array of shape (N, K), the costs, prior included.
+            weighted: Array of shape (N, K), the costs times the prior.
 
         Raises:
             CertificationError: The unit is so fine that evaluations on other machines could state a different bound.
@@ -135,7 +135,9 @@ class Proof(ABC):
         return bound
 
     def write(self, folder: Path) -> None:
-        """Write proof.npz. The arrays named in ``STORED`` are left uncompressed if they would compress too well.
+        """Write proof.npz, compressed unless the file would then unpack to too many times its size.
+
+        In that case, the arrays named in ``STORED`` are left uncompressed, because `read_proof` would refuse the file.
 
         Args:
             folder: The release folder.
@@ -232,7 +234,7 @@ def _state_bound(proved: float, unit: float, weighted: Floats) -> float:
     Args:
         proved: The proved bound. An infinite bound is returned unchanged.
         unit: The unit to which the bound is rounded.
-        weighted: Array of shape (N, K), the costs, prior included.
+        weighted: Array of shape (N, K), the costs times the prior.
     """
     if not math.isfinite(proved):
         return proved

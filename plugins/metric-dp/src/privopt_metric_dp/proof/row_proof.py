@@ -34,8 +34,8 @@ class Rows(Proof):
     Attributes:
         pairs: Array of shape (P, 2) and type int64, the records (i, j) of each constraint
             ``z_ik <= exp(eps d_ij) z_jk``, sorted.
-        starts: Array of shape (K + 1,) and type int64, offsets: output k owns the elements ``starts[k]:starts[k + 1]``
-            of ``rows`` and ``values``.
+        starts: Array of shape (K + 1,) and type int64, offsets: the elements ``starts[k]:starts[k + 1]`` of ``rows``
+            and ``values`` are for output k.
         rows: Array of shape (M,) and type uint32, indices into ``pairs``, ascending within an output.
         values: Array of shape (M,) and type float32 or float64, the multipliers, finite and above 0.
     """
@@ -59,7 +59,7 @@ class Rows(Proof):
         Args:
             multipliers: Any multipliers.
             data: The problem's data.
-            weighted: Array of shape (N, K), the costs, prior included.
+            weighted: Array of shape (N, K), the costs times the prior.
             over: The required pairs to which the multipliers belong, as an array of shape (S, 2), and their distances,
                 as an array of shape (S,). None if the multipliers belong to all required pairs.
         """
@@ -82,7 +82,7 @@ class Rows(Proof):
         Args:
             multipliers: The multipliers to store.
             bound: The bound that the multipliers prove.
-            weighted: Array of shape (N, K), the costs, prior included.
+            weighted: Array of shape (N, K), the costs times the prior.
             spare: Amount by which the bound may drop.
             fields: Values of the attributes that a subclass adds.
         """
@@ -110,7 +110,7 @@ class Rows(Proof):
 
         Args:
             data: The problem's data, with the outputs to which the multipliers belong.
-            weighted: Array of shape (N, K), the costs of these outputs, prior included.
+            weighted: Array of shape (N, K), the costs of these outputs times the prior.
             interior: Positions of the records inside pieces of streets, for a bound over all streets, or None.
         """
         lower, growth = growth_of(self.pairs, data)
@@ -174,7 +174,7 @@ def select_multipliers(
     Args:
         multipliers: Any multipliers.
         data: The problem's data.
-        weighted: Array of shape (N, K), the costs, prior included.
+        weighted: Array of shape (N, K), the costs times the prior.
         over: The required pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as
             an array of shape (S,). None if the multipliers belong to all required pairs.
         spare: Amount by which the bound may drop when the smallest multipliers are omitted for a smaller file.

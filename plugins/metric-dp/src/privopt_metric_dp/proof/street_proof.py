@@ -42,6 +42,8 @@ __all__ = ["Streets"]
 class Streets(Rows):
     """A proof over all streets, with multipliers for priced records instead of the release's outputs.
 
+    A record is priced if the proof contains multipliers for it as an output.
+
     Attributes:
         bound_outputs: Array of shape (J,) and type int64, the indices of the priced records, ascending. The array
             ``starts`` has J + 1 elements, with offsets for these records.
@@ -88,6 +90,8 @@ class Streets(Rows):
 
 def inside_of(data: MetricData, priced: Ints, to_priced: Floats | None = None) -> Inside:
     """Return the positions of the records that lie inside a street piece between two priced records.
+
+    A record is priced if the proof contains multipliers for it as an output.
 
     Args:
         data: The problem's data.

@@ -98,7 +98,7 @@ def _enclose_left(  # type: ignore[no-untyped-def]
     factors, and its upper bound uses lower bounds on them.
 
     Args:
-        cost, max_cost: Arrays of shape (N, K), the costs, prior included. Up to rounding, the exact costs lie in
+        cost, max_cost: Arrays of shape (N, K), the costs times the prior. Up to rounding, the exact costs lie in
             [cost - excess, max_cost].
         excess: Array of shape (N,), the amount by which a record's ``cost`` may exceed the exact costs.
         relative_error: Relative rounding error of ``cost`` and ``max_cost``.
@@ -276,7 +276,7 @@ class Trees(Proof):
 
         Args:
             multipliers: The nonzero multipliers, output by output.
-            cost: Array of shape (N, K), the finite costs, prior included.
+            cost: Array of shape (N, K), the finite costs times the prior.
         """
         n, outputs = cost.shape
         # The smallest reduced costs are used as prices (see the module docstring).
@@ -299,8 +299,8 @@ class Trees(Proof):
         """Return the distinct pairs that consist of a record and its parent.
 
         Returns:
-            Array of shape (E, 2), the pairs, with the smaller record index first; and array of shape (K, N), the index
-            of the pair that consists of each record and its parent. For a root, this index is E.
+            Array of shape (E, 2), the pairs, with the smaller record index first; and an array of shape (K, N), the
+            index of the pair that consists of each record and its parent. For a root, this index is E.
         """
         n, parents = self.trees.shape[1], self.parents
         records = np.arange(n)
@@ -318,7 +318,7 @@ class Trees(Proof):
         """Return two doubles that enclose the bound that the trees prove in exact arithmetic.
 
         Args:
-            cost, max_cost: Arrays of shape (N, K) of finite costs, prior included. Up to ``error``, the exact costs lie
+            cost, max_cost: Arrays of shape (N, K) of finite costs times the prior. Up to ``error``, the exact costs lie
                 between ``cost - under`` and ``max_cost``.
             error: Relative error of ``cost`` and ``max_cost``.
             under: Array of shape (N,), upper bounds on the amount by which each record's ``cost`` exceeds the exact

@@ -115,9 +115,9 @@ class Triangles:
             positions: Array of shape (B, 2), in mm.
 
         Returns:
-            Array of shape (B,), the indices of the triangles, or -1 for positions outside; and array of shape (B, 3),
-            the barycentric coordinates times twice the area of the triangle. These are 64-bit integers or, if those
-            would overflow, Python integers.
+            Array of shape (B,), the indices of the triangles, or -1 for positions outside; and an array of shape
+            (B, 3), the barycentric coordinates times twice the area of the triangle. These are 64-bit integers or, if
+            those would overflow, Python integers.
         """
         corners = self.vertices[self.simplices]
         lower, upper = _bounding_boxes(corners)
@@ -216,8 +216,8 @@ class Sides:
             positions: Array of shape (B, 2), in mm.
 
         Returns:
-            Array of shape (B,), the indices of the sides; array of shape (B, 2), the integer weights of tail and head,
-            whose weighted mean is the nearest point; and array of shape (B,), the distances in mm as doubles.
+            Array of shape (B,), the indices of the sides; an array of shape (B, 2), the integer weights of tail and
+            head, whose weighted mean is the nearest point; and an array of shape (B,), the distances in mm as doubles.
         """
         count = len(positions)
         # For each position, the candidates whose distances are equal up to floating-point rounding, and their number.
@@ -266,8 +266,8 @@ class Sides:
             numbers: Array of shape (B,), the index of the side nearest to each position.
 
         Returns:
-            ``numbers``; array of shape (B, 2), the integer weights of tail and head, whose weighted mean is the nearest
-            point; and array of shape (B,), the distances in mm as doubles.
+            ``numbers``; an array of shape (B, 2), the integer weights of tail and head, whose weighted mean is the
+            nearest point; and an array of shape (B,), the distances in mm as doubles.
         """
         directions = self.heads[numbers] - self.tails[numbers]
         offsets = positions - self.tails[numbers]

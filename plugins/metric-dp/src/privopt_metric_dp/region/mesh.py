@@ -329,8 +329,8 @@ def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]
         side: Side length of a triangle in millimetres.
 
     Returns:
-        Array of shape (N, 2), the vertices in integer millimetres, row by row from the south-west; and array of shape
-        (S, 3), the triangles.
+        Array of shape (N, 2), the vertices in integer millimetres, row by row from the south-west; and an array of
+        shape (S, 3), the triangles.
     """
     lower = np.min([ring.min(axis=0) for polygon in rings for ring in polygon], axis=0)
     upper = np.max([ring.max(axis=0) for polygon in rings for ring in polygon], axis=0)

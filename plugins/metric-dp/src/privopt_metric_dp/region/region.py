@@ -160,12 +160,14 @@ class Streets(Region):
         return tuple(street_growth(epsilon, float(km), self.steps) for km in self.km[self._shortest_rows])
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return ``simplices``, ``lengths`` in km, and ``snap_steps``."""
+        """Return the arrays that an artefact stores: ``simplices``, ``lengths`` in km, and ``snap_steps``."""
         return {"simplices": self.simplices, "lengths": self.km, "snap_steps": np.array([self.steps])}
 
 
 def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
-    """Return a street's exact ratio a: 2 ((1 + t)^n - 1) with t = epsilon km / (2 n), or epsilon km if n = 0.
+    """Return the exact a in the sufficient condition z_b <= (1 + a) z_a between the two ends of a street.
+
+    It is 2 ((1 + t)^n - 1) with t = epsilon km / (2 n), or epsilon km if n = 0.
 
     Args:
         epsilon: Epsilon per km.
@@ -198,7 +200,7 @@ class Plane(Region):
 
     @cached_property
     def edges(self) -> Ints:
-        """Ends of the triangles' sides, as an array of shape (E, 2)."""
+        """Pairs of vertices joined by a side of a triangle, as an array of shape (E, 2)."""
         return self._edges_and_opposites[0]
 
     @property
@@ -234,7 +236,7 @@ class Plane(Region):
         )
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return ``simplices``, ``vertices`` in millimetres, and ``snap_steps``."""
+        """Return the arrays that an artefact stores: ``simplices``, ``vertices`` in millimetres, and ``snap_steps``."""
         return {"simplices": self.simplices, "vertices": self.vertices, "snap_steps": np.array([0])}
 
 

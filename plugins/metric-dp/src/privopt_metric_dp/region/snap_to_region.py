@@ -141,7 +141,7 @@ class SimplexMixture:
     steps: int = 0
 
     def exact(self, row: int) -> list[Fraction]:
-        """Return the exact probabilities of one position's corners."""
+        """Return the exact probabilities with which the position ``row`` is snapped to the corners of its simplex."""
         weights = [int(weight) for weight in self.shares[row]]
         linear = [Fraction(weight, sum(weights)) for weight in weights]
         if self.reach is None:
@@ -158,7 +158,7 @@ class SimplexMixture:
 
     @property
     def probabilities(self) -> Floats:
-        """Probabilities of the corners in floating point, as an array of shape (B, m)."""
+        """Probabilities in floating point with which positions are snapped to their corners, as a (B, m) array."""
         linear = self.linear
         if self.reach is None:
             return linear
@@ -189,7 +189,7 @@ class SimplexMixture:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Snapper:
-    """Snaps positions to the vertices of a region.
+    """A sampler that snaps positions to the vertices of a region.
 
     Attributes:
         simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each

@@ -96,9 +96,9 @@ def _divide_streets(
         parts: Number of pieces for each street.
 
     Returns:
-        The ids of all vertices; array of shape (S, 2), the two ends of each piece; array of shape (S,), the lengths of
-        the pieces in km, rounded down; and for each added vertex, the two ends of its street and its position between
-        them as a fraction of the length.
+        The ids of all vertices; an array of shape (S, 2), the two ends of each piece; an array of shape (S,), the
+        lengths of the pieces in km, rounded down; and for each added vertex, the two ends of its street and its
+        position between them as a fraction of the length.
     """
     used_ids = set(names)
     ids, shares = list(names), list[tuple[int, int, Fraction]]()

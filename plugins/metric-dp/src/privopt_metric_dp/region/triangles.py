@@ -7,9 +7,9 @@ The expression
 
     (2 area)^2 |grad z|^2 / z_A^2 = p^2 |AC|^2 + q^2 |AB|^2 - 2 p q AB . AC
 
-is convex, so its maximum is at a corner of that polygon. The corners are rational if the ratios a are. The ratios are
-sufficient if the expression is at most (2 area epsilon)^2 at every corner of the polygon, for each of A, B and C in the
-role of the corner with the smallest value.
+is convex, so its maximum is at a corner of that polygon. The corners are rational if the ratios a are. Take each
+corner of the triangle in turn as A, the corner with the smallest value. The ratios are sufficient if the expression is
+at most (2 area epsilon)^2 at every corner of the polygon each time.
 
 Let a = s epsilon l, where l is the length of the side. These ratios are sufficient if s is the sine of the smallest
 angle (docs/guide/everywhere.md, "Triangles"). For equilateral and right isosceles triangles, no larger s is sufficient.
@@ -42,8 +42,9 @@ change in double precision, and squares would underflow or overflow."""
 def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
     """Return ratios for the sides of each triangle that are proved sufficient in rational arithmetic.
 
-    If the rows at the two ends of every side satisfy z_b <= (1 + a) z_a in both directions, where a is the ratio for
-    the side, |grad z| <= epsilon min z holds inside the triangle (see the module docstring).
+    Ratios are sufficient if they imply |grad z| <= epsilon min z inside the triangle, given that the rows at the two
+    ends of every side satisfy z_b <= (1 + a) z_a in both directions. Here a is the ratio for the side. See the module
+    docstring.
 
     Args:
         corners: Array of shape (S, 3, 2), the corners of each triangle in millimetres, counter-clockwise.

@@ -1,1 +1,1 @@
-"""Where the records are: coordinates, roads, distance tables, and the pairs that a guarantee covers."""
+"""Places and distances: coordinates, roads, distance tables, and the pairs of records that a guarantee covers."""

@@ -82,12 +82,12 @@ def is_above(ball: Ball, limit: Fraction) -> bool:
 
 
 def between_bounds(lower: float, upper: float) -> Ball:
-    """Return a ball, as a function that evaluates it, that contains the interval between two doubles."""
+    """Return a function that evaluates a ball containing the interval between two doubles."""
     return lambda: ball_of(Fraction(lower)).union(ball_of(Fraction(upper)))
 
 
 def root_of(a: Sequence[Fraction], b: Sequence[Fraction]) -> Ball:
-    """Return a ball, as a function that evaluates it, that encloses the Euclidean distance between two points.
+    """Return a function that evaluates a ball enclosing the Euclidean distance between two points.
 
     Args:
         a, b: The exact coordinates of the points, in any common unit.
@@ -97,9 +97,9 @@ def root_of(a: Sequence[Fraction], b: Sequence[Fraction]) -> Ball:
 
 
 def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
-    """Return a ball that encloses the great-circle distance between two geographic places, or None.
+    """Return a ball that encloses the great-circle distance between two geographic places.
 
-    The haversine h = sin(d / 2R)^2 and 1 - h are computed as sums of non-negative terms, so the formula is well
+    The haversine h = sin(d / 2R)^2 and 1 - h are computed as sums of non-negative terms. The formula is therefore well
     conditioned for close points as well as for antipodal ones. The steps of a grid have their declared length, which
     for steps to the east is measured at the corner's latitude.
 
@@ -177,7 +177,10 @@ class Ways:
         return [lengths_by_start[start].get(end) for start, end in pairs]
 
     def _search_from(self, start: int, goals: set[int]) -> dict[int, Fraction]:
-        """Return the shortest-path lengths from a node to each reachable goal, by goal, in the unit of the roads."""
+        """Return the shortest-path lengths from a node to the reachable goals, in the unit of the roads.
+
+        Goals without a path have no entry in the mapping.
+        """
         lengths, queue, settled = dict[int, Fraction](), [(0, start)], set[int]()
         # Dijkstra's algorithm in integers. It ends as soon as all goals are settled.
         while queue and len(lengths) < len(goals):

@@ -146,7 +146,7 @@ class Metric(ABC):
         """Return the pairs i < j whose distance, as a double from :meth:`between`, is at most ``within``.
 
         Returns:
-            Array of shape (P, 2), the pairs in lexicographic order; and array of shape (P,), their distances. Memory
+            Array of shape (P, 2), the pairs in lexicographic order; and an array of shape (P,), their distances. Memory
             grows with P and N rather than with N^2.
         """
         pair_blocks, records = [], np.arange(self.size)
@@ -168,7 +168,7 @@ class Metric(ABC):
             within: Largest distance of the pairs to imply, or None for all pairs.
 
         Returns:
-            Array of shape (S, 2), the pairs i < j; and array of shape (S,), their distances. None if no such set is
+            Array of shape (S, 2), the pairs i < j; and an array of shape (S,), their distances. None if no such set is
             known.
         """
         return None
@@ -385,8 +385,8 @@ class EuclideanMetric(_PointMetric):
     """Euclidean distance between planar points (in km, or another unit that the problem specifies) or vectors.
 
     Attributes:
-        _points, _rests: The coordinates of the records and of the outputs, and the rests of both (empty arrays if all
-            are 0).
+        _points, _rests: The coordinates of the records and of the outputs, and the declared decimals minus these
+            doubles (empty arrays if all differences are 0).
         _proved_errors: The values of ``_off`` that cover only the rounding errors. This class increases ``_off``
             further.
 
@@ -420,7 +420,7 @@ class EuclideanMetric(_PointMetric):
         check_resolution(self.records, self._proved_errors[0])
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return the Euclidean distances of pairs, rounded down, with a compiled function."""
+        """Return the Euclidean distances from records i to records (or outputs) j, rounded down."""
         distances = np.empty(i.shape)
         points, targets = self._points[0], self._points[outputs]
         distances_of_pairs(
@@ -509,7 +509,7 @@ class HaversineMetric(_PointMetric):
 
     Attributes:
         _parts: For the records and for the outputs: latitudes and longitudes in degrees, and cosines of the latitudes.
-        _rests: The rests of both sets of coordinates; empty arrays if all are 0.
+        _rests: The declared decimals minus the doubles, for both sets of coordinates; empty arrays if all are 0.
         _relative_error: Bound on the relative error of the product of two cosines.
 
     Raises:
@@ -545,7 +545,7 @@ class HaversineMetric(_PointMetric):
             self._relative_error = 2.1 * math.radians(max(self.records.off, self.outputs.off)) + 2.0**-51
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return the great-circle distances of pairs in km, rounded down."""
+        """Return the great-circle distances in km from records i to records (or outputs) j, rounded down."""
         lat_a, lon_a, cos_a = self._parts[0]
         lat_b, lon_b, cos_b = self._parts[1 if outputs else 0]
         places = lat_a[i], lon_a[i], cos_a[i], lat_b[j], lon_b[j], cos_b[j]

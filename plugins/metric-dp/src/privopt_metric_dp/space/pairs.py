@@ -49,8 +49,8 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
             required.
 
     Returns:
-        Array of shape (P, 2), the pairs i < j in lexicographic order; and array of shape (P,), their distances in the
-        metric's unit. Pairs at an infinite distance (places that no road connects) impose no constraint and are
+        Array of shape (P, 2), the pairs i < j in lexicographic order; and an array of shape (P,), their distances in
+        the metric's unit. Pairs at an infinite distance (places that no road connects) impose no constraint and are
         omitted. With ``within``, time and memory grow with P rather than with N^2.
 
     Raises:
@@ -183,7 +183,7 @@ def needed_pairs(
         within: Largest distance of a required pair.
 
     Returns:
-        Array of shape (S, 2), the kept pairs in lexicographic order; and array of shape (S,), their distances.
+        Array of shape (S, 2), the kept pairs in lexicographic order; and an array of shape (S,), their distances.
     """
     candidates = metric.implying(within)
     if candidates is None:
@@ -354,7 +354,7 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
         distances: Array of shape (P,) of non-negative numbers.
 
     Returns:
-        Sorted array of the row indices of the pairs in the forest; and array of shape (n,), the index of each node's
+        Sorted array of the row indices of the pairs in the forest; and an array of shape (n,), the index of each node's
         cluster.
     """
     from scipy.sparse.csgraph import minimum_spanning_tree
@@ -376,8 +376,8 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
         distances: Array of shape (P,), the distance of each pair. Pairs at infinite distances are ignored.
 
     Returns:
-        Sorted array of shape (C,), the row indices; and array of shape (C, 2), the two clusters of each selected pair,
-        the smaller index first.
+        Sorted array of shape (C,), the row indices; and an array of shape (C, 2), the two clusters of each selected
+        pair, the smaller index first.
     """
     clusters = np.sort(joined, axis=1)
     finite = np.flatnonzero(np.isfinite(distances))

@@ -213,7 +213,7 @@ class RoadMetric(Metric):
         return np.concatenate(pairs).astype(np.int64), np.concatenate(distances)
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Return the pairs that are connected by a path without a third record, which imply all pairs (within a limit).
+        """Return the pairs connected by a path without a third record, which imply all other pairs.
 
         The shortest path between any other pair consists of such paths, so Theorem 3.1 of Qiu (IJCAI 2024) applies. The
         result is None if sums along paths are not exact, because a rounded distance may then be below the sum of its

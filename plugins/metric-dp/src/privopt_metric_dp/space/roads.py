@@ -250,7 +250,7 @@ class Roads:
             limit: Largest length of a path in km.
 
         Returns:
-            Array of shape (P, 2), the pairs i < j as indices into ``places``, in lexicographic order; and array of
+            Array of shape (P, 2), the pairs i < j as indices into ``places``, in lexicographic order; and an array of
             shape (P,), the lengths in km.
         """
         from scipy.sparse import csr_array
@@ -342,8 +342,8 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
 
     Returns:
         Array of shape (E,), the integers as doubles; and the unit in km, which is the largest power of ten, at most 1,
-        of which all lengths are multiples. None if the sum of the integers is 2^50 or more, because sums along paths
-        might then not be exact, or if no power of ten down to 1e-15 is such a unit.
+        of which all lengths are multiples. None if no power of ten down to 1e-15 is such a unit. None also if the
+        integers sum to 2^50 or more, because sums along paths might then not be exact.
     """
     for digits in range(16):
         counts = np.rint(km * 10.0**digits)

@@ -25,9 +25,10 @@ Road = tuple[int, int, Fraction]
 
 @frozen(eq=False)
 class Inside:
-    """The position of each record that is not priced, inside its piece of street.
+    """The position of each record without multipliers inside its piece of street.
 
-    A piece is a path between two priced records that does not pass a junction.
+    Records with multipliers are called priced. A piece is a path between two priced records that does not pass a
+    junction.
 
     Attributes:
         tail, head: Arrays of shape (N,), the two ends of each record's piece, as indices into the priced records. Both
@@ -49,6 +50,8 @@ class Inside:
 
 def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
     """Select the records to price, so that all others lie on pieces of street between priced records.
+
+    To price a record means to compute multipliers for it as an output. A piece of street does not pass a junction.
 
     Args:
         roads: Undirected roads with lengths in km.

@@ -38,7 +38,7 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
 
     Returns:
         Array of shape (B, 2), the points as (y, x), that is, latitude before longitude, with NaN for a missing or empty
-        point; and array of shape (B,), 1.0 for each value that is not a point and 0.0 for all others.
+        point; and an array of shape (B,), 1.0 for each value that is not a point and 0.0 for all others.
 
     Raises:
         InputError: The column does not contain bytes.
@@ -92,7 +92,7 @@ def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
 
     Returns:
         Array of shape (B, 2), the points as (y, x), that is, latitude before longitude, with NaN for a missing or empty
-        point; and array of shape (B,), 1.0 for each value that is not a point and 0.0 for all others.
+        point; and an array of shape (B,), 1.0 for each value that is not a point and 0.0 for all others.
 
     Raises:
         InputError: The column contains other values, or is a GeoSeries without a reference system.

@@ -1,1 +1,1 @@
-"""Repeated reports about one subject along a trace: the private test of the last report, and drawing the reports."""
+"""Reports about one subject along a trace: the private test for repeating the last report, and the sampler."""

@@ -1,8 +1,8 @@
 """Draw reports along traces: repeat the last report while a private test accepts it, otherwise draw a fresh one.
 
 A subject's first report is fresh. Segments follow it. A noisy threshold is drawn once per segment, and each further
-position is tested against this threshold with fresh noise, until the first failing test ends the segment with a fresh
-report (sparse vector technique). All noise consists of integers from exact distributions.
+position is tested against it with fresh noise. The first test that fails ends the segment with a fresh report (sparse
+vector technique). All noise consists of integers from exact distributions.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class Walker:
             count: R, the number of values.
 
         Returns:
-            Array of shape (R,), equal probabilities; and array of shape (R,), quantiles of the noise in steps.
+            Array of shape (R,), equal probabilities; and an array of shape (R,), quantiles of the noise in steps.
         """
         rate = float(self.prediction.threshold)
         middles = (np.arange(count) + 0.5) / count
@@ -328,8 +328,8 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
             end of its rows.
         state: Three arrays of shape (S,), which are updated: the last outputs, the levels, and whether the next report
             has been charged.
-        steps, step_rows: Distances to the outputs in steps; and array of shape (B,), the index of the row of ``steps``
-            for each row.
+        steps, step_rows: Distances to the outputs in steps; and an array of shape (B,), the index of the row of
+            ``steps`` for each row.
         cumulated: Array of shape (N, K), the cumulative weights of fresh reports.
         good_level: The threshold without noise, in steps.
         rates: Array of shape (4,), numerator and denominator of the threshold's rate, then those of the test's rate.

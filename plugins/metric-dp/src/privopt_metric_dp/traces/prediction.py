@@ -104,7 +104,7 @@ class Prediction:
 
     @classmethod
     def of(cls, data: MetricData, terms: Terms) -> Self:
-        """Round distances to steps, and choose the rates of noise that covers the differences between distances.
+        """Compute the parameters for a problem, with noise that covers the effect of rounding distances to steps.
 
         Args:
             data: The problem's data.
