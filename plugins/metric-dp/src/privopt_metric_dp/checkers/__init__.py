@@ -1,1 +1,1 @@
-"""Programs that check a release with only the Python standard library, or in plain JavaScript."""
+"""Independent checkers of metric DP releases, in Python's standard library alone and in plain JavaScript."""

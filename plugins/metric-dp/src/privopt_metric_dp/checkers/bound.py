@@ -1,11 +1,13 @@
-"""Evaluate the lower bound that proof.npz proves, from rows' multipliers or from trees (docs/reference/proof.md).
+"""Evaluation of the lower bound on the loss that proof.npz proves (docs/reference/proof.md).
 
-Let w_ik be the weight of output k for record i, c_ik its cost times the prior, and g_ij = exp(epsilon d_ij). For any
-multipliers f >= 0 for the privacy rows w_ik <= g_ij w_jk, every mechanism's loss is at least the sum over i of the
-minimum over k of the reduced cost c_ik + sum over j of (f_ijk - g_ji f_jik).
+Let w_ik be the weight of output k for record i, c_ik the cost of output k times the prior of record i, and g_ij =
+exp(epsilon d_ij). For any multipliers f >= 0 of the privacy constraints w_ik <= g_ij w_jk, the loss of every mechanism
+is at least the sum over i of the minimum over k of the reduced cost c_ik + sum over j of (f_ijk - g_ji f_jik). The file
+contains the multipliers themselves, or prices and trees that determine them.
 
-Numbers are in 2**-256ths, rounded so that an error can only refuse a claim (:mod:`privopt.checker.exact`). ``need``
-refuses a release with code 1 if a claim is false, and with code 2 if it cannot be checked.
+Numbers are integers scaled by 2**256, rounded such that an error can only refuse a true claim
+(:mod:`privopt.checker.exact`). ``need`` raises RefusedError with code 1 if a claim is false, and with code 2 if it
+cannot be checked.
 """
 
 from __future__ import annotations
@@ -26,45 +28,45 @@ from privopt_metric_dp.checkers.roads import shortest
 __all__ = ["Moves", "least_over_streets", "odd_halves", "read_proof", "required_distances", "stated_bound"]
 
 Row = tuple[int, int]
-"""Records i and j, for the rows w_ik <= exp(epsilon d_ij) w_jk at every output k."""
+"""Records i and j in the privacy constraints w_ik <= exp(epsilon d_ij) w_jk, one for each output k."""
 
 BASE_BYTES = 2**20
-"""The number of bytes to which a proof may unpack, in addition to eight times its file's size and 8 bytes for each pair
-of a record and an output."""
+"""Number of bytes that an unpacked proof may take in addition to eight times the file's size and 8 bytes for each
+record at each output."""
 
 FINEST = 2**48
-"""Largest bound, in units of its rounding. A finer unit would claim more digits than were evaluated."""
+"""The largest allowed ratio of a bound to its unit of rounding. A finer unit would claim more digits than were
+evaluated."""
 
 
 class Moves(Protocol):
-    """A proof's multipliers, which are applied to one output at a time.
+    """The dual multipliers from a proof, which turn costs into reduced costs for one output at a time.
 
     Attributes:
-        priced: The records that the proof uses as outputs. The list is empty if it uses the release's outputs.
+        priced: The indices of the records that the proof uses as outputs; empty if it uses the release's outputs.
     """
 
     priced: list[int]
 
     def move(self, k: int, costs: list[int]) -> None:
-        """Turn an output's costs into its reduced costs, in place.
+        """Turn the costs of an output into reduced costs, in place.
 
         Args:
-            k: The output's index.
-            costs: Prior times cost for each record at this output, in 2**-256ths.
+            k: The index of the output.
+            costs: The cost of the output times the prior, for each record, scaled by 2**256.
         """
 
 
 def required_distances(metric: Metric, limit: float, i: int) -> dict[int, int]:
-    """Return the distances to the records that form required pairs with record i.
+    """Return the distances from record i to the records with which it forms required pairs.
 
     Args:
         metric: The problem's metric.
-        limit: The largest distance of a required pair, in 2**-256ths of the unit of distance; infinite if all pairs are
-            required.
-        i: The record.
+        limit: The largest distance at which a pair is required, scaled by 2**256; infinity if all pairs are required.
+        i: The index of the record.
 
     Returns:
-        The distances by record index, in 2**-256ths of the unit of distance.
+        The distances scaled by 2**256, keyed by the index of the other record.
     """
     # The distances that constrain the rows, with None where no path leads to a record.
     distances = enumerate(metric.held(i))
@@ -72,12 +74,12 @@ def required_distances(metric: Metric, limit: float, i: int) -> dict[int, int]:
 
 
 class _Growth:
-    """Computes the factors exp(epsilon d) for rows, rounded up, from the distances of required or implied pairs.
+    """The factors exp(epsilon d) in privacy constraints, where d is the distance in a required or implied pair.
 
     Attributes:
         metric: The problem's metric. Its distances may be too small by up to ``metric.room``.
         epsilon: Epsilon per unit of distance.
-        limit: The largest distance of a required pair, in 2**-256ths.
+        limit: The largest distance at which a pair is required, scaled by 2**256.
         size: The number of records.
     """
 
@@ -88,14 +90,14 @@ class _Growth:
         self._adjacency: list[list[tuple[int, int]]] = []
 
     def of(self, rows: Iterable[Sequence[int]]) -> dict[Row, int]:
-        """Return the factor exp(epsilon d_ij) for each row (i, j), in 2**-256ths and rounded up.
+        """Return the factor exp(epsilon d_ij) for each pair (i, j) of records, scaled by 2**256 and rounded up.
 
         Args:
-            rows: Pairs (i, j) of records, sorted by i, so that the distances from each record are computed only once.
+            rows: The pairs, sorted by i, so that the distances from each record are computed only once.
 
         Raises:
-            RefusedError: A row is neither required nor implied by required ones, or its factor exceeds every possible
-                ratio.
+            RefusedError: A pair is neither required nor implied by required pairs, or its factor is larger than any
+                possible ratio of weights.
         """
         error, growth = self.metric.room, dict[Row, int]()
         last, reached = -1, dict[int, int]()
@@ -127,10 +129,11 @@ class _Growth:
         return growth
 
     def _required_distances(self, i: int) -> dict[int, int]:
-        """Return the distances to the records in required pairs with record i or, along roads, only to nearby ones.
+        """Return the distances from record i to the records in its required pairs, or along roads to nearby ones only.
 
-        A record is nearby if it is no farther than the farthest record that a path reaches without passing another.
-        Most rows in a proof join records that are this near, which saves a search over the whole network.
+        A record is nearby if it is no farther away than the farthest record that a path from i reaches without passing
+        another record. Most constraints in a proof connect records this close, so searching the whole network is rarely
+        necessary.
         """
         first_reached = self.metric.first(i)
         if first_reached is None:
@@ -139,7 +142,10 @@ class _Growth:
         return {j: d for j, d in distances.items() if j != i and d <= self.limit}
 
     def _neighbours(self) -> list[list[tuple[int, int]]]:
-        """Return, for each record, the other records in its required pairs, with upper bounds on the true distances."""
+        """Return, for each record, the other record of each required pair and an upper bound on their distance.
+
+        The lists are computed on the first call and then reused.
+        """
         if not self._adjacency:
             error = self.metric.room
             all_distances = (required_distances(self.metric, self.limit, a) for a in range(self.size))
@@ -148,65 +154,68 @@ class _Growth:
 
 
 class _Rows:
-    """Multipliers f for rows (i, j), output by output.
+    """Dual multipliers f that proof.npz lists explicitly, for the privacy constraints of each output.
 
     Attributes:
-        growth: The factor exp(epsilon d_ij) for each row (i, j), in 2**-256ths and rounded up.
-        pairs, starts, rows, f: The arrays from proof.npz, as the constructor takes them.
-        priced: As in :class:`Moves`.
+        growth: The factor exp(epsilon d_ij) for each pair (i, j), scaled by 2**256 and rounded up.
+        pairs, starts, rows, f: The contents of the arrays in proof.npz, which the constructor describes.
+        priced: The indices of the records that the proof uses as outputs, as in :class:`Moves`.
     """
 
     def __init__(self, growth: _Growth, pairs: Array, starts: Array, rows: Array, f: Array) -> None:
-        """Store the multipliers from proof.npz (docs/reference/proof.md), and compute the factors for their rows.
+        """Store the multipliers from proof.npz (docs/reference/proof.md), and compute the factors in their constraints.
 
         Args:
-            growth: The object that computes factors for rows.
-            pairs: (P, 2) the rows (i, j).
-            starts: (K + 1,) offsets: output k's multipliers begin at starts[k] and end before starts[k+1].
-            rows: (M,) the index in ``pairs`` of each multiplier's row.
-            f: (M,) the multipliers, above 0.
+            growth: The object that computes the factors.
+            pairs: Array of shape (P, 2) with the pairs (i, j) of records that have multipliers.
+            starts: Array of shape (K + 1,) with offsets. The multipliers for output k begin at ``starts[k]`` and end
+                before ``starts[k + 1]``.
+            rows: Array of shape (M,) with the index in ``pairs`` for each multiplier.
+            f: Array of shape (M,) with the multipliers, which are positive.
         """
         self.growth, self.pairs = growth.of(pairs.rows), pairs.rows
         self.starts, self.rows, self.f = starts.flat, rows.flat, f.flat
         self.priced: list[int] = []
 
     def move(self, k: int, costs: list[int]) -> None:
-        """Add f to c_ik and subtract exp(epsilon d_ij) f from c_jk for each of output k's multipliers, rounding down.
+        """Turn the costs of output k into reduced costs, in place (:meth:`Moves.move`).
 
-        This changes ``costs`` in place, which contains prior times cost for each record at this output, in 2**-256ths.
+        For each multiplier f of output k and its pair (i, j), f is added to c_ik, and exp(epsilon d_ij) f is subtracted
+        from c_jk. Results are rounded down.
         """
         for m in range(self.starts[k], self.starts[k + 1]):
             i, j = self.pairs[self.rows[m]]
-            # f is in 2**-256ths. Any multiplier proves a bound, so rounding f is harmless. The product is rounded up,
-            # since it is subtracted.
+            # f is scaled by 2**256 and cut off, which is harmless because any multiplier proves a bound. The product is
+            # rounded up, since it is subtracted.
             f = int(self.f[m] * 2.0**BITS)
             costs[i] += f
             costs[j] -= (self.growth[i, j] * f >> BITS) + 1
 
 
 class _Trees:
-    """Multipliers that follow from a price for each record and, for each output, a forest over the records.
+    """Dual multipliers that follow from a price for each record and, for each output, a forest over the records.
 
-    An edge in the forest joins a record to its parent through a tight privacy row, that is, one that holds with
-    equality. The difference between a record's cost and its price is moved over this row to the parent, and so on up to
-    the root.
+    An edge of the forest joins a record to its parent through a tight privacy constraint, which holds with equality.
+    The multiplier of this constraint moves the difference between the record's cost and its price to the parent. The
+    differences are passed on in this way up to the roots.
 
     Attributes:
-        size: The number of records.
-        trees: (K, N) the codes for the records' parents, for each output.
-        prices: (N,) the records' prices, in 2**-256ths.
-        parents_by_code: For each record and each of its codes: the parent, whether the record is above the parent, and
-            the change in the parent's cost for each unit that is moved to it.
-        priced: As in :class:`Moves`.
+        size: The number of records N.
+        trees: For each of K outputs, the code of each record's parent.
+        prices: The price of each record, scaled by 2**256.
+        parents_by_code: For each record, a mapping from each code that occurs to a tuple: the parent, whether the tight
+            constraint is (record, parent) rather than (parent, record), and the change in the parent's cost per unit of
+            cost moved from the record.
+        priced: Always empty, because these proofs use the release's outputs (:class:`Moves`).
     """
 
     def __init__(self, growth: _Growth, prices: Array, trees: Array) -> None:
-        """Decode the forests in proof.npz and compute the factors for their rows (docs/reference/proof.md).
+        """Decode the forests in proof.npz, and compute the factors in their constraints (docs/reference/proof.md).
 
         Args:
-            growth: The object that computes factors for rows.
-            prices: (N,) the records' prices.
-            trees: (K, N) the codes for the records' parents, for each output.
+            growth: The object that computes the factors.
+            prices: Array of shape (N,) with the price of each record.
+            trees: Array of shape (K, N) with the code of each record's parent, for each output.
         """
         self.size, self.trees = growth.size, trees.rows
         self.prices = [low(Fraction(price)) for price in prices.flat]
@@ -227,7 +236,7 @@ class _Trees:
         growths = growth.of(sorted(tight_rows))
 
         def rate(i: int, p: int, is_above: bool) -> int:
-            """Return the change in parent p's cost for each unit of cost moved to it from record i, in 2**-256ths."""
+            """Return the change in the cost of parent p per unit of cost moved from record i, scaled by 2**256."""
             if p == i:
                 return 0  # a root: nothing is moved
             # Below the parent, the record's weight is the parent's divided by the factor, so the rate is the
@@ -240,22 +249,23 @@ class _Trees:
         ]
 
     def _decode_parent(self, i: int, code: int) -> tuple[int, bool]:
-        """Return record i's parent (the record itself at a root), and whether the row (record, parent) is tight.
+        """Return the parent of record i, and whether the constraint (record, parent) is tight.
 
-        The code is 2 ((parent - record) mod N), plus 1 if that row is tight. Otherwise the row (parent, record) is
-        tight.
+        The code is 2 ((parent - record) mod N), plus 1 if the constraint (record, parent) is tight. Otherwise, the
+        constraint (parent, record) is tight. A root is its own parent.
         """
         return (i + code // 2) % self.size, code % 2 == 1
 
     def move(self, k: int, costs: list[int]) -> None:
-        """Move the difference between each cost and its record's price up output k's forest, in place.
+        """Turn the costs of output k into reduced costs, in place (:meth:`Moves.move`).
 
-        Costs are prior times cost for each record at this output, in 2**-256ths, as in :meth:`Moves.move`. A surplus is
-        moved if the row (parent, record) is tight, and a deficit if (record, parent) is, so that multipliers are
-        non-negative. A difference with the other sign is not moved.
+        The difference between each record's cost and its price is moved to the record's parent, from the leaves of the
+        forest to its roots. Costs above the price are moved if the constraint (parent, record) is tight, and costs
+        below the price if (record, parent) is tight. All other differences stay, because moving them would need a
+        negative multiplier.
 
         Raises:
-            RefusedError: The records form a cycle.
+            RefusedError: The parents form a cycle.
         """
         tree = [by_code[code] for by_code, code in zip(self.parents_by_code, self.trees[k], strict=True)]
         # Records are processed from the leaves up. A root would wait for itself, so it is never ready.
@@ -284,11 +294,11 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
     Args:
         folder: The release folder.
         metric: The problem's metric.
-        epsilon: The guarantee's epsilon.
-        limit: The largest distance of a required pair, in 2**-256ths.
+        epsilon: Epsilon per unit of distance.
+        limit: The largest distance at which a pair is required, scaled by 2**256.
 
     Raises:
-        RefusedError: The file has an unknown form or contains invalid arrays.
+        RefusedError: The file has an unknown format or contains invalid arrays.
     """
     path, size, width = folder / "proof.npz", len(metric.points), len(metric.outputs.ids)
     # The members' names are not compressed, so they show the file's form before it is unpacked.
@@ -339,37 +349,37 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
 
 
 def _check_array(name: str, holds: bool, expectation: str) -> None:
-    """Refuse proof.npz unless a condition on one of its arrays holds.
+    """Refuse proof.npz unless one of its arrays meets a condition.
 
     Args:
-        name: The array's name.
-        holds: Whether the condition holds.
-        expectation: The condition in words.
+        name: The name of the array.
+        holds: Whether the array meets the condition.
+        expectation: The condition in words, for the error message.
 
     Raises:
-        RefusedError: The condition does not hold.
+        RefusedError: The array does not meet the condition.
     """
     need(holds, f"proof.npz: {name}: expected {expectation}, got other numbers", 2)
 
 
 def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int]:
-    """Return, for each record, the smallest reduced cost that a report anywhere on the streets can have.
+    """Return the smallest reduced cost of each record over all possible reports on the streets.
 
-    Priced records are treated like outputs. A record inside a piece of street between two priced records may be
-    reported as itself without loss, and its multipliers interpolate those at the piece's two ends. Reduced costs at all
-    other points are no smaller (docs/reference/proof.md, "Over all streets").
+    Priced records are treated as outputs. A record inside a piece of street between two priced records can be reported
+    as itself without loss, with multipliers interpolated between the ends of the piece. The reduced costs at all other
+    points are no smaller (docs/reference/proof.md, "Over all streets").
 
     Args:
-        metric: The metric, along whose roads losses are measured.
-        losses: The losses and the prior.
+        metric: The metric along roads.
+        losses: The prior and the losses, which must be distances along the same roads.
         moves: The multipliers and the priced records.
 
     Returns:
-        The smallest reduced costs of the N records, in 2**-256ths.
+        The smallest reduced cost of each record, scaled by 2**256.
 
     Raises:
         RefusedError: Losses are not path lengths along undirected streets, or a record is neither priced nor inside a
-            piece.
+            piece between priced records.
     """
     network, size = metric.network, len(metric.points)
     if network is None or not losses.measured:
@@ -403,14 +413,14 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
 
 
 def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float:
-    """Return the value to state for a bound: the bound rounded down to an odd multiple of half a unit.
+    """Return the value that a release must state for a bound.
 
-    If that is below ``min_bound``, return ``min_bound``. In this way, programs that round slightly differently state
-    the same value.
+    This is the bound rounded down to an odd multiple of half of ``unit``, or ``min_bound`` if that is larger. Rounding
+    lets programs with slightly different rounding errors state the same value.
 
     Args:
         proved: The evaluated bound.
-        unit: The unit of rounding in proof.npz.
+        unit: The unit of rounding from proof.npz.
         min_bound: A bound that holds without a proof, such as 0 for non-negative costs.
 
     Raises:
@@ -421,6 +431,6 @@ def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float
 
 
 def odd_halves(x: Fraction, unit: Fraction) -> Fraction:
-    """Return x rounded down to an odd multiple of half of ``unit``, which is above 0."""
+    """Round x down to an odd multiple of half of ``unit``, which must be positive."""
     # `solve` chooses the unit so that all evaluations of the bound lie between the same two multiples.
     return ((2 * x / unit + 1) // 2 * 2 - 1) * unit / 2

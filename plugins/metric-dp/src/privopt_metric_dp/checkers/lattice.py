@@ -1,4 +1,4 @@
-"""The equilateral triangles in a lattice that overlap the polygons in a GeoJSON object."""
+"""Meshes of equilateral triangles that cover the polygons in a GeoJSON object."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from privopt_metric_dp.checkers.projection import Point
 __all__ = ["Corners", "lattice", "polygons"]
 
 Corners = tuple[int, int, int]
-"""The indices of a triangle's corners, counterclockwise."""
+"""The vertex indices of a triangle's corners, in counterclockwise order."""
 
 Place = Sequence[float]
 Ring = list[tuple[float, float]]
 
 
 def polygons(shape: dict[str, Any]) -> Iterator[list[Ring]]:
-    """Yield the polygons in a GeoJSON object, each as a list of its outer ring and its holes.
+    """Yield the polygons in a GeoJSON object, each as a list that contains its outer ring, followed by its holes.
 
-    Nested objects are searched recursively; points and lines are skipped. Positions are in GeoJSON's order, with
+    Nested objects are searched recursively, and points and lines are skipped. Positions are in GeoJSON's order, with
     longitude or x first.
     """
     kind = str(shape["type"])
@@ -38,22 +38,22 @@ def polygons(shape: dict[str, Any]) -> Iterator[list[Ring]]:
 
 
 def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> tuple[list[Point], list[Corners]]:
-    """Return the lattice's triangles that overlap a polygon, and their corners.
+    """Return a mesh of the equilateral triangles that overlap at least one of the given polygons.
 
-    A triangle overlaps a polygon if a boundary segment passes through its interior, or if its centre lies in the
-    polygon.
+    The triangles are taken from a regular lattice over the polygons' bounding box. A triangle overlaps a polygon if a
+    boundary segment passes through the triangle's interior, or if the triangle's centre lies in the polygon.
 
     Args:
-        polygons: Each polygon's rings, in millimetres.
-        side_mm: The length of a triangle's side, in millimetres.
-        max_triangles: The number of triangles that a release may have. The lattice over the bounding box, counted in
-            rhombi of two triangles, may exceed it by at most 1,000. The lattice never has more than 10**7 rhombi.
+        polygons: The rings of each polygon, as positions in millimetres.
+        side_mm: The side length of the triangles, in millimetres.
+        max_triangles: The maximum number of triangles in a release. The lattice over the bounding box may have at most
+            1,000 rhombi (pairs of triangles) more than this, and never more than 10**7.
 
     Returns:
-        The corners' positions in millimetres, and the triangles.
+        The positions of the mesh's vertices in integer millimetres, and the vertex indices of each triangle's corners.
 
     Raises:
-        RefusedError: The lattice has too many triangles.
+        RefusedError: The lattice over the bounding box has too many triangles.
     """
     pieces = [piece for rings in polygons for ring in rings for piece in itertools.pairwise(ring)]
     xs, ys = ([points[axis] for piece in pieces for points in piece] for axis in (0, 1))
@@ -88,13 +88,13 @@ def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> t
 
 
 def _lattice_triangles(rows: int, cols: int) -> list[Corners]:
-    """Return two triangles for each rhombus in a lattice. The rhombi in every second row are mirrored.
+    """Return the two triangles that make up each rhombus of a lattice. Rhombi in odd rows are mirrored.
 
     Args:
-        rows, cols: The number of rows and the number of columns of rhombi. There are ``cols + 1`` points in a row.
+        rows, cols: The numbers of rows and columns of rhombi. Each row of lattice points has ``cols + 1`` points.
 
     Returns:
-        The indices of each triangle's corners, counterclockwise. The triangles for the rhombus in row r and column c
+        The point indices of each triangle's corners, in counterclockwise order. The triangles in row r and column c
         have the indices 2 (r cols + c) and 2 (r cols + c) + 1.
     """
     triangles: list[Corners] = []
@@ -110,42 +110,48 @@ def _lattice_triangles(rows: int, cols: int) -> list[Corners]:
 
 
 def _divide_segment(tail: Place, head: Place, max_length: float) -> list[list[float]]:
-    """Return a segment's ends and the points that divide it into the fewest equal parts within a length, in order."""
+    """Divide a segment into the fewest equal parts that are no longer than ``max_length``.
+
+    Returns:
+        The ends of all parts, in order from ``tail`` to ``head``, including both.
+    """
     parts = max(1, math.ceil(math.hypot(head[0] - tail[0], head[1] - tail[1]) / max_length))
     return [[x + (y - x) * (n / parts) for x, y in zip(tail, head, strict=True)] for n in range(parts + 1)]
 
 
 def _is_inside(middle: list[float], polygons: list[list[Ring]]) -> bool:
-    """Return whether a point is in one of the polygons: an odd number of sides lies to the west (even-odd rule).
+    """Return whether a point lies inside one of several polygons, according to the even-odd rule.
+
+    The point is inside a polygon if an odd number of the polygon's sides cross the horizontal line to its west.
 
     Args:
         middle: The point (x, y).
-        polygons: Each polygon's rings. Holes count like outer rings.
+        polygons: The rings of each polygon. Sides of holes count in the same way as sides of outer rings.
     """
     x, y = middle
 
     def is_west(a: Place, b: Place) -> bool:
-        """Return whether a side crosses the horizontal line through the point, to the west of the point."""
+        """Return whether the side ab crosses the horizontal line through the point, to the west of the point."""
         # The comparisons are half-open, so a corner at the point's height counts for only one of its two sides.
         crosses = (a[1] <= y) != (b[1] <= y)
         return crosses and a[0] + (y - a[1]) * ((b[0] - a[0]) / (b[1] - a[1])) < x
 
     def sides(rings: list[Ring]) -> Iterator[tuple[Place, Place]]:
-        """Yield the sides of all of a polygon's rings."""
+        """Yield the sides of all rings of a polygon."""
         return (piece for ring in rings for piece in itertools.pairwise(ring))
 
     return any(sum(is_west(*piece) for piece in sides(rings)) % 2 for rings in polygons)
 
 
 def _do_meet(corners: list[Any], start: Place, end: Place) -> bool:
-    """Return whether a segment passes through the interior of a triangle.
+    """Return whether a segment passes through the interior of a triangle, using the separating-axis test.
 
-    This uses the separating-axis test: two convex shapes are disjoint if and only if an axis perpendicular to one of
-    their sides separates them. A segment that only touches the triangle does not pass through it.
+    Two convex shapes are disjoint if and only if an axis perpendicular to one of their sides separates them. A segment
+    that only touches the triangle does not pass through its interior.
 
     Args:
-        corners: The three corners (x, y).
-        start, end: The ends of the segment.
+        corners: The triangle's three corners (x, y).
+        start, end: The ends (x, y) of the segment.
     """
     sides = [
         (corners[0], corners[1]),

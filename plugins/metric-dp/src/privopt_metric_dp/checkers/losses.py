@@ -1,6 +1,7 @@
-"""The cost of reporting each output for each record.
+"""The prior of a problem, and the cost of reporting each output for each record.
 
-``need`` refuses a release with code 2 if it cannot be checked, for example because a key in its problem is not known.
+``need`` raises RefusedError with code 2 if a release cannot be checked, for example because a key in its problem is
+unknown to this checker.
 """
 
 from __future__ import annotations
@@ -22,23 +23,26 @@ from privopt_metric_dp.checkers.roads import read_roads, ways
 __all__ = ["Column", "Losses", "read_losses"]
 
 Column = Callable[[int], Sequence[Any]]
-"""A function that takes an output's index and returns the output's costs at all records."""
+"""A function that takes the index of an output and returns the cost of this output for every record."""
 
 KEYS = "kind prior cost edges directed targets"
-"""The keys in ``[utility]`` that every problem may contain."""
+"""The keys that ``[utility]`` may contain in every problem."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """Prior and costs. The loss from probabilities w is the sum over i, k of prior_i / whole * cost_ik * w_ik.
+    """The prior and the costs, which determine the expected loss of a mechanism.
+
+    For output probabilities w, the loss is the sum over i, k of prior_i / whole * cost_ik * w_ik.
 
     Attributes:
-        prior: The integer weight of each row.
-        whole: The prior's denominator, which is the sum of the weights.
-        column: A function that returns an output's costs at all rows, which are at most 2**-80 too low.
+        prior: The integer weight of each row in the prior.
+        whole: The denominator of the prior, which is the sum of its weights.
+        column: A function that returns the cost of an output for every row, scaled by 2**256. Costs are never too high,
+            and at most 2**-80 too low.
         unit: The unit of costs.
         measured: Whether costs are distances.
-        given: Whether the problem contains a prior.
+        given: Whether the problem states a prior.
         remap: Whether each output must be an observer's best guess of the record.
     """
 
@@ -52,19 +56,23 @@ class Losses:
 
 
 def _plural(unit: str) -> str:
-    """Return a distance unit's plural. Words with at least 4 letters get an s, unless they end in h, s, x or z."""
+    """Return the plural of a unit of distance.
+
+    Lower-case words of at least four letters get an "s", unless they end in "h", "s", "x" or "z". Abbreviations such as
+    "km" stay as they are.
+    """
     return f"{unit}s" if re.fullmatch("[a-z]{3,}[a-gi-rt-wy]", unit) else unit.replace("unit of", "units of")
 
 
 def read_losses(problem: Problem, metric: Metric) -> Losses:
-    """Read the problem's costs and prior from ``[utility]``.
+    """Read the costs and the prior from ``[utility]``.
 
     Args:
         problem: The published problem.
-        metric: The problem's metric, for losses that are distances.
+        metric: The problem's metric, which defines costs that are distances.
 
     Raises:
-        RefusedError: This checker does not support the kind of loss or a key.
+        RefusedError: The kind of loss or a key is unsupported, or the prior is invalid.
     """
     table, records = problem.tables["utility"], metric.records.ids
     keys = f"{KEYS} remap" if type(table.get("remap")) is bool else KEYS
@@ -99,7 +107,7 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
 
 
 def _is_price(price: object) -> bool:
-    """Return whether a value is a valid ``per_km`` table. No claim depends on this table."""
+    """Return whether a value is a valid ``per_km`` table, which states the price of a km. No claim depends on it."""
     if not isinstance(price, dict) or price.keys() != {"cost", "unit"}:
         return False
     cost = price["cost"]
@@ -109,13 +117,16 @@ def _is_price(price: object) -> bool:
 
 
 def _read_shares(problem: Problem, file: object, name: str, ids: list[str]) -> tuple[dict[str, int], int]:
-    """Return integer weights by id, and their sum. Weights are equal if there is no file.
+    """Read weights from a file, and return them as integers over a common denominator, together with their sum.
 
     Args:
         problem: The published problem.
-        file: The name of a table with the columns "id" and ``name``, or None for equal weights.
-        name: The column with the weights: "p" for a prior, which must sum to 1, or "weight" for targets.
-        ids: The records' ids.
+        file: The name of a file with the columns "id" and ``name``, or None to give every record the same weight.
+        name: The column that contains the weights: "p" for a prior, which must sum to 1, or "weight" for targets.
+        ids: The ids of all records.
+
+    Returns:
+        The integer weights by id, and their sum.
 
     Raises:
         RefusedError: An id is repeated, a weight is negative, or a prior does not sum to 1.
@@ -137,22 +148,27 @@ def _read_shares(problem: Problem, file: object, name: str, ids: list[str]) -> t
 
 
 def _read_costs(problem: Problem, file: object, metric: Metric) -> Column:
-    """Return a function that returns an output's column in a cost file (N, K), in 2**-256ths, rounded down."""
+    """Read a file with a cost for each record (row) and output (column).
+
+    Returns:
+        A function that takes the index of an output and returns its column, scaled by 2**256 and rounded down.
+    """
     cost = problem.array(file, len(metric.records.ids), len(metric.outputs.ids)).rows
     return lambda k: [low(Fraction(row[k])) for row in cost]
 
 
 def _travel_costs(problem: Problem, metric: Metric) -> Column:
-    """Return the travel costs: the sum over targets t of q_t |path record to t - path output to t|.
+    """Return a function that computes travel costs, which compare trips to targets from a record and from an output.
 
-    Costs are reduced by the possible error in both path lengths, so that they are never too high.
+    The cost of an output for a record is the sum over targets t with weights q_t of q_t |d(record, t) - d(output, t)|.
+    Costs are reduced by the possible error in both distances, so that they are never too high.
 
     Args:
         problem: The published problem.
-        metric: The problem's metric. Travel follows its roads, unless ``[utility]`` names other roads.
+        metric: The problem's metric. It defines the distance d, unless ``[utility]`` names a file of other roads.
 
     Returns:
-        A function that returns an output's costs at all records, in 2**-256ths.
+        A function that takes the index of an output and returns its cost for every record, scaled by 2**256.
     """
     table = problem.tables["utility"]
     targets, total = _read_shares(problem, table.get("targets"), "weight", metric.records.ids)
@@ -163,12 +179,12 @@ def _travel_costs(problem: Problem, metric: Metric) -> Column:
     index_by_id = {name: i for i, name in enumerate(metric.records.ids)}
 
     def weigh_travel(distances_from: Column, starts: list[str]) -> list[list[int]]:
-        """Return, for each start, the path lengths to all targets times the targets' weights.
+        """Return, for each start, the distance to each target multiplied by the target's weight.
 
         Args:
-            distances_from: A function that takes a start's index and returns the distances from it to all records. It
-                is used if there are no roads.
-            starts: The starts' ids, for searches along roads.
+            distances_from: A function that takes the index of a start and returns its distances to all records. It is
+                used only if there are no roads.
+            starts: The ids of the starts, for searches along roads.
         """
         rows: Iterator[Sequence[Any]]
         if travel is None:
@@ -183,7 +199,7 @@ def _travel_costs(problem: Problem, metric: Metric) -> Column:
     output_travel = weigh_travel(metric.ends, metric.outputs.ids)
 
     def column(k: int) -> list[int]:
-        """Return output k's costs at all records, in 2**-256ths."""
+        """Return the cost of output k for every record, scaled by 2**256."""
         # Both path lengths in a difference may be too short by `room`.
         spare = 2 * metric.room
         # Weights are integers whose sum is `total`, so there is only one division, which rounds down.

@@ -1,7 +1,8 @@
-"""Distances between records, and from records to outputs, computed from the problem's files.
+"""Distances between records, and from records to outputs, computed from the files of a problem.
 
-``low`` rounds a rational down to 2**-256ths, the unit of all distances, and ``ONE`` is 1 in this unit. ``need`` refuses
-a release with code 2 if it cannot be checked, for example because a key in its problem is not known.
+Distances are integers scaled by 2**256. ``low`` converts a rational to this scale and rounds it down, and ``ONE``
+represents 1. ``need`` raises RefusedError with code 2 if a release cannot be checked, for example because a key in its
+problem is unknown to this checker.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from privopt_metric_dp.checkers.roads import Lengths, Network, Road, read_roads,
 __all__ = ["Factor", "Metric"]
 
 Distances = Callable[[int], Sequence[Any]]
-"""A function that takes a record's or output's index and returns its distance from each record (None if no path)."""
+"""A function that takes the index of a record or output and returns its distance to every record (None if no path)."""
 
 Factor = tuple[str, str, Fraction]
-"""The ids of two vertices in a region, and the factor 1 + a by which their rows may differ."""
+"""The ids of two adjacent vertices in a region, and the factor 1 + a by which the weights in their rows may differ."""
 
 KEYS = {
     "euclidean": "kind",
@@ -41,37 +42,37 @@ KEYS = {
     "graph": "kind edges",
     "matrix": "kind matrix output_matrix",
 }
-"""The kinds of distance, each with the keys in its table."""
+"""The kinds of distance, each with the keys that its ``[distance]`` table may contain."""
 
 TAKES = {"euclidean": ("planar", "vector"), "haversine": ("geographic",)}
-"""The kinds of places that a kind of distance accepts. Kinds of distance that are not listed accept any places."""
+"""The kinds of places that each kind of distance accepts. Kinds that are not listed here accept any places."""
 
 MAX_CACHED_ROWS = 4096
-"""The most rows of distances that are cached. Caching saves time because each row is requested three times."""
+"""Maximum number of cached rows of distances. Each row is requested three times."""
 
 ARCS = ONE >> 96
-"""Upper bound on the error in a computed arc, in 2**-256ths of a km."""
+"""Upper bound on the error in the computed length of an arc, in units of 2**-256 km."""
 
 
 class Metric:
-    """A problem's distances. Each is at most the true distance, and smaller by at most ``room``.
+    """The distances in a problem. A computed distance never exceeds the true one, and is at most ``room`` below it.
 
     Attributes:
-        kind: The kind of distance, one of :data:`KEYS`.
-        records, outputs: The places.
-        points: The ids of a release's rows: the records, and the vertices that a region adds.
-        place: The index of each row by its id, for distances along roads.
-        ready: A function that prepares a place's coordinates for ``way``.
+        kind: The kind of distance, which is a key of :data:`KEYS`.
+        records, outputs: The places between which distances are measured.
+        points: The ids of the rows of the obfuscation matrix: the records, and the vertices that a region adds.
+        place: The index of each row, keyed by its id. It is set only for distances along roads.
+        ready: A function that prepares the coordinates of a place for ``way``.
         way: A function that returns the distance between two places, given their prepared coordinates.
-        there: The outputs' prepared coordinates.
-        own: A function that takes a row's index and returns the distances from the row to all rows.
-        held: Like ``own``, but for the distances that constrain the rows, which in a region are measured along its
-            edges.
-        ends: A function that takes an output's index and returns the distances from the output to all rows.
-        room: The largest amount by which a distance may be too small, in 2**-256ths.
-        roads: A function that returns the lengths of shortest paths along the roads; None for other kinds of distance.
-        streets: The roads.
-        network: The roads, if distances along them constrain the rows; otherwise None.
+        there: The prepared coordinates of the outputs.
+        own: A function that takes the index of a row and returns the distances from this row to all rows.
+        held: A function like ``own`` for the distances in privacy constraints. In a region, they are measured along
+            its edges.
+        ends: A function that takes the index of an output and returns the distances from this output to all rows.
+        room: The largest amount by which a distance can be too small, scaled by 2**256.
+        roads: A function that returns shortest path lengths along the roads; None for other kinds of distance.
+        streets: The roads; empty for other kinds of distance.
+        network: The road network if privacy constraints use distances along it; otherwise None.
         unit: The unit of distance.
     """
 
@@ -80,10 +81,10 @@ class Metric:
 
         Args:
             problem: The published problem.
-            chosen_ids: The outputs' ids, if the problem declares that some of its records are chosen as outputs.
+            chosen_ids: The ids of the outputs if they were chosen among the records; otherwise None.
 
         Raises:
-            RefusedError: The kind of distance is unknown here, or is not defined between such places.
+            RefusedError: The kind of distance is unknown, or is not defined between places of this kind.
         """
         kind = problem.tables["distance"].get("kind")
         need(kind in KEYS, f"problem: distance.kind {kind!r}: unknown here", 2)
@@ -126,7 +127,10 @@ class Metric:
     ends: Distances
 
     def _measure_on_plane(self) -> None:
-        """Define distances as lengths of straight lines, rounded down."""
+        """Define distances as lengths of straight lines, rounded down.
+
+        This applies to planar places and to vectors.
+        """
         # Over a common denominator, coordinates are integers, and isqrt rounds the root down exactly. With the first
         # factor, a region's millimetres are exact, and the points that represent people are exact to 2**-64 mm.
         coordinates = [x for place in self.records.at + self.outputs.at for x in place]
@@ -134,25 +138,30 @@ class Metric:
 
         @lru_cache(MAX_CACHED_ROWS)
         def root(square: int) -> int:
-            """Return the root, in 2**-256ths of a km, of a sum of squares of integers in units of 1 / ``shared``."""
+            """Convert a squared distance to a distance scaled by 2**256, rounding down.
+
+            Args:
+                square: The squared distance, computed from coordinates in units of 1 / ``shared``.
+            """
             return math.isqrt((square << 2 * BITS) // shared**2)
 
         def ready(place: Sequence[Fraction]) -> tuple[int, ...]:
-            """Return the coordinates as integers in units of 1 / ``shared``."""
+            """Convert the coordinates of a place to integers in units of 1 / ``shared``."""
             return tuple(int(x * shared) for x in place)
 
         self._measure_pairs(ready, lambda a, b: root(_squared_distance(a, b)))
 
     def _measure_on_sphere(self) -> None:
-        """Define distances as lengths of great circles: 2 R asin(chord / 2), with the chord between unit vectors.
+        """Define distances as great-circle distances 2 R asin(chord / 2), with the chord between two unit vectors.
 
-        The possible error in the series is subtracted, so that no distance exceeds the true one.
+        The largest possible error in the series for the arcsine is subtracted, so that no computed distance exceeds the
+        true one.
         """
 
         def ready(place: Sequence[int]) -> tuple[int, ...]:
-            """Return the unit vector for a place (latitude and longitude in radians), all in 2**-256ths.
+            """Convert the latitude and longitude of a place, in radians, to a unit vector. All are scaled by 2**256.
 
-            Sines are computed as cosines of the angle minus a quarter turn.
+            The sine of an angle is computed as the cosine of the angle minus a quarter turn.
             """
             latitude, longitude = place
             parallel_radius = cosine(latitude)
@@ -160,7 +169,7 @@ class Metric:
             return x, y, cosine(latitude - PI // 2)
 
         def way(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-            """Return the great-circle distance between two unit vectors in 2**-256ths of a km, at most the true one."""
+            """Return the great-circle distance between two unit vectors in units of 2**-256 km, rounded down."""
             if a == b:
                 return 0
             # The shift by BITS + 2 divides the squared chord by 4, so its root is half the chord.
@@ -171,29 +180,29 @@ class Metric:
         self._measure_pairs(ready, way)
 
     def _measure_pairs(self, ready: Callable[[Any], Any], way: Callable[[Any, Any], int]) -> None:
-        """Define ``own`` and ``ends`` on prepared coordinates, which are computed once for each place.
+        """Define ``own`` and ``ends`` by a function of two places, whose coordinates are each prepared only once.
 
         Args:
-            ready: A function that prepares a place's coordinates.
-            way: A function that returns the distance between two places in 2**-256ths, given their prepared
-                coordinates.
+            ready: A function that prepares the coordinates of a place.
+            way: A function that takes the prepared coordinates of two places and returns their distance, scaled by
+                2**256.
         """
         self.ready, self.way = ready, way
         self._record_points, self.there = ([ready(place) for place in p.at] for p in (self.records, self.outputs))
 
         @lru_cache(MAX_CACHED_ROWS)
         def row(place: Hashable) -> list[int]:
-            """Return the distances from a place with these prepared coordinates to all records."""
+            """Return the distances from a place, given its prepared coordinates, to all rows."""
             return [way(place, b) for b in self._record_points]
 
         self.own = lambda i: row(self._record_points[i])
         self.ends = lambda k: row(self.there[k])
 
     def _measure_along(self, streets: list[Road]) -> None:
-        """Define distances as lengths of shortest paths over two-way roads.
+        """Define distances as lengths of shortest paths along two-way roads.
 
         Args:
-            streets: The roads, each as the ids of its two ends and its length in km.
+            streets: The ids of the two ends of each road, and its length in km.
 
         Raises:
             RefusedError: A record or output does not lie on any road.
@@ -207,7 +216,7 @@ class Metric:
 
         @lru_cache(MAX_CACHED_ROWS)
         def row(name: str) -> list[int | None]:
-            """Return the lengths of the shortest paths from all rows to a node."""
+            """Return the length of the shortest path from each row to the node with the given id."""
             assert self.roads is not None
             return self.roads(name, self.points)
 
@@ -215,17 +224,27 @@ class Metric:
         self.ends = lambda k: row(self.outputs.ids[k])
 
     def rows_within(self, i: int, max_distance: int) -> dict[int, int]:
-        """Return the rows within a distance of row i with their distances, measured as in ``held``, in 2**-256ths."""
+        """Return the distances in privacy constraints from row i to all rows within ``max_distance``.
+
+        Args:
+            i: The index of the row.
+            max_distance: The maximum distance, scaled by 2**256.
+
+        Returns:
+            The distances scaled by 2**256, keyed by row index.
+        """
         if self.network is None:
             return {j: d for j, d in enumerate(self.held(i)) if d is not None and d <= max_distance}
         lengths = self.network.nodes_within(self.points[i], max_distance)
         return {self.place[name]: d for name, d in lengths.items() if name in self.place}
 
     def first(self, i: int) -> dict[int, int] | None:
-        """Return the rows that a path from row i reaches without passing another row, with their distances.
+        """Return the distances from row i to the rows that a path along roads reaches without passing another row.
 
-        The result is None without roads. Shortest paths between rows consist of such paths, so these pairs imply all
-        others.
+        Shortest paths between rows consist of such paths, so the privacy constraints on these pairs imply all others.
+
+        Returns:
+            The distances scaled by 2**256, keyed by row index, or None if distances are not measured along roads.
         """
         if self.network is None:
             return None
@@ -233,19 +252,19 @@ class Metric:
         return {self.place[name]: d for name, d in lengths.items()}
 
     def _read_matrices(self, problem: Problem, table: dict[str, Any], chosen_ids: list[str] | None) -> None:
-        """Define distances by the problem's tables. If a pair's two entries differ, the smaller one counts.
+        """Define distances by the problem's matrices. If the two entries for a pair differ, the smaller one counts.
 
         Args:
             problem: The published problem.
-            table: The ``[distance]`` table, with the names of the files.
-            chosen_ids: The outputs' ids if they were chosen among the records; otherwise None.
+            table: The ``[distance]`` table, which names the files.
+            chosen_ids: The ids of the outputs if they were chosen among the records; otherwise None.
         """
         records, outputs = len(self.records.ids), len(self.outputs.ids)
         distance_rows = problem.array(table["matrix"], records, records).rows
 
         @lru_cache(MAX_CACHED_ROWS)
         def row_of(i: int) -> list[int]:
-            """Return the distances between record i and all records, taking the smaller of the two directions."""
+            """Return the distances between record i and all records, taking the smaller of the two entries for each."""
             pairs = zip((row[i] for row in distance_rows), distance_rows[i], strict=True)
             return [low(Fraction(min(forward, back))) for forward, back in pairs]
 
@@ -261,19 +280,19 @@ class Metric:
             self.ends = lambda k: [low(Fraction(row[k])) for row in across]
 
     def add_places(self, ids: list[str], positions: list[Any]) -> None:
-        """Add a region's vertices to the rows.
+        """Add the vertices of a region to the rows.
 
         Args:
-            ids: The ids of all rows, ending with the added vertices.
-            positions: The added vertices' coordinates.
+            ids: The ids of all rows, ending with those of the added vertices.
+            positions: The coordinates of the added vertices.
         """
         self.points = ids
         self._record_points += [self.ready(position) for position in positions]
 
     def cut_roads(self, ids: list[str], roads: list[Road]) -> None:
-        """Replace the roads by the pieces into which vertices divide them, for losses along a region of streets.
+        """Replace the roads with the pieces into which the vertices of a region divide them.
 
-        The pieces' lengths do not constrain the rows; :meth:`hold_along` sets the lengths that do.
+        Losses are then measured along the pieces. Privacy constraints use the lengths that :meth:`hold_along` sets.
 
         Args:
             ids: The ids of all vertices, which become the rows.
@@ -282,7 +301,9 @@ class Metric:
         self.points, self.roads, self.network = ids, ways(roads), None
 
     def hold_along(self, factors: list[Factor], epsilon: Fraction) -> None:
-        """Set the distances that constrain the rows: edges with the factor 1 + a get the length ln(1 + a) / epsilon.
+        """Measure the distances in privacy constraints along the edges of a region.
+
+        An edge along which weights may change by the factor 1 + a gets the length ln(1 + a) / epsilon.
 
         Args:
             factors: The ids of the two ends and the factor 1 + a, for each piece of street or triangle side.
@@ -294,5 +315,5 @@ class Metric:
 
 
 def _squared_distance(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return the sum of the squared differences between two places' coordinates."""
+    """Return the squared Euclidean distance between two coordinate vectors."""
     return sum([(x - y) ** 2 for x, y in zip(a, b, strict=True)])

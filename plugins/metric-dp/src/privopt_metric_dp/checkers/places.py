@@ -1,7 +1,7 @@
-"""The ids and coordinates of a problem's records and outputs.
+"""The ids and coordinates of the records and outputs in a problem.
 
-``low`` rounds a rational down to 2**-256ths, and ``ONE`` is 1 in this unit. ``need`` refuses a release, with code 1 if
-it differs from its problem, and with code 2 if it cannot be checked.
+``low`` scales a rational by 2**256 and rounds it down to an integer, and ``ONE`` represents 1 in this scale. ``need``
+raises RefusedError with code 1 if a release differs from its problem, and with code 2 if it cannot be checked.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ from privopt_metric_dp.checkers.projection import Projection
 __all__ = ["Places"]
 
 SOURCES = {"grid", "points", "vectors", "count", "mesh"}
-"""The keys that state places. A table must contain exactly one of them."""
+"""The keys that define places. ``[records]`` or ``[outputs]`` must contain exactly one of them."""
 
 TABLE = "grid points vectors ids count columns unit"
-"""The keys in a ``[records]`` table without a mesh. ``[outputs]`` has the same keys except ``unit``."""
+"""The keys that a ``[records]`` table without a mesh may contain. ``[outputs]`` takes the same keys except ``unit``."""
 
 
 class Places:
-    """A set of places: ids and, unless they are plain, coordinates.
+    """A list of places, with ids and usually with coordinates.
 
     Attributes:
-        kind: ``planar`` (rationals, km), ``vector`` (rationals), ``geographic`` (latitude and longitude in radians) or
-            ``plain`` (no coordinates).
-        ids: The ids, in order.
-        at: The coordinates; empty for plain places.
-        mesh: The triangles if the places are the corners of a mesh; otherwise empty.
-        projection: The projection if the places are a mesh on the earth; otherwise None.
-        unit: The unit of distances between planar places.
+        kind: The kind of coordinates: ``planar`` (rationals in ``unit``), ``vector`` (rationals), ``geographic``
+            (latitude and longitude in radians, scaled by 2**256) or ``plain`` (no coordinates).
+        ids: The id of each place.
+        at: The coordinates of each place; empty if ``kind`` is ``plain``.
+        mesh: The triangles of a mesh whose vertices are the places; empty for other places.
+        projection: The map projection for a mesh on the earth; None for other places.
+        unit: The unit of distance between planar places.
     """
 
     def __init__(self, problem: Problem, name: str) -> None:
-        """Read ``[records]`` or ``[outputs]``.
+        """Read the places from ``[records]`` or ``[outputs]``.
 
         Args:
             problem: The published problem.
-            name: The table's name, "records" or "outputs".
+            name: The name of the table, "records" or "outputs".
 
         Raises:
-            RefusedError: The table contains a key that this checker does not support, or ids are invalid or repeated.
+            RefusedError: The table contains an unsupported key or an invalid value, or ids are empty or repeated.
         """
         meshed = "mesh" in problem.tables[name]
         # Outputs are in the records' unit. A unit of their own would change what all distances mean.
@@ -101,10 +101,14 @@ class Places:
         )
 
     def select(self, ids: list[str], count: object) -> Places:
-        """Return the places with the given ids, which must be ``count`` ids in the order of the places.
+        """Return a subset of the places, given its ids.
+
+        Args:
+            ids: The ids of the subset, in the same order as in ``self.ids``.
+            count: The required number of ids.
 
         Raises:
-            RefusedError: An id is unknown, or the ids' order or number is wrong.
+            RefusedError: An id is unknown, the ids are in another order, or their number is not ``count``.
         """
         index_by_id = {name: i for i, name in enumerate(self.ids)}
         rows = [index_by_id.get(name, -1) for name in ids]
@@ -116,12 +120,15 @@ class Places:
         return subset
 
     def _read_grid(self, grid: Mapping[str, Any], max_places: int, name: str) -> None:
-        """Read the centres of a grid's cells, in km to the east and north or, on the earth, in radians.
+        """Compute the centres of a grid's cells, as planar coordinates in km or geographic coordinates in radians.
 
         Args:
-            grid: The keys rows, cols, cell_km and, on the earth, south_west.
-            max_places: The largest number of weights that the release's file can contain.
-            name: The table's name, for messages.
+            grid: The table with the keys rows, cols, cell_km and, for a grid on the earth, south_west.
+            max_places: The maximum number of cells, which is the number of weights that the release's file can contain.
+            name: The name of the table, for error messages.
+
+        Raises:
+            RefusedError: The grid is too large, passes a pole or extends all the way round the earth.
         """
         rows, cols = grid["rows"], grid["cols"]
         _check_grid_size(name, [rows, cols], max_places)
@@ -144,12 +151,17 @@ class Places:
             )
 
     def _read_points(self, problem: Problem, table: Mapping[str, Any], name: str) -> None:
-        """Read places from a table. The problem may rename columns, and join several columns into ids.
+        """Read places from a file with one row per place.
+
+        The problem may rename the columns id, lat, lon, x and y, and may join several columns into ids.
 
         Args:
             problem: The published problem.
-            table: The keys points and, optionally, columns.
-            name: The table's name, for messages.
+            table: The table of the problem with the key points (the file) and, optionally, columns (the renamings).
+            name: The name of the table, for error messages.
+
+        Raises:
+            RefusedError: A latitude or longitude is out of range, or the file has both geographic and planar positions.
         """
         named: dict[str, Any] = {key: key for key in ("id", "lat", "lon", "x", "y")} | table.get("columns", {})
         columns_by_name, parts = problem.columns(table["points"]), named.pop("id")
@@ -172,12 +184,15 @@ class Places:
             self.kind, self.at = "planar", list(zip(x, y, strict=True))
 
     def _read_mesh(self, problem: Problem, mesh: Mapping[str, Any], name: str) -> None:
-        """Compute the corners of the equilateral triangles that overlap polygons, in integer millimetres.
+        """Compute a mesh of equilateral triangles that covers polygons, and use its vertices as places.
 
         Args:
-            problem: The published problem, with the GeoJSON file of the polygons.
-            mesh: The keys region, side_km and planar.
-            name: The table's name, for messages.
+            problem: The published problem, which contains a GeoJSON file with the polygons.
+            mesh: The table with the keys region (the file), side_km and, optionally, planar.
+            name: The name of the table, for error messages.
+
+        Raises:
+            RefusedError: A key is unknown or has an invalid value, or the mesh has too many triangles.
         """
         side_mm, planar = float(number(mesh["side_km"])) * 1e6, mesh.get("planar", False)
         is_known = mesh.keys() <= {"region", "side_km", "planar"} and type(planar) is bool
@@ -203,27 +218,27 @@ class Places:
         self.at = [(Fraction(x / 1e6), Fraction(y / 1e6)) for x, y in vertices]
 
     def doubles(self) -> list[tuple[float, float]]:
-        """Return the coordinates as doubles, in km or degrees."""
+        """Return the two coordinates of each place as doubles, in degrees on the earth and in km in a plane."""
         if self.kind == "geographic":
             return [(float(Fraction(180 * a, PI)), float(Fraction(180 * b, PI))) for a, b in self.at]
         return [(float(x), float(y)) for x, y in self.at]
 
 
 def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
-    """Refuse a grid if a side is not a positive integer, or if it has more places than the release can have weights.
+    """Refuse a grid with invalid sizes or with more places than a release can have weights.
 
     Args:
-        name: The table's name, for messages.
-        sides: The number of rows and the number of columns, as read from the problem.
-        max_places: The largest number of weights that the release's file can contain.
+        name: The name of the table, for the error message.
+        sides: The numbers of rows and columns, as read from the problem.
+        max_places: The maximum number of places.
 
     Raises:
-        RefusedError: A side is invalid, or there are too many places.
+        RefusedError: A size is not a positive integer, or there are too many places.
     """
     is_valid = {*map(type, sides)} == {int} and min(sides) > 0 and math.prod(sides) <= max_places
     need(is_valid, f"problem: [{name}]: expected sizes that are integers above 0, and at most {max_places} places", 2)
 
 
 def _column_name(name: str) -> str:
-    """Return a column's name in Unicode's NFC form, as in published headers. The problem file may use another form."""
+    """Normalize a column name from a problem file to Unicode's NFC form, which the headers of published files use."""
     return unicodedata.normalize("NFC", name)

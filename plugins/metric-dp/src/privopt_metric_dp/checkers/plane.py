@@ -1,6 +1,7 @@
-"""A region in a plane or on the earth, all of whose points the guarantee covers (docs/guide/everywhere.md).
+"""Checks for releases that protect every point of a region made of triangles (docs/guide/everywhere.md).
 
-Costs and barycentric coordinates are in 2**-256ths (``ONE`` is 1 in this unit), and positions in integer millimetres.
+The region lies in a plane or on the earth. Costs and barycentric coordinates are integers scaled by 2**256 (``ONE``
+represents 1), and positions are in integer millimetres.
 """
 
 from __future__ import annotations
@@ -30,48 +31,52 @@ from privopt_metric_dp.checkers.triangles import (
 __all__ = ["Plane"]
 
 MIN_POINTS = 20_000
-"""The fewest points that represent the people in a region."""
+"""Minimum number of quadrature points that represent the people in a region."""
 
 Person = tuple[int, tuple[int, ...], list[int], Any]
-"""A point that represents people: its mass, its triangle's corners, their weights, and its prepared coordinates."""
+"""A quadrature point that represents people.
+
+The entries are its weight, the vertex indices of its triangle's corners, its barycentric coordinates in the triangle,
+and its coordinates as prepared by ``Metric.ready``.
+"""
 
 Part = tuple[tuple[int, ...], ...]
-"""A part of a triangle: its corners, each in the triangle's barycentric coordinates."""
+"""The corners of a triangle's part, each in the barycentric coordinates of the whole triangle."""
 
 MILLION = 10**6
 """Millimetres per km."""
 
 
 class Plane:
-    """A region that consists of triangles between places.
+    """A region divided into triangles, each of whose vertices has a row in the obfuscation matrix.
 
     Attributes:
-        arrays: The arrays in mechanism.npz in addition to the weights, in the form that
-            :func:`privopt.checker.arrays.read_npz` takes.
-        at: The vertices in integer millimetres.
-        triangles: The triangles, as vertex indices.
-        projection: The projection if places are on the earth, or None on a plane.
+        arrays: The additional array that a region of triangles stores in mechanism.npz, in the format of
+            :func:`privopt.checker.arrays.read_npz`.
+        at: The positions of the vertices, in integer millimetres.
+        triangles: The corners of each triangle, as vertex indices.
+        projection: The map projection for places on the earth, or None for places in a plane.
     """
 
     arrays = "vertices:i8:2"
 
     def __init__(self, metric: Metric, cols: int) -> None:
-        """Store the metric and the number of columns in a grid, which is 0 for other places."""
+        """Store the metric and the number of grid columns, which is 0 if the places do not form a grid."""
         self.metric, self.cols = metric, cols
         self.at: list[Point] = []
         self.triangles: list[Corners] = []
         self.projection = metric.records.projection
 
     def build(self, epsilon: Fraction, split: float, stored: Sequence[Array]) -> list[Any]:
-        """Divide triangles into quarters until their sides are short, and return the arrays that must be stored.
+        """Refine the triangles, and return the arrays that mechanism.npz must contain.
 
-        These are the arrays that mechanism.npz must contain: the triangles, the number of snapping steps, and the
-        vertices.
+        All triangles are divided into quarters until no side is longer than ``split``. The returned arrays are the
+        triangles, the number of snapping steps (always 0), and the vertices.
 
         Args:
             epsilon: Epsilon per km.
-            split: The largest length of a side in km; 0 for no limit.
-            stored: The simplices, steps and vertices in mechanism.npz.
+            split: The maximum length of a side in km, or 0 for no limit.
+            stored: The arrays of simplices, snapping steps and vertices that mechanism.npz contains.
 
         Raises:
             RefusedError: Too few triangles are stored, or the triangles between points are not a Delaunay
@@ -107,10 +112,12 @@ class Plane:
         return [triangles, [0], self.at]
 
     def _hold_sides(self, ids: list[str], epsilon: Fraction) -> None:
-        """Constrain the two rows at each side by the smaller factor of the two triangles that share the side.
+        """Limit the ratio between the matrix rows of the two vertices that each triangle side connects.
+
+        A side that two triangles share gets the smaller of their two limits.
 
         Args:
-            ids: The vertices' ids.
+            ids: The id of each vertex.
             epsilon: Epsilon per km.
         """
         allowed: dict[tuple[int, int], float] = {}
@@ -125,10 +132,11 @@ class Plane:
         self.metric.hold_along(factors, epsilon)
 
     def _read_triangles(self, stored: list[Any]) -> tuple[list[Point], list[Corners]]:
-        """Return the records in integer millimetres, and the triangles between them before refinement.
+        """Return the records' positions in integer millimetres, and the triangles between them before refinement.
 
         Args:
-            stored: The triangles in mechanism.npz, which are used if neither a mesh nor a grid determines them.
+            stored: The corners of the triangles in mechanism.npz. They are used only if neither a mesh nor a grid
+                determines the triangles.
 
         Raises:
             RefusedError: Two places coincide, or the stored triangles are not a Delaunay triangulation.
@@ -159,10 +167,9 @@ class Plane:
         return points, stored
 
     def _to_place(self, x: Fraction, y: Fraction) -> tuple[Any, Any]:
-        """Return a point's coordinates in the records' unit: km or, on the earth, 2**-256ths of radians.
+        """Convert a position in millimetres to the coordinates that the metric uses.
 
-        Args:
-            x, y: The point's position in millimetres.
+        These are km in a plane, and latitude and longitude in radians, scaled by 2**256, on the earth.
         """
         if self.metric.records.kind == "planar":
             return x / MILLION, y / MILLION
@@ -170,25 +177,25 @@ class Plane:
         return self.projection.radians(x, y)
 
     def checked_pairs(self) -> list[tuple[int, int, float, int]]:
-        """Return an empty list, since no pairs are checked: :meth:`check_inside` checks whole triangles."""
+        """Return an empty list, because :meth:`check_inside` checks whole triangles instead of pairs of rows."""
         return []
 
     def rate(self, excess: float) -> float:
-        """Return the largest log ratio of two rows whose weights differ by at most the factor 1 + ``excess``."""
+        """Return ln(1 + ``excess``), the largest log ratio between two rows with weight ratios up to 1 + ``excess``."""
         return math.log1p(excess)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
-        """Check |grad z| <= epsilon min z on each triangle and at each output, comparing squares of integers.
+        """Check that |grad z| <= epsilon min z on every triangle for every output, by comparing squared integers.
 
         Args:
-            rows: The weights z for each vertex, by output.
+            rows: The weights z, indexed by vertex and then by output.
             epsilon: Epsilon per km.
 
         Returns:
-            The number of checked triangles, and the largest |grad z| / min z, per km.
+            The number of triangles checked, and the largest value of |grad z| / min z, per km.
 
         Raises:
-            RefusedError: Some output violates the inequality on some triangle.
+            RefusedError: The weights of an output violate the inequality on a triangle.
         """
         worst = 0.0
         for corners in self.triangles:
@@ -213,18 +220,20 @@ class Plane:
         return len(self.triangles), worst
 
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
-        """Return the losses for people anywhere in the region, who are snapped to a random corner of their triangle.
+        """Return losses averaged over people anywhere in the region.
+
+        Each person is snapped to a random corner of the triangle that contains them.
 
         Args:
             losses: The losses at the vertices.
-            epsilon: Not used here; only streets use it.
+            epsilon: Unused. :class:`privopt_metric_dp.checkers.streets.Streets` needs it.
         """
         metric, vertices, count = self.metric, losses.column, len(self.metric.points)
         people = list(self._spread_people())
         total = sum(mass for mass, *_ in people)
 
         def column(k: int) -> list[int]:
-            """Return output k's costs at all vertices, in 2**-256ths.
+            """Return the cost of output k at every vertex, scaled by 2**256.
 
             The cost at a vertex is a mean over people, weighted by their probabilities of being snapped to the vertex.
             """
@@ -244,10 +253,11 @@ class Plane:
         return replace(losses, prior=[1] * count, whole=1, column=column)
 
     def _spread_people(self) -> Iterator[Person]:
-        """Yield weighted points that represent people: Radon's seven quadrature points in each triangle or part of one.
+        """Yield weighted quadrature points that represent people spread evenly over the region.
 
-        They integrate polynomials up to degree 5 exactly. On the earth, weights are proportional to the area on the
-        earth, which is the area in the plane times the cosine of the latitude.
+        Radon's seven-point rule is applied to each triangle, or to equal parts of it if there are few triangles. The
+        rule is exact for polynomials of degree at most 5. On the earth, weights are proportional to the area on the
+        earth, which is the projected area times the cosine of the latitude.
         """
         parts: list[Part] = [((ONE, 0, 0), (0, ONE, 0), (0, 0, ONE))]
         # Every triangle is divided into the same parts, so a few large triangles are divided further than many small
@@ -266,32 +276,32 @@ class Plane:
 
 
 def _sort_ends(edge: tuple[int, int]) -> tuple[int, int]:
-    """Return a side's two vertex indices in ascending order."""
+    """Return the vertex indices of a side's two ends in ascending order."""
     return min(edge), max(edge)
 
 
 def _middle_numbers(t: Corners, middle: dict[tuple[int, int], int]) -> Corners:
-    """Return the indices of the vertices in the middle of a triangle's sides ab, ac and bc.
+    """Return the vertex indices of the midpoints of a triangle's sides ab, ac and bc.
 
     Args:
-        t: The corners a, b and c.
-        middle: The index of each side's middle vertex, by the side's sorted ends.
+        t: The vertex indices of the corners a, b and c.
+        middle: The vertex index of each side's midpoint, keyed by the side's ends in ascending order.
     """
     a, b, c = t
     return middle[_sort_ends((a, b))], middle[_sort_ends((a, c))], middle[_sort_ends((b, c))]
 
 
 def _split_into_quarters(part: Part) -> list[Part]:
-    """Divide a part of a triangle into four parts at the midpoints of its sides."""
+    """Divide part of a triangle into four smaller parts by connecting the midpoints of its sides."""
     a, b, c = part
     ab, ac, bc = (tuple(x + y >> 1 for x, y in zip(p, q, strict=True)) for p, q in itertools.combinations(part, 2))
     return [(a, ab, ac), (ab, b, bc), (ac, bc, c), (bc, ac, ab)]
 
 
 def _radon_points() -> list[tuple[int, list[int]]]:
-    """Return the weights and the barycentric coordinates of Radon's seven points.
+    """Return the weight and the barycentric coordinates of each of Radon's seven quadrature points.
 
-    Weights are in 1,200ths of the area, and all numbers are in 2**-256ths.
+    All numbers are scaled by 2**256. Weights, in units of 1/1200 of the triangle's area, sum to 1200.
     """
     root = math.isqrt(15 << 2 * BITS)
     seven = [(270 * ONE, [ONE // 3] * 3)]
@@ -305,10 +315,10 @@ def _radon_points() -> list[tuple[int, list[int]]]:
 
 
 def _mix_shares(part: Part, seventh: list[int]) -> list[int]:
-    """Convert barycentric coordinates in a part of a triangle to barycentric coordinates in the triangle.
+    """Convert a quadrature point's barycentric coordinates from part of a triangle to the whole triangle.
 
     Args:
-        part: The part's corners, in the triangle's barycentric coordinates.
-        seventh: A quadrature point's barycentric coordinates in the part.
+        part: The corners of the part, in the barycentric coordinates of the whole triangle.
+        seventh: The point's barycentric coordinates in the part.
     """
     return [sum(map(mul, seventh, axis)) >> BITS for axis in zip(*part, strict=True)]

@@ -19,11 +19,11 @@ TURN = 360 * UNITS
 """A full turn in units of 1e-7 degrees."""
 
 FARTHEST = 2.0**50
-"""Largest absolute coordinate in millimetres."""
+"""The largest absolute value of a coordinate, in millimetres."""
 
 
 def in_millimetres(x: float, y: float) -> Point:
-    """Round a position in km to integer millimetres, half to even."""
+    """Convert a position from km to integer millimetres, rounding half to even and clipping at ``FARTHEST``."""
     east, north = (round(max(-FARTHEST, min(km * 1e6, FARTHEST))) for km in (x, y))
     return east, north
 
@@ -31,23 +31,24 @@ def in_millimetres(x: float, y: float) -> Point:
 class Projection:
     """The projection x = R cos(phi*) longitude, y = R latitude, in which no path is longer than on the earth.
 
-    phi* is the highest latitude that a great circle between points in a box reaches: tan phi* = tan top / cos half,
-    where ``top`` is the highest latitude in the box, and ``half`` is half of its width in longitude.
+    phi* is the highest latitude that a great circle between two points in a bounding box can reach. It satisfies tan
+    phi* = tan(top) / cos(half), where ``top`` is the highest latitude in the box and ``half`` is half the box's width
+    in longitude.
 
     Attributes:
-        south, middle: The origin's latitude and longitude, in 1e-7 degrees.
-        up, right: The length of 1e-7 degrees northwards and eastwards, in 2**-24 millimetres, rounded down.
+        south, middle: The latitude and longitude of the origin, in units of 1e-7 degrees.
+        up, right: The length of 1e-7 degrees northwards and eastwards, in units of 2**-24 mm, rounded down.
     """
 
     def __init__(self, degrees: list[tuple[float, float]], margin: float = 0.0) -> None:
-        """Compute a region's projection in the same way as `solve`, so that both get the same integers.
+        """Compute the projection for a region with the same steps as ``solve``, so that both obtain the same integers.
 
         Args:
-            degrees: The latitudes and longitudes of positions in the region.
-            margin: Upper bound on how far the region extends beyond the bounding box of the positions, in millimetres.
+            degrees: The latitude and longitude in degrees of each known position in the region.
+            margin: An upper bound, in millimetres, on how far the region extends beyond the positions' bounding box.
 
         Raises:
-            RefusedError: Paths between the positions may come near a pole.
+            RefusedError: Paths between the positions could come near a pole.
         """
         units = [(round(lat * 1e7), round(lon * 1e7)) for lat, lon in degrees]
         reference = units[0][1]
@@ -79,24 +80,24 @@ class Projection:
             width_margin = needed + needed // 1000
 
     def millimetres(self, lat: float, lon: float) -> Point:
-        """Project a position in degrees to a point in the plane, in integer millimetres."""
+        """Project a latitude and longitude in degrees to a point in the plane, in integer millimetres."""
         east = _wrap_longitude(round(lon * 1e7) - self.middle)
         north = round(lat * 1e7) - self.south
-        # 2**23 is half a millimetre in 2**-24ths, so the shift rounds to the nearest millimetre.
+        # 2**23 is half a millimetre in units of 2**-24 mm, so the shift rounds to the nearest millimetre.
         return east * self.right + 2**23 >> 24, north * self.up + 2**23 >> 24
 
     def doubles(self, lat: float, lon: float) -> tuple[float, float]:
-        """Project a position in degrees to a point in the plane, in whole millimetres, as doubles."""
+        """Project a latitude and longitude in degrees to a point in whole millimetres, and return it as doubles."""
         x, y = self.millimetres(lat, lon)
         return float(x), float(y)
 
     def radians(self, x: Fraction, y: Fraction) -> tuple[int, int]:
-        """Return the latitude and longitude, in 2**-256ths of radians, of a point given in millimetres."""
+        """Return the latitude and longitude of a point given in millimetres, in radians scaled by 2**256."""
         north = y * 2**24 / self.up + self.south
         east = x * 2**24 / self.right + self.middle
         return radians(north / UNITS), radians(east / UNITS)
 
 
 def _wrap_longitude(longitude: int) -> int:
-    """Return the equivalent longitude between -180 and 180 degrees, all in units of 1e-7 degrees."""
+    """Return the equivalent longitude from -180 degrees up to but not including 180, in units of 1e-7 degrees."""
     return (longitude + TURN // 2) % TURN - TURN // 2

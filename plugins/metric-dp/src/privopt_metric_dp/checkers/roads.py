@@ -1,6 +1,6 @@
-"""Shortest paths over roads, in exact arithmetic.
+"""Shortest paths along roads, computed in exact arithmetic.
 
-Lengths are integers, in 2**-256ths of a km unless stated otherwise.
+Lengths are integers in units of 2**-256 km unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["Lengths", "Network", "Road", "read_roads", "shortest", "ways"]
 Node = TypeVar("Node", bound=Hashable)
 
 Road = tuple[str, str, Fraction]
-"""A road: the ids of its two ends, and its length in km."""
+"""The ids of the two nodes that a road connects, and its length in km."""
 
 Lengths = Callable[[str, list[str]], list[int | None]]
-"""A function that takes a node and a list of starts, and returns the shortest path's length from each start, or
-None."""
+"""A function that takes an end node and a list of start nodes, and returns the shortest path length from each start,
+or None for a start without a path."""
 
 
 def shortest(
@@ -31,12 +31,15 @@ def shortest(
     neighbours: Callable[[Node], Iterable[tuple[Node, int]]],
     max_length: float = math.inf,
 ) -> dict[Node, int]:
-    """Return the lengths of shortest paths from a node to all others, with Dijkstra's algorithm.
+    """Return the shortest path lengths from a start node, computed with Dijkstra's algorithm.
 
     Args:
-        start: The node at which paths begin.
-        neighbours: A function that returns a node's neighbours, each with the (non-negative) length of the edge to it.
-        max_length: Longer paths are omitted.
+        start: The start node.
+        neighbours: A function that returns a node's neighbours, each with the non-negative length of the edge to it.
+        max_length: The maximum path length. Nodes that are farther away are omitted.
+
+    Returns:
+        The length of the shortest path to each reachable node, including 0 for the start node.
     """
     lengths: dict[Node, int] = {}
     queue: list[tuple[int, Node]] = [(0, start)]
@@ -52,18 +55,18 @@ def shortest(
 
 
 class Network:
-    """Roads over which shortest paths are computed exactly.
+    """A road network in which shortest paths are computed exactly.
 
-    All methods return lengths rounded down to 2**-256ths of a km, except :meth:`pieces`, which uses another unit.
+    Methods return lengths as integers in units of 2**-256 km, rounded down. Only :meth:`pieces` uses another unit.
 
     Attributes:
-        _shared: The common denominator of the lengths in km.
-        _incoming: For each node, the nodes from which a road leads to it, with the roads' lengths in units of 1 /
-            ``_shared`` km. If roads are two-way, these are all of the node's neighbours.
+        _shared: The common denominator of all road lengths in km.
+        _incoming: For each node, the nodes from which a road leads to it, with the road lengths in units of 1 /
+            ``_shared`` km. In a network of two-way roads, these are all of the node's neighbours.
     """
 
     def __init__(self, roads: list[Road], *, one_way: bool = False) -> None:
-        """Build the roads' adjacency lists. Roads are two-way unless ``one_way`` is set."""
+        """Build the adjacency lists of the network. Roads are two-way unless ``one_way`` is True."""
         # Over a common denominator, lengths are integers, so sums along paths are exact and are rounded once at the
         # end.
         shared = self._shared = math.lcm(*{length.denominator for _, _, length in roads})
@@ -74,43 +77,50 @@ class Network:
             incoming[tail].append((head, int(length * shared)))
 
     def _round_down(self, length: int) -> int:
-        """Convert a length in units of 1 / ``_shared`` km to 2**-256ths of a km, rounded down."""
+        """Convert a length in units of 1 / ``_shared`` km to units of 2**-256 km, rounding down."""
         return (length << BITS) // self._shared
 
     def lengths(self, end: str, starts: list[str]) -> list[int | None]:
-        """Return the length of the shortest path from each start to a node, in 2**-256ths of a km; None if none."""
+        """Return the shortest path length from each start node to an end node, or None for a start without a path.
+
+        Lengths are in units of 2**-256 km, rounded down.
+        """
         lengths = shortest(end, self._incoming.__getitem__)
         return [self._round_down(lengths[name]) if name in lengths else None for name in starts]
 
     def nodes_within(self, start: str, max_length: int) -> dict[str, int]:
-        """Return the nodes within a distance of a node, with their distances, all in 2**-256ths of a km."""
+        """Return the distances to all nodes within ``max_length`` of a start node, all in units of 2**-256 km."""
         # The search goes a little farther than the limit, since lengths are rounded down only afterwards.
         unscaled = shortest(start, self._incoming.__getitem__, ((max_length + 1) * self._shared >> BITS) + 1)
         lengths = {name: self._round_down(length) for name, length in unscaled.items()}
         return {name: length for name, length in lengths.items() if length <= max_length}
 
     def first(self, start: str, stops: Container[str]) -> dict[str, int]:
-        """Return the stops that paths from a node reach without passing another stop, with the paths' lengths."""
+        """Return the shortest lengths of paths from a node to stops, over paths that do not pass another stop.
+
+        Stops that cannot be reached in this way are omitted, as is the start node itself.
+        """
 
         # No steps lead on from another stop, so each path ends at the first stop that it meets.
         def steps_from(name: str) -> list[tuple[str, int]]:
-            """Return the edges on which a path continues from a node: none if it is a stop other than the start."""
+            """Return the edges along which a path continues from a node, or none at a stop other than the start."""
             return self._incoming[name] if name == start or name not in stops else []
 
         lengths = shortest(start, steps_from)
         return {name: self._round_down(lengths[name]) for name in lengths if name in stops and name != start}
 
     def pieces(self, priced: list[str]) -> dict[str, tuple[int, int, int, int]]:
-        """Return the positions of nodes strictly inside pieces of street between two of the given nodes.
+        """Locate the nodes that lie strictly inside a piece of street between two priced nodes.
 
         No street branches off inside a piece. Roads must be two-way.
 
         Args:
-            priced: The nodes at which pieces end: the outputs that have a price in a dual bound.
+            priced: The nodes at which pieces end, which are the outputs in a proof over all streets.
 
         Returns:
-            By node: the indices in ``priced`` of its piece's two ends, the distance from the first end, and the piece's
-            length. Unlike in other methods, lengths are exact, in units of 1 / ``_shared`` km.
+            A mapping from each such node to a tuple: the indices in ``priced`` of the two ends of its piece, its
+            distance from the first end, and the length of the piece. Unlike in other methods, lengths are exact and in
+            units of 1 / ``_shared`` km.
         """
         # The index of each end among the priced nodes.
         number = {name: k for k, name in enumerate(priced)}
@@ -141,19 +151,19 @@ class Network:
 
 
 def ways(roads: list[Road], *, one_way: bool = False) -> Lengths:
-    """Return the function that computes the lengths of shortest paths over roads (:meth:`Network.lengths`)."""
+    """Return a function that computes shortest path lengths along the given roads (:meth:`Network.lengths`)."""
     return Network(roads, one_way=one_way).lengths
 
 
 def read_roads(problem: Problem, file: object) -> list[Road]:
-    """Read roads from a table with columns from, to and km.
+    """Read roads from a table with the columns ``from``, ``to`` and ``km``.
 
     Args:
         problem: The published problem.
-        file: The name of the table's file.
+        file: The file name of the table.
 
     Returns:
-        For each road, the ids of its two ends and its length in km.
+        The ids of the two ends of each road, and its length in km.
 
     Raises:
         RefusedError: A length is negative.

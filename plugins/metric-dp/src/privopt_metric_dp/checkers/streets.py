@@ -1,6 +1,7 @@
-"""A region of streets, all of whose points the guarantee covers (docs/guide/everywhere.md).
+"""Checks for releases that protect every point on a network of streets (docs/guide/everywhere.md).
 
-``low`` rounds a rational down to 2**-256ths, the unit of costs, shares and positions (``ONE`` is 1 in this unit).
+Costs, probabilities and positions are integers scaled by 2**256. ``low`` converts a rational to this scale and rounds
+it down, and ``ONE`` represents 1.
 """
 
 from __future__ import annotations
@@ -20,41 +21,43 @@ from privopt_metric_dp.checkers.metric import Metric
 __all__ = ["Piece", "Streets"]
 
 Piece = tuple[int, int, Fraction, Fraction]
-"""A piece of street: the indices of its two ends, its length in km, and the factor 1 + a by which their rows may
-differ."""
+"""The row indices of the two ends of a piece of street, its length in km, and the factor 1 + a by which the weights in
+these two matrix rows may differ."""
 
 STEPS_PER_HALF = 8
-"""The number of linear steps in the snapping probability in each half of a piece."""
+"""Number of linear segments of the snapping probability in each half of a piece."""
 
 INTERVALS_PER_PIECE = 16
-"""The number of intervals in a piece. Two Gauss points per interval represent the people there."""
+"""Number of intervals into which a piece is divided for integration. Each contains two Gauss points, which represent
+people."""
 
 
 class Streets:
-    """A region of streets, each of which is divided into equal pieces.
+    """A region of streets, each of which is divided into pieces of equal length.
 
     Attributes:
-        arrays: The arrays in mechanism.npz in addition to the weights, in the form that
-            :func:`privopt.checker.arrays.read_npz` takes.
-        pieces: The pieces of all streets, in the order of the streets.
+        arrays: The additional array that a region of streets stores in mechanism.npz, in the format of
+            :func:`privopt.checker.arrays.read_npz`.
+        pieces: The pieces of all streets, in the order of the streets (set by :meth:`build`).
     """
 
     arrays = "lengths:f8:1"
 
     def __init__(self, metric: Metric) -> None:
-        """Store the metric, whose streets :meth:`build` divides."""
+        """Store the metric. Its streets are divided into pieces later, by :meth:`build`."""
         self.metric = metric
         self.pieces: list[Piece] = []
 
     def build(self, epsilon: Fraction, split: float, stored: Sequence[Array]) -> list[Any]:
-        """Divide the streets as the problem requires, and return the arrays that mechanism.npz must contain.
+        """Divide the streets into pieces, and return the arrays that mechanism.npz must contain.
 
-        The arrays are the pieces' ends, the number of snapping steps, and the pieces' lengths in km.
+        The returned arrays are the row indices of each piece's two ends, the number of snapping steps, and the length
+        of each piece in km.
 
         Args:
             epsilon: Epsilon per km.
-            split: The largest length of a piece in km; 0 for half of 1 / epsilon.
-            stored: The simplices, steps and lengths in mechanism.npz.
+            split: The maximum length of a piece in km, or 0 for the default of 1 / (2 epsilon).
+            stored: The arrays of simplices, snapping steps and lengths that mechanism.npz contains.
 
         Raises:
             RefusedError: Too few pieces are stored.
@@ -95,25 +98,31 @@ class Streets:
         return [[piece[:2] for piece in self.pieces], [STEPS_PER_HALF], lengths]
 
     def checked_pairs(self) -> list[tuple[int, int, float, int]]:
-        """Return each piece's two ends, its length in km, and the largest allowed ratio between the ends' rows."""
+        """Return the pieces as pairs of rows to check.
+
+        Returns:
+            For each piece, the row indices of its two ends, its length in km, and the largest allowed ratio between the
+            weights in the two rows, scaled by 2**256.
+        """
         return [(a, b, float(km), low(factor)) for a, b, km, factor in self.pieces]
 
     def rate(self, excess: float) -> float:
-        """Return epsilon times a piece's length, given the ratio 1 + ``excess`` between the rows at its ends.
+        """Return the smallest epsilon times length that allows the ratio 1 + ``excess`` between the ends of a piece.
 
-        The result solves a = 2 ((1 + t)^n - 1) for epsilon l = 2 n t, with a = ``excess`` (docs/guide/everywhere.md).
+        The result is 2 n t, where t solves ``excess`` = 2 ((1 + t)^n - 1) and n is :data:`STEPS_PER_HALF`
+        (docs/guide/everywhere.md).
         """
         return 2 * STEPS_PER_HALF * math.expm1(math.log1p(excess / 2) / STEPS_PER_HALF)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
-        """Return 0 triangles and rate 0, since nothing more is checked: pieces are checked as pairs of rows."""
+        """Return 0 triangles and the rate 0, because pieces of street are checked as pairs of rows instead."""
         return 0, 0.0
 
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
-        """Return the losses for people anywhere on the streets.
+        """Return losses averaged over people anywhere on the streets.
 
-        For a person at the fraction u of a piece, the piece's two ends are drawn with probabilities 1 - lambda(u) and
-        lambda(u) (:func:`_far_share`).
+        A person at the fraction u of a piece is snapped to its first end with probability 1 - lambda(u), and to its
+        second end with probability lambda(u) (:func:`_far_share`).
 
         Args:
             losses: The losses at the vertices.
@@ -123,11 +132,14 @@ class Streets:
         people = [_Person.at(*position, epsilon) for position in self._place_people()]
 
         def column(k: int) -> list[int]:
-            """Return output k's costs at all vertices: weighted sums over the people for whom a vertex is drawn."""
+            """Return the cost of output k at every vertex, summed over people and scaled by 2**256.
+
+            A person's cost is weighted by mass and by the probability of being snapped to the vertex.
+            """
             d, costs = vertices(k), [0] * count
             for person in people:
                 if losses.measured:
-                    # A path from a person leads over one of the piece's two ends. All terms are in 2**-512ths.
+                    # A path from a person leads over one of the piece's two ends. All terms are scaled by 2**512.
                     person_cost = min(
                         d[person.a] * ONE + person.part * person.km, d[person.b] * ONE + person.rest * person.km
                     )
@@ -142,7 +154,12 @@ class Streets:
         return replace(losses, prior=[1] * count, whole=total_mass, column=column)
 
     def _place_people(self) -> list[tuple[Piece, int, int]]:
-        """Return people at Gauss points: the piece, the position on it as a fraction in 2**-256ths, and the weight."""
+        """Return the Gauss points on all pieces, which represent people.
+
+        Returns:
+            For each point, its piece, its position as a fraction of the piece, and its weight. The weight is the
+            piece's length in km. Both numbers are scaled by 2**256.
+        """
         root = math.isqrt(ONE * ONE // 3)
         # The middle of interval j // 2 is at j / 32 of the piece, and its two Gauss points are 1 / sqrt(3) of half its
         # width away from the middle.
@@ -153,14 +170,14 @@ class Streets:
 
 @dataclass(frozen=True, slots=True)
 class _Person:
-    """A person on a piece of street between rows a and b.
+    """A person at a point on a piece of street. All numbers except the indices are scaled by 2**256.
 
     Attributes:
-        a, b: The indices of the rows at the piece's ends.
-        km: The piece's length in km. This and all numbers below are in 2**-256ths.
+        a, b: The row indices of the piece's two ends.
+        km: The length of the piece in km.
         part, rest: The distances from a and from b as fractions of the piece, which sum to 1.
-        share: The probability that b is drawn.
-        mass: The person's weight, in proportion to the piece's length.
+        share: The probability that the person is snapped to b.
+        mass: The weight of the person, which is proportional to the length of the piece.
     """
 
     a: int
@@ -173,12 +190,12 @@ class _Person:
 
     @classmethod
     def at(cls, piece: Piece, part: int, mass: int, epsilon: Fraction) -> Self:
-        """Return the person at a position on a piece of street.
+        """Create a person at a position on a piece of street.
 
         Args:
             piece: The piece.
-            part: The distance from the first end as a fraction of the piece, in 2**-256ths.
-            mass: The person's weight.
+            part: The distance from the first end as a fraction of the piece, scaled by 2**256.
+            mass: The weight of the person.
             epsilon: Epsilon per km.
         """
         a, b, km, factor = piece
@@ -187,15 +204,19 @@ class _Person:
 
 
 def _far_share(part: int, step: Fraction, factor: Fraction) -> int:
-    """Return lambda(u), the probability that a piece's far end is drawn for a person at the fraction u of the piece.
+    """Return lambda(u), the probability that a person at the fraction u of a piece is snapped to its second end.
 
-    lambda is S-shaped, so that rows change by at most the factor 1 + step in each of 16 steps. In the first half, it is
-    ((1 + step)^n (1 + r step) - 1) / (factor - 1) for 16 u = n + r; in the second half, it is 1 - lambda(1 - u).
+    lambda is S-shaped, so that output probabilities change by at most the factor 1 + ``step`` in each of 16 steps. In
+    the first half of the piece, it is ((1 + step)^n (1 + r step) - 1) / (factor - 1) for 16 u = n + r with integer n
+    and 0 <= r < 1. In the second half, it is 1 - lambda(1 - u).
 
     Args:
-        part: u in 2**-256ths, as is the result.
-        step: Epsilon times the length of a step.
-        factor: The largest allowed ratio 1 + a between the rows at the two ends.
+        part: The fraction u, scaled by 2**256.
+        step: Epsilon times the length of a step, which is 1/16 of the piece.
+        factor: The largest allowed ratio 1 + a between the weights in the rows of the two ends.
+
+    Returns:
+        lambda(u), scaled by 2**256.
     """
     mirrored = min(part, ONE - part)
     if step:

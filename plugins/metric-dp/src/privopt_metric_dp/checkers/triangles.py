@@ -1,6 +1,6 @@
-"""Triangles between points: the Delaunay condition, and how much rows may differ along the triangles' sides.
+"""Checks of Delaunay triangulations, and the ratios that are allowed between matrix rows along triangle sides.
 
-All comparisons are between integers, except in :func:`side_ratios`.
+All comparisons are exact, except in :func:`side_ratios`, which computes with doubles.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ __all__ = ["is_flat", "quarters", "scalar", "side_ratios", "triangulates", "turn
 Side = tuple[int, int]
 
 RATIO_HALVINGS = 50
-"""The number of bisection steps for the largest scale s of the allowed changes, as in ``solve``."""
+"""Number of bisection steps in :func:`side_ratios`, which must be the same as in ``solve``."""
 
 
 def turn(a: Point, b: Point, c: Point) -> int:
-    """Return twice the area of a triangle, positive if it is counterclockwise."""
+    """Return twice the signed area of triangle abc, which is positive if the corners are counterclockwise."""
     return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 
 
 def scalar(a: Point, b: Point, c: Point) -> int:
-    """Return the scalar product of the vectors from b to a and from b to c."""
+    """Return the dot product of the vectors from b to a and from b to c."""
     return (a[0] - b[0]) * (c[0] - b[0]) + (a[1] - b[1]) * (c[1] - b[1])
 
 
@@ -37,29 +37,34 @@ def is_flat(a: Point, b: Point, c: Point) -> bool:
 
 
 def quarters(corners: Corners, middles: Corners) -> list[Corners]:
-    """Return the four triangles between the corners a, b and c and the midpoints of ab, ac and bc."""
+    """Return the four triangles into which the midpoints of ab, ac and bc divide triangle abc.
+
+    Args:
+        corners: The vertex indices of a, b and c.
+        middles: The vertex indices of the midpoints of ab, ac and bc.
+    """
     (a, b, c), (ab, ac, bc) = corners, middles
     return [(a, ab, ac), (ab, b, bc), (ac, bc, c), (bc, ac, ab)]
 
 
 def _violates_delaunay(p: Point, q: Point, a: Point, b: Point) -> bool:
-    """Return whether the side p q between triangles p q a and q p b violates the Delaunay condition.
+    """Return whether the side pq that triangles pqa and qpb share violates the Delaunay condition.
 
-    It does if the angles at a and b sum to more than 180 degrees, that is, if the sum of their cotangents (here
-    multiplied by both areas) is negative. Each of a and b then lies in the circumcircle of the other triangle.
+    It does if the angles at a and b sum to more than 180 degrees, in which case a and b each lie in the circumcircle of
+    the other triangle. Equivalently, the sum of the angles' cotangents, here multiplied by both areas, is negative.
     """
     return scalar(p, a, q) * turn(q, p, b) + scalar(p, b, q) * turn(p, q, a) < 0
 
 
 def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
-    """Return whether triangles form a Delaunay triangulation of all points' convex hull, except for flat notches.
+    """Return whether triangles form a Delaunay triangulation of the convex hull of all points, except for flat notches.
 
-    With the notches filled, the boundary must be one ring that turns left everywhere and goes around once, so that no
-    point lies in two triangles.
+    Flat notches are parts of the hull that nearly flat triangles would fill. Once they are filled, the boundary must be
+    a single ring that turns left everywhere and winds around once. No point then lies in two triangles.
 
     Args:
         points: All vertices, in integer millimetres.
-        triangles: Each triangle's corners, as vertex indices.
+        triangles: The corners of each triangle, as vertex indices.
     """
     if not triangles:
         return False
@@ -87,13 +92,16 @@ def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
 
 
 def _trace_boundary(points: list[Point], apex: dict[Side, int]) -> list[int] | None:
-    """Return the vertices along the triangles' boundary, in order, or None if the boundary is not one closed ring.
+    """Return the vertices along the boundary of a triangulation, or None if the boundary is not one closed ring.
 
-    The boundary passes a vertex twice if triangles touch only there, and continues with the next side to the left.
+    If two parts of the triangulation touch only at a vertex, the boundary passes this vertex twice.
 
     Args:
-        points: All vertices.
-        apex: For each directed side, the third corner of the triangle to its left.
+        points: All vertices, in integer millimetres.
+        apex: The third corner of the triangle to the left of each directed side, keyed by the side's two ends.
+
+    Returns:
+        The vertex indices in order along the boundary, without repeating the first one at the end.
     """
     next_corners: dict[int, list[int]] = {a: [] for a, b in apex if (b, a) not in apex}
     # Sides without a triangle on the other side are on the boundary.
@@ -112,15 +120,15 @@ def _trace_boundary(points: list[Point], apex: dict[Side, int]) -> list[int] | N
 
 
 def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> bool:
-    """Return whether triangles with this boundary fill the convex hull except for pockets of nearly flat triangles.
+    """Return whether triangles fill the convex hull of their vertices, except for pockets of nearly flat triangles.
 
-    A pocket is filled from the hull inwards. The triangle at each side is determined, because its third corner is the
-    one whose circumcircle contains no other corner.
+    Each pocket is filled with triangles from the hull inwards. The third corner of the triangle at a side is unique: it
+    is the corner for which the circumcircle contains no other corner.
 
     Args:
-        points: All vertices.
-        rim: The corners along the boundary, in order.
-        apex: For each directed side, the third corner of the triangle to its left.
+        points: All vertices, in integer millimetres.
+        rim: The vertex indices along the boundary of the triangles, in order.
+        apex: The third corner of the triangle to the left of each directed side, keyed by the side's two ends.
     """
     hull = _find_hull([points[v] for v in rim])
     # The ring is repeated, so that a pocket across its start is a slice too.
@@ -156,14 +164,14 @@ def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> b
 
 
 def _find_hull(places: list[Point]) -> list[int]:
-    """Return the positions, in a ring of points, of the corners of the ring's convex hull.
+    """Return the indices, in a closed ring of points, of the corners of its convex hull.
 
-    Corners at which the boundary turns right are removed one by one, until it turns left everywhere.
+    Corners at which the ring turns right are removed one by one until it turns left everywhere.
     """
     hull = list(range(len(places)))
 
     def turns_right(i: int) -> bool:
-        """Return whether the boundary turns right at the corner before position i of the hull."""
+        """Return whether the boundary turns right at ``hull[i - 1]``."""
         a, b, c = (places[hull[j]] for j in (i - 2, i - 1, i))
         return turn(a, b, c) < 0
 
@@ -173,16 +181,20 @@ def _find_hull(places: list[Point]) -> list[int]:
 
 
 def side_ratios(corners: list[Point], rate: float) -> list[float]:
-    """Return the allowed relative changes a = s epsilon l along the side opposite each corner, for the largest s.
+    """Return the relative change of the weights that is allowed along each side of a triangle.
 
-    If rows differ by at most the factor 1 + a along each side of length l, the gradient of z must not exceed epsilon
-    min z. The gradient is largest at a corner of a polygon (docs/guide/everywhere.md, "Triangles"). The search uses the
-    same operations on doubles as ``solve``, so that both get the same numbers. Privacy does not depend on the search,
-    because the gradients themselves are checked in integers.
+    The change along a side of length l is a = s epsilon l, with the same s for all three sides. Bisection finds the
+    largest s at which weights z that differ by at most the factor 1 + a along each side satisfy |grad z| <= epsilon min
+    z in the triangle (docs/guide/everywhere.md, "Triangles"). It repeats the floating-point operations of ``solve``, so
+    that both obtain the same numbers. Privacy does not depend on the result, because the gradients themselves are
+    checked in integers.
 
     Args:
-        corners: The triangle's corners in millimetres.
+        corners: The triangle's corners in integer millimetres.
         rate: Epsilon per millimetre.
+
+    Returns:
+        The allowed change a for the side opposite each corner.
     """
     sides = [_from_to(corners[i - 2], corners[i - 1]) for i in range(3)]
     lengths = [math.sqrt(x * x + y * y) for x, y in sides]
@@ -201,22 +213,22 @@ def side_ratios(corners: list[Point], rate: float) -> list[float]:
 
 
 def _from_to(a: Point, b: Point) -> tuple[float, float]:
-    """Return the vector from a to b, in doubles."""
+    """Return the vector from a to b as doubles."""
     return float(b[0] - a[0]), float(b[1] - a[1])
 
 
 def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], along: list[float]) -> list[float]:
-    """Return the squares of twice the area times |grad z| / min z at the corners of a polygon, including 0.
+    """Return candidates for the largest square of twice a triangle's area times |grad z| / min z.
 
-    Let the smallest value be z at corner i of the triangle, and let the values be (1 + p) z at j and (1 + q) z at k.
-    Rows differ along each side by at most the factor 1 + ``along``, so the allowed points (p, q) form a polygon. The
-    square is a convex function of (p, q), so it is largest at a corner of the polygon (docs/guide/everywhere.md,
-    "Triangles").
+    Let the smallest weight be z at corner i of the triangle, and let the weights be (1 + p) z at corner j and (1 + q) z
+    at corner k. Weights differ by at most the factor 1 + ``along`` along each side, so the allowed points (p, q) form a
+    polygon. The square is a convex function of (p, q), so it is largest at a corner of the polygon
+    (docs/guide/everywhere.md, "Triangles"). The list contains 0 and the squares at these corners for every choice of i.
 
     Args:
-        sides: The vector of the side opposite each corner.
-        lengths: The sides' lengths.
-        along: The allowed factors along the sides, minus 1.
+        sides: The vector along the side opposite each corner.
+        lengths: The length of the side opposite each corner.
+        along: The allowed relative change along the side opposite each corner.
     """
     squares = [0.0]
     for i, j, k in itertools.permutations(range(3)):
