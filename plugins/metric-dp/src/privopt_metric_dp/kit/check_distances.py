@@ -1,4 +1,4 @@
-"""Check a certificate's distances against distances computed without the mechanism under test."""
+"""A check of the distances behind a certificate against distances computed independently of the mechanism."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from privopt_metric_dp.problem.declared import MetricProblem
 __all__: list[str] = []
 
 RELATIVE_TOLERANCE = 1e-9
-"""The relative difference allowed between two computations of the same distance."""
+"""The allowed relative difference between two computations of the same distance."""
 
 
 def _can_compare(subject: Subject) -> str | None:
-    """Return None if the check applies to a mechanism, otherwise the reason why it does not, for the report."""
+    """Return None if the check applies to a mechanism, or the reason why it does not apply, for the kit's report."""
     return None if issubclass(subject.mechanism_class.problem_class, MetricProblem) else require_field("alike")(subject)
 
 
 @check("distances", of={"matrix", "odds"}, needs=_can_compare)
 def distances(trial: Trial) -> None:
-    """Check that no required pair is farther apart in the mechanism's data than it really is.
+    """Check that no distance between a required pair of records is too large in the mechanism's data.
 
-    Distances that are too large would make the certificate too weak, because the allowed ratio exp(epsilon d) grows
-    with d.
+    A distance d that is too large would weaken the guarantee, because the certificate allows ratios up to
+    exp(epsilon d).
 
     Args:
         trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.
@@ -61,17 +61,17 @@ def distances(trial: Trial) -> None:
 
 
 def _name_pairs(data: MetricData) -> Iterable[tuple[str, str, float]]:
-    """Yield, for each of a problem's required pairs, the two records' ids and the distance between them."""
+    """Yield the ids of the two records in each required pair of a problem, and the distance between them."""
     ids = [str(name) for name in data.records.ids]
     for (i, j), d in zip(data.pairs.tolist(), data.distances.tolist(), strict=True):
         yield ids[i], ids[j], d
 
 
 def _independent_distances(subject: Subject, run: Run) -> Iterable[tuple[str, str, float]]:
-    """Return the required pairs, as ids, and their distances, computed without the mechanism under test.
+    """Return the required pairs as record ids, with distances computed independently of the mechanism under test.
 
-    They come from the profile's ``alike`` function if it has one, and otherwise from the problem file as the kit itself
-    reads it.
+    They come from the ``alike`` function of the mechanism's profile if it defines one. Otherwise, the kit itself reads
+    them from the problem file.
     """
     if subject.profile.alike is not None:
         return subject.profile.alike(run.problem)

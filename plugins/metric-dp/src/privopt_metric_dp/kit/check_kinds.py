@@ -1,4 +1,4 @@
-"""Checks for registered kinds of distance, loss and privacy notion in metric problems."""
+"""Checks for the kinds of distance, loss and privacy notion that plugins register for metric problems."""
 
 from __future__ import annotations
 
@@ -40,44 +40,46 @@ if TYPE_CHECKING:
 __all__ = ["distances", "losses", "planted_violation", "released"]
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""The relative difference that rounding may cause, and the gap to which models are solved."""
+"""The relative difference that rounding may cause, which is also the optimality gap to which models are solved."""
 
 
 LOSS_TOLERANCE: Final = 0.02
-"""The relative difference allowed between the losses of the model's optimum and of a release that measure() accepts."""
+"""The allowed relative difference between the optimum of a model and the loss of a release that measure() accepts."""
 
 
 ALLOWED: Final = f"they may differ by {LOSS_TOLERANCE:.0%}"
-"""The end of a message about two losses that differ."""
+"""The last words of messages about two losses that differ too much."""
 
 
 NOTES: Final = {"planted-violation": f"a difference in loss of up to {LOSS_TOLERANCE:.0%} is not detected"}
-"""For each check with a tolerance, the note that is added to the result if it passes."""
+"""Notes that are added to the results of checks that passed, keyed by the name of the check."""
 
 
 MAX_STEPS: Final = 40
-"""The number of attempts to move a release towards the truth, each by less than the previous one."""
+"""Maximum number of attempts to move a release towards the truth. Each attempt moves it less far than the previous
+one."""
 
 
 FINE: Final = 1 << 16
-"""The number of equal parts into which weights are divided when a release is moved towards the truth."""
+"""Number of equal parts into which a weight is divided when a release is moved towards the truth."""
 
 
 KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "privacy.kind"}
-"""The key in a problem file that names a kind, by role."""
+"""For each role, the key of a problem file that names the kind."""
 
 
 def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
-    """Return strategies for problems that use a kind: the kind's own, or the kit's problems changed to this kind.
+    """Return strategies for problems that use a given kind, in the order in which the caller should try them.
 
-    The caller tries them in order until one yields examples.
+    If the kind defines a strategy, it is the only one. Otherwise, the strategies draw problems from the kit that name
+    the kind already or are changed to name it. The latter may turn out to be invalid for the kind.
 
     Args:
         role: "distance", "loss" or "notion".
-        name: The registered kind's name.
+        name: The name of the kind.
 
     Raises:
-        UnknownNameError: No such kind is registered.
+        UnknownNameError: No kind with this role and name is registered.
     """
     declared = registry().kind(role, name).load().keys()
     # A kind may name its own strategy as "package.module:STRATEGY".
@@ -99,14 +101,17 @@ def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem
 
 
 def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Return a sentence about the first fault in a problem's distances, or None if there is none.
+    """Check a kind of distance on a problem, and describe the first fault.
 
-    Distances must be symmetric, 0 on the diagonal and non-negative. All of the metric's methods must return equal
+    Distances must be non-negative, symmetric and 0 on the diagonal. All methods of the metric must return the same
     doubles.
 
     Args:
         instance: The loaded problem, which uses the kind under test.
-        problem: Not used; it is here because all checks for kinds take the same parameters.
+        problem: Unused. All checks of kinds take the same parameters.
+
+    Returns:
+        A sentence about the fault, or None if the check finds none.
     """
     data = instance.data
     metric, n = data.metric, len(data.records)
@@ -143,14 +148,17 @@ def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) ->
 
 
 def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Return a sentence about the first fault in a problem's losses, or None if there is none.
+    """Check a kind of loss on a problem, and describe the first fault.
 
-    A loss must have a unit, and every call must return the same values. Loading the problem has already checked that
-    the values are finite and have the right shape.
+    A loss must have a unit, and must return the same values on every call. The values are known to be finite and of the
+    right shape, because loading the problem has checked this.
 
     Args:
         instance: The loaded problem, which uses the kind under test.
-        problem: Not used; it is here because all checks for kinds take the same parameters.
+        problem: Unused. All checks of kinds take the same parameters.
+
+    Returns:
+        A sentence about the fault, or None if the check finds none.
     """
     data, utility = instance.data, instance.declared.utility
     has_own_outputs = instance.declared.outputs is None
@@ -163,14 +171,17 @@ def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str
 
 
 def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Return a sentence about the first fault in a privacy notion on a problem, or None if there is none.
+    """Check a privacy notion on a problem, and describe the first fault.
 
-    The rows of the notion's linear model, ``repair`` and the exact ``measure`` must agree. ``measure`` is also tested
-    with releases that are obviously private, or obviously not.
+    The constraints that the notion adds to the linear model, its ``repair`` and its exact ``measure`` must agree with
+    each other. In addition, ``measure`` must accept a constant release and reject one that reveals the record.
 
     Args:
         instance: The loaded problem, which uses the notion under test.
-        problem: Not used; it is here because all checks for kinds take the same parameters.
+        problem: Unused. All checks of kinds take the same parameters.
+
+    Returns:
+        A sentence about the fault, or None if the check finds none.
     """
     data = instance.data
     n, outputs = data.shape
@@ -235,19 +246,20 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
 def _loss_towards_truth(
     constraint: MatrixConstraint, like: MatrixRelease, release: MatrixRelease, data: MetricData, loss: ExpectedLoss
 ) -> float:
-    """Return a release's loss after moving it towards each record's cheapest output as far as measure() accepts.
+    """Return the loss of a release that is moved towards the cheapest output of each record as far as possible.
 
-    A loss below the model's optimum shows that measure() accepts more than the model's rows allow.
+    The farthest tested move that ``measure`` accepts counts. A loss below the optimum of the linear model shows that
+    ``measure`` accepts releases that the constraints of the model exclude.
 
     Args:
-        constraint: The notion, whose ``measure`` decides.
-        like: A release with the problem's records, outputs and pairs.
+        constraint: The privacy notion on this problem.
+        like: A release with the records, outputs and pairs of the problem.
         release: The release to move, which satisfies the notion.
-        data: The problem's data.
-        loss: The loss.
+        data: The data of the problem.
+        loss: The expected loss.
 
     Returns:
-        The loss after the farthest move that is accepted; infinite if no move is.
+        The loss after the move, or infinity if ``measure`` accepts no move.
     """
     places, best = np.arange(len(release.weights)), data.weighted.argmin(axis=1)
     for step in range(MAX_STEPS):
@@ -264,11 +276,16 @@ def _loss_towards_truth(
 
 
 def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Return a sentence about what fails when a problem with the notion is solved and verified; None if nothing fails.
+    """Solve and verify a problem with a privacy notion, and describe the first fault.
+
+    The same is tried with four places on a line instead of the problem's places.
 
     Args:
-        instance: Not used; it is here because all checks for kinds take the same parameters.
-        problem: A problem with the notion under test.
+        instance: Unused. All checks of kinds take the same parameters.
+        problem: A problem that uses the notion under test.
+
+    Returns:
+        A sentence about the fault, or None if all releases verify.
     """
     # The "full" method solves for any notion, using the rows of the notion's linear model.
     tried = subject("optimal-lp", "full")
@@ -291,10 +308,10 @@ def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> 
 
 
 def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a problem with the same notion over four places on a line.
+    """Replace the places in a problem with four places on a line, keeping its privacy notion.
 
-    For metric DP, neighbouring places on the line imply the other pairs. The problem tests that a notion for which they
-    do not is certified over all pairs.
+    Under metric DP, the pairs of neighbouring places on a line imply all other pairs. The new problem tests that a
+    notion for which this is not true is certified for all pairs.
     """
     line = problem.without_key("outputs").without_key("privacy.neighbours_within")
     line = line.with_key("records", {"grid": {"rows": 1, "cols": 4, "cell_km": 1}})
@@ -302,7 +319,7 @@ def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 def _describe_line(tried: GeneratedProblem, original: GeneratedProblem) -> str:
-    """Return the text to add to a message if the problem on a line is the one that failed, and otherwise ""."""
+    """Return text that describes the problem on a line if that problem was tried, or "" if it was the original one."""
     return "" if tried is original else f"\nfour places on a line instead:\n{tried.toml}"
 
 
@@ -317,18 +334,18 @@ KIND_CHECKS: Final[dict[str, dict[str, KindCheck]]] = {
 
 
 def _run_kind_check(role: str, check: str, name: str, how: Effort, seed: int) -> CheckResult:
-    """Run one check for a registered kind on generated problems.
+    """Run one check of a registered kind on generated problems.
 
     Args:
         role: "distance", "loss" or "notion".
-        check: The check's name, a key in ``KIND_CHECKS[role]``.
+        check: The name of the check, a key of ``KIND_CHECKS[role]``.
         name: The name of the kind under test.
-        how: The effort, which says how many examples to try.
+        how: The effort, which determines the number of examples.
         seed: The seed for generating problems.
 
     Returns:
-        The result for the first strategy that yields examples. If none does, nothing was checked, and the result is a
-        failure.
+        The result for the first strategy that yields examples. If no strategy yields any, nothing was checked, and the
+        check counts as failed.
     """
 
     def example(problems: SearchStrategy[GeneratedProblem], data: st.DataObject) -> None:

@@ -1,4 +1,4 @@
-"""Check an obfuscation matrix against its metric problem's data."""
+"""Checks that compare a released obfuscation matrix with the data of its metric problem."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ __all__: list[str] = []
 
 @check("expected-loss", of={"matrix"}, min_examples=12)
 def expected_loss(trial: Trial) -> None:
-    """Check in exact rationals that the stated loss is the sum of prior times cost times weight over all entries.
+    """Check that the stated expected loss is the sum of prior times cost times probability over all matrix entries.
 
-    The check does not apply to a mechanism whose loss is in a unit other than the problem's.
+    The sum is evaluated in exact rationals. The check does not apply to a mechanism that states its loss in another
+    unit than the problem.
 
     Args:
         trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.
@@ -39,7 +40,7 @@ def expected_loss(trial: Trial) -> None:
 
 @check("input-order", of={"matrix"})
 def input_order(trial: Trial) -> None:
-    """Check that the release's rows and columns are in the same order as in the input.
+    """Check that a release lists its records and outputs in the same order as the problem.
 
     Args:
         trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.

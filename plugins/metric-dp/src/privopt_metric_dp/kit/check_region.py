@@ -1,8 +1,8 @@
-"""Check guarantees between any two points in a region by comparing random points.
+"""A randomised check of guarantees that cover any two points in a region.
 
-A region is divided into simplices: streets, each with two ends, or triangles. A position is replaced at random by a
-corner of its simplex (snapped), and a report is drawn from that corner's row. The kit's own code computes everything in
-exact rationals. It uses neither the certificate nor the mechanism's code for snapping positions.
+A region is divided into simplices, which are streets with two ends or triangles. A position is snapped to a random
+corner of its simplex, and the report is drawn from the matrix row of that corner. The check computes report
+probabilities in exact rationals. It uses neither the certificate nor the mechanism's code for snapping positions.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets
 __all__ = ["Excess", "greatest_excess", "locate_all", "street_share"]
 
 RANDOM_TRIES: Final = 120
-"""The default number of attempts to draw a pair of points."""
+"""Default number of attempts to draw a pair of points."""
 NEARNESS: Final = (Fraction(1), Fraction(1, 10**3), Fraction(1, 10**9))
-"""Factors that bring drawn points nearer to a corner, a side or each other. With 1, they stay where they are."""
+"""Random factors for the distance of a drawn point from a corner, a side or another point. The factor 1 keeps it."""
 
 
 @frozen(kw_only=True)
 class Excess:
-    """Two points that an output distinguishes better than the guarantee allows.
+    """A violation of a guarantee: two points between which the probability of an output differs too much.
 
     Attributes:
-        first, second: The points, each as the index of a simplex and the weights of its corners.
-        output: The output's index.
-        ratio: The ratio of the output's probabilities at the two points, as a double.
+        first, second: The two points, each as the index of a simplex and the weights of its corners.
+        output: The index of the output.
+        ratio: The ratio of the larger to the smaller probability of the output at the two points.
         km: The length in km of a path between the two points.
-        over: The log ratio of the two probabilities minus the allowed log ratio, epsilon times ``km``.
+        over: The logarithm of the ratio minus the allowed value, which is epsilon times ``km``.
     """
 
     first: tuple[int, tuple[Fraction, ...]]
@@ -50,14 +50,15 @@ class Excess:
 
 
 def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
-    """Return the probability that a street's far end is drawn (docs/guide/everywhere.md, "Streets").
+    """Return the probability that a position on a street is snapped to the far end.
 
-    As a function of the position, it is S-shaped: linear on each of n pieces in each half of the street.
+    As a function of the position, the probability is S-shaped and piecewise linear, with the same number of pieces in
+    each half of the street (docs/guide/everywhere.md, "Streets").
 
     Args:
-        part: The position on the street, from 0 to 1.
-        reach: Epsilon times the street's length.
-        steps: n, the number of pieces; 0 for a probability that equals the position.
+        part: The position on the street, from 0 at the near end to 1 at the far end.
+        reach: Epsilon times the length of the street.
+        steps: The number of linear pieces in each half, or 0 for a probability that equals the position.
     """
     if steps == 0 or reach == 0:
         return part
@@ -76,12 +77,12 @@ def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
 def greatest_excess(
     weights: Sequence[Sequence[int]], region: Region, epsilon: Fraction, chance: Random, tries: int = RANDOM_TRIES
 ) -> Excess | None:
-    """Return the worst violation among many random pairs of points; None if all satisfy the guarantee.
+    """Return the worst violation of a guarantee among random pairs of points, or None if no pair violates it.
 
     Args:
-        weights: The row of integer weights for each vertex.
-        region: The region.
-        epsilon: Epsilon per km of path.
+        weights: The integer weights of all outputs, for each vertex of the region.
+        region: The region that the guarantee covers.
+        epsilon: Epsilon per km of the path between two points.
         chance: The random generator that draws the points.
         tries: The number of attempts to draw a pair of points.
     """
@@ -106,15 +107,16 @@ def greatest_excess(
 def _mix_rows(
     rows: Sequence[Sequence[int]], region: Region, simplex: int, shares: Sequence[Fraction]
 ) -> tuple[list[int], int]:
-    """Return the output weights at a point in the region: the mean of the rows of its simplex's corners.
-
-    The weights are integer multiples of a unit fraction, whose denominator is the second value returned.
+    """Return the weights of all outputs at a point, averaged over the corner to which the point is snapped.
 
     Args:
-        rows: The row of integer weights for each vertex.
-        region: The region.
-        simplex: The simplex's index.
-        shares: The probabilities with which the simplex's corners are drawn, which sum to 1.
+        rows: The integer weights of all outputs, for each vertex of the region.
+        region: The region that contains the point.
+        simplex: The index of the simplex that contains the point.
+        shares: The probability that the point is snapped to each corner of the simplex. They sum to 1.
+
+    Returns:
+        The weights as integers, and the common denominator by which to divide them.
     """
     corners = region.simplices[simplex].tolist()
     columns = zip(*(rows[corner] for corner in corners), strict=True)
@@ -124,12 +126,12 @@ def _mix_rows(
 
 
 def _log_excess(p: int, q: int, squared_limit: Fraction) -> float:
-    """Return |log(p / q)| minus the allowed log ratio, or 0 if that is not positive.
+    """Return the amount by which |log(p / q)| exceeds the allowed log ratio, or 0 if it does not exceed it.
 
     Args:
-        p, q: The non-negative weights of one output at two points, in a common unit.
+        p, q: The non-negative weights of an output at two points, over a common denominator.
         squared_limit: The square of the allowed log ratio, which is epsilon times the length of a path between the
-            points. It is squared because the length itself may be irrational.
+            points. The square is passed because the length may be irrational.
     """
     import mpmath
 
@@ -150,26 +152,26 @@ def _log_excess(p: int, q: int, squared_limit: Fraction) -> float:
 
 
 def _to_mpf(value: Fraction) -> Any:
-    """Convert a rational to an mpmath number, at the current precision."""
+    """Convert a rational to an mpmath number with the current working precision."""
     import mpmath
 
     return mpmath.mpf(value.numerator) / value.denominator
 
 
 Point = tuple[int, tuple[Fraction, ...]]
-"""A point in a region: the index of its simplex, and weights for the simplex's corners, which sum to 1."""
+"""The index of the simplex that contains a point, and the probability of being snapped to each of its corners."""
 Pair = tuple[Point, Point, Fraction]
 """Two points, and the square of the length of a path between them, in km^2."""
 
 
 def _draw_pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -> Iterator[Pair]:
-    """Yield random pairs of points, alternately both in one simplex and (``across``) in different simplices.
+    """Yield random pairs of points, alternately in the same simplex and across the boundary between simplices.
 
     Args:
-        region: Streets or a triangulated plane.
-        epsilon: Epsilon per km, which determines the corners' weights on streets.
+        region: The streets or the triangulated plane in which points are drawn.
+        epsilon: Epsilon per km, which determines the snapping probabilities on streets.
         chance: The random generator that draws the points.
-        tries: The number of attempts. An attempt across a triangle's side may yield several pairs or none.
+        tries: The number of attempts. An attempt across the side of a triangle may yield several pairs or none.
     """
     count = len(region.simplices)
     for number in range(tries):
@@ -189,13 +191,16 @@ def _draw_pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -
 
 
 def _draw_on_street(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
-    """Return two points on one street, sometimes very near each other, and their squared distance along the street.
+    """Draw two points on the same street, sometimes very close to each other.
 
     Args:
         region: The streets.
         epsilon: Epsilon per km.
         chance: The random generator that draws the points.
-        street: The street's index.
+        street: The index of the street.
+
+    Returns:
+        The two points, and the square of their distance along the street in km^2.
     """
     first, second = _draw_part(chance), _draw_part(chance)
     second = first + (second - first) * chance.choice(NEARNESS)
@@ -204,12 +209,12 @@ def _draw_on_street(region: Streets, epsilon: Fraction, chance: Random, street: 
 
 
 def _point_at(region: Streets, epsilon: Fraction, street: int, part: Fraction) -> Point:
-    """Return the point at a position on a street, with the probability that each of the street's ends is drawn.
+    """Return the point at a position on a street, with the probability of being snapped to each end.
 
     Args:
         region: The streets.
         epsilon: Epsilon per km.
-        street: The street's index.
+        street: The index of the street.
         part: The position, from 0 at the near end to 1 at the far end.
     """
     far_share = street_share(part, epsilon * Fraction(float(region.km[street])), region.steps)
@@ -217,13 +222,16 @@ def _point_at(region: Streets, epsilon: Fraction, street: int, part: Fraction) -
 
 
 def _draw_walk(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
-    """Return both ends of a random walk that starts on a street, and the walk's squared length in km^2.
+    """Draw a random walk that starts on a given street and continues over one to three junctions.
 
     Args:
         region: The streets.
         epsilon: Epsilon per km.
         chance: The random generator that draws the walk.
         street: The index of the street on which the walk starts.
+
+    Returns:
+        The start and the end of the walk, and the square of its length in km^2.
     """
     start = _draw_part(chance)
     first, position, end, way = _point_at(region, epsilon, street, start), start, 1, Fraction(0)
@@ -243,12 +251,15 @@ def _draw_walk(region: Streets, epsilon: Fraction, chance: Random, street: int) 
 
 
 def _draw_inside_triangle(region: Plane, chance: Random, triangle: int) -> Pair:
-    """Return two points in one triangle, sometimes very near each other, and the squared distance between them.
+    """Draw two points in the same triangle, sometimes very close to each other.
 
     Args:
         region: The triangulated plane.
         chance: The random generator that draws the points.
-        triangle: The triangle's index.
+        triangle: The index of the triangle.
+
+    Returns:
+        The two points, and the square of their distance in km^2.
     """
     start, end = _draw_barycentric(chance), _draw_barycentric(chance)
     end = _interpolate(start, end, chance.choice(NEARNESS))
@@ -260,12 +271,16 @@ def _draw_inside_triangle(region: Plane, chance: Random, triangle: int) -> Pair:
 
 
 def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pair]:
-    """Yield pairs at a triangle's side: a point on the side taken as part of either triangle, and points across it.
+    """Yield pairs of points on either side of a random point on the border of a triangle.
+
+    For each neighbouring triangle that contains the border point, two kinds of pairs are possible. One consists of the
+    border point twice, as part of either triangle. The other consists of points in the two triangles whose connecting
+    line passes through the border point.
 
     Args:
         region: The triangulated plane.
         chance: The random generator that draws the points.
-        triangle: The index of the triangle whose sides are crossed.
+        triangle: The index of the triangle.
     """
     # The border point. If one corner is used, it is that corner; with two it lies on a side, and with three inside.
     used_corners = chance.sample(range(3), chance.choice((1, 2, 2, 2, 3)))
@@ -294,21 +309,21 @@ def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pa
 
 
 Place = tuple[Fraction, Fraction]
-"""A point's exact coordinates (x, y) in millimetres, which is the vertices' unit."""
+"""The exact coordinates (x, y) of a point in millimetres, which is also the unit of the region's vertices."""
 
 
 def _interpolate(a: Sequence[Fraction], b: Sequence[Fraction], part: Fraction) -> tuple[Fraction, ...]:
-    """Return a + part (b - a), coordinate by coordinate."""
+    """Return the point a + part (b - a) on the line through a and b."""
     return tuple(s + (e - s) * part for s, e in zip(a, b, strict=True))
 
 
 def _to_place(region: Plane, triangle: int, shares: Sequence[Fraction]) -> Place:
-    """Return the exact coordinates of a point in a triangle, in millimetres.
+    """Convert barycentric coordinates in a triangle to exact coordinates in millimetres.
 
     Args:
         region: The triangulated plane.
-        triangle: The triangle's index.
-        shares: The point's barycentric coordinates.
+        triangle: The index of the triangle.
+        shares: The barycentric coordinates of the point.
     """
     corners = region.vertices[region.simplices[triangle]].tolist()
     x, y = (sum((s * c[axis] for s, c in zip(shares, corners, strict=True)), Fraction(0)) for axis in (0, 1))
@@ -321,12 +336,12 @@ def _squared_km(a: Place, b: Place) -> Fraction:
 
 
 def _barycentric(region: Plane, triangle: int, point: Place) -> tuple[Fraction, ...]:
-    """Return the barycentric coordinates of a place in a triangle; some are negative if the place lies outside.
+    """Return the barycentric coordinates of a point in a triangle. Some are negative if the point lies outside.
 
     Args:
         region: The triangulated plane.
-        triangle: The triangle's index.
-        point: The place's exact coordinates in mm.
+        triangle: The index of the triangle.
+        point: The exact coordinates of the point in millimetres.
     """
     corners = region.vertices[region.simplices[triangle]].tolist()
     (ax, ay), (bx, by), (cx, cy) = ((x - point[0], y - point[1]) for x, y in corners)
@@ -339,9 +354,13 @@ def _barycentric(region: Plane, triangle: int, point: Place) -> tuple[Fraction, 
 
 
 def locate_all(region: Plane, point: Place) -> Iterator[tuple[int, tuple[Fraction, ...]]]:
-    """Yield every triangle that contains a place (in mm), with the place's barycentric coordinates in it.
+    """Yield the index of each triangle that contains a point, and the point's barycentric coordinates in it.
 
-    There are two such triangles for a place on an inner side, and often more for a vertex.
+    A point on a side between two triangles lies in both, and a vertex often lies in more than two.
+
+    Args:
+        region: The triangulated plane.
+        point: The exact coordinates of the point in millimetres.
     """
     corners = region.vertices[region.simplices]
     lower, upper = corners.min(axis=1), corners.max(axis=1)
@@ -358,13 +377,13 @@ def locate_all(region: Plane, point: Place) -> Iterator[tuple[int, tuple[Fractio
 
 
 def _draw_part(chance: Random) -> Fraction:
-    """Draw a position from 0 to 1 on a street, often very near an end."""
+    """Draw a position on a street as a fraction from 0 to 1, often very close to an end."""
     part = Fraction(chance.randrange(1001), 1000) * chance.choice(NEARNESS)
     return chance.choice((part, 1 - part))
 
 
 def _draw_barycentric(chance: Random) -> tuple[Fraction, ...]:
-    """Draw the barycentric coordinates of a point in a triangle, sometimes near a side or a corner."""
+    """Draw the barycentric coordinates of a point in a triangle, sometimes very close to a side or a corner."""
     # The first part is positive, so the sum is never 0.
     parts = [Fraction(chance.randrange(1, 1000)), *(chance.randrange(1000) * chance.choice(NEARNESS) for _ in range(2))]
     chance.shuffle(parts)
@@ -372,7 +391,7 @@ def _draw_barycentric(chance: Random) -> tuple[Fraction, ...]:
 
 
 def _takes_regions(subject: Subject) -> str | None:
-    """Return None if a mechanism's problems can have regions, otherwise the reason why the check does not apply."""
+    """Return None if a mechanism accepts metric problems, or the reason why :func:`every_point` does not apply."""
     if issubclass(subject.mechanism_class.problem_class, MetricProblem):
         return None
     return Elsewhere("its problems have no `privacy.everywhere`")
@@ -380,10 +399,10 @@ def _takes_regions(subject: Subject) -> str | None:
 
 @check("every-point", of={"matrix", "odds"}, needs=_takes_regions, min_examples=20)
 def every_point(trial: Trial) -> None:
-    """Check that probabilities change by at most exp(epsilon d) between any two points in a region, if this is claimed.
+    """Check on random pairs of points that a guarantee between any two points in a region is satisfied.
 
-    A region covers the points between the records, along streets or in a plane. Before a report is drawn, a position is
-    replaced at random by an end of its piece of street, or by a corner of its triangle.
+    The probability of each output may change by at most the factor exp(epsilon d) between two points at distance d. The
+    check applies if a release for a problem with ``privacy.everywhere`` claims this guarantee.
 
     Args:
         trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.
@@ -423,12 +442,12 @@ def every_point(trial: Trial) -> None:
 
 
 def _describe_point(records: Any, region: Any, point: tuple[int, Sequence[Fraction]]) -> str:
-    """Return a phrase that says where a point in a region is.
+    """Describe the position of a point in a region, for a message.
 
     Args:
-        records: The ids of the N records.
+        records: The ids of the release's rows.
         region: The region, whose simplices are streets or triangles.
-        point: The index of the simplex, and the share of each of its corners.
+        point: The index of the simplex that contains the point, and the weight of each corner.
     """
     corners = ", ".join(str(records[corner]) for corner in region.simplices[point[0]].tolist())
     shares = ", ".join(f"{float(share):.9g}" for share in point[1])
@@ -436,11 +455,14 @@ def _describe_point(records: Any, region: Any, point: tuple[int, Sequence[Fracti
 
 
 def _nearest_rows(data: Any, rows: list[list[int]]) -> tuple[int, int]:
-    """Return the indices of the two nearest records whose rows differ, or (0, 0) if all rows are equal.
+    """Return the indices of the closest two records in a required pair that have different rows.
 
     Args:
-        data: The problem's data. Only required pairs are compared.
-        rows: The row of weights for each record.
+        data: The data of the problem.
+        rows: The weights of all outputs, for each record.
+
+    Returns:
+        The two indices, or (0, 0) if the two rows are equal in every required pair.
     """
     pairs, distances = np.asarray(data.pairs), np.asarray(data.distances)
     for p in np.argsort(distances, kind="stable").tolist():

@@ -1,4 +1,4 @@
-"""Generated problems and the test profile for mechanisms over metric problems (``MetricProblem``)."""
+"""Generated problems and test profiles for mechanisms on metric problems (``MetricProblem``)."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from privopt_metric_dp.problem.declared import MetricProblem
 __all__ = ["MetricCase", "default_profile", "metric_problems", "metric_profile", "several_rounds"]
 
 UTILITIES: Final = ("distance", "matrix", "travel-cost")
-"""The kinds of loss."""
+"""The kinds of loss that generated problems use."""
 LENGTH_FACTOR: Final = 4
 """The factor by which lengths are multiplied and epsilon is divided. A power of two causes no rounding."""
 
 Tables = Mapping[str, Mapping[str, Any]]
-"""The tables in a problem file: keys and values, by the table's name."""
+"""Tables of a problem file: for each table's name, a mapping from keys to values."""
 
 
 @frozen(kw_only=True, eq=False)
 class MetricCase:
-    """A generated metric problem, from which a problem file and the files that it names are made.
+    """The content of a generated metric problem, from which :meth:`problem` makes a problem file.
 
     Attributes:
-        space: The records, followed by the outputs unless the outputs are the records.
-        records: The number of points in the space that are records.
-        names: The ids of the space's points; empty for the default ids.
+        space: The metric space. Its points are the records, followed by the outputs unless the outputs are the records.
+        records: The number of records.
+        names: The ids of all points in the space; empty for default ids.
         epsilon: Epsilon as decimal text.
-        within: ``privacy.neighbours_within``; None for all pairs.
+        within: The value of ``privacy.neighbours_within``; None if all pairs are required.
         utility: The kind of loss, one of :data:`UTILITIES`.
-        cost: (N, K) the losses if the kind is "matrix"; otherwise None.
-        prior: The prior probabilities of the N records; empty for a uniform prior.
-        targets: The records' weights as destinations in the "travel-cost" loss; empty for equal weights.
-        extra: Further tables in the problem file, which only the mechanism under test has.
+        cost: Array of shape (n_records, n_outputs) with losses if ``utility`` is "matrix"; otherwise None.
+        prior: The prior probability of each record; empty for a uniform prior.
+        targets: The weight of each record as a destination if ``utility`` is "travel-cost"; empty for equal weights.
+        extra: Additional tables of the problem file, which the mechanism under test requires.
     """
 
     space: MetricSpace
@@ -70,9 +70,10 @@ class MetricCase:
 
     @property
     def ids(self) -> list[str]:
-        """The ids of the space's points. Without names, they are the default ids for the kind of places.
+        """The ids of all points in the space, either the given names or the default ids for the kind of places.
 
-        With a distance table, both records and outputs are numbered from 0, so their ids may be equal.
+        The default ids for a distance matrix number both records and outputs from 0, so a record and an output may
+        have the same id.
         """
         if self.names:
             return list(self.names)
@@ -85,7 +86,7 @@ class MetricCase:
         return ["abcdefghijklmnop"[n] if n < self.records else f"out-{n}" for n in range(len(self.space))]
 
     def problem(self) -> GeneratedProblem:
-        """Return the case as the text of a problem file and the contents of the files that it names."""
+        """Return the problem file as text, together with the contents of the files that it names."""
         files: dict[str, bytes] = {}
         distance: dict[str, Any] = {"kind": self.space.kind}
         tables: dict[str, Any] = {"records": self._places_table(range(self.records), "points.csv", files)}
@@ -113,12 +114,12 @@ class MetricCase:
         return GeneratedProblem(toml=to_toml(tables), files=files, facts={"case": self})
 
     def _places_table(self, which: range, name: str, files: dict[str, bytes]) -> dict[str, Any]:
-        """Return the problem file's ``[records]`` or ``[outputs]`` table, and add the file of points to ``files``.
+        """Return the ``[records]`` or ``[outputs]`` table of the problem file, and add its file of points to ``files``.
 
         Args:
-            which: The places' indices among the space's points.
-            name: The name for the file of points, if one is needed.
-            files: The files' contents by name.
+            which: The indices in the space of the points to list.
+            name: The name for the file of points, if the table needs one.
+            files: The contents of all files by name, to which this file is added.
         """
         space = self.space
         # A grid and a distance table have default ids. Other ids need a file that lists them.
@@ -136,10 +137,10 @@ class MetricCase:
         return {"points": name}
 
     def _utility_table(self, files: dict[str, bytes]) -> dict[str, Any]:
-        """Return the problem file's ``[utility]`` table, and add its files to ``files``.
+        """Return the ``[utility]`` table of the problem file, and add the files that it names to ``files``.
 
         Args:
-            files: The files' contents by name, to which costs, prior and targets are added.
+            files: The contents of all files by name, to which costs, prior and targets are added.
         """
         utility: dict[str, Any] = {"kind": self.utility}
         ids = self.ids
@@ -164,17 +165,17 @@ def metric_problems(
     every_pair: bool = False,
     extra: Callable[[MetricCase], Tables] | None = None,
 ) -> GeneratedProblem:
-    """Draw a metric problem with up to 5 records and outputs. Its ``facts["case"]`` is the :class:`MetricCase`.
+    """Draw a metric problem on a space of at most 5 points, stored as a :class:`MetricCase` in ``facts["case"]``.
 
     Args:
-        draw: Supplied by Hypothesis.
-        shapes: The shapes of metric space to draw; see :func:`privopt_metric_dp.kit.strategies.metric_spaces`.
-        utilities: The kinds of loss to draw.
-        budgets: The values of epsilon to draw, as decimal texts.
-        every_pair: Whether to leave ``neighbours_within`` unset. If so, disconnected spaces, which need it, are not
-            drawn.
-        extra: A function that returns the mechanism's tables for a case, such as ``lambda case: {"acme": {"radius":
-            2.0}}``.
+        draw: The function that Hypothesis supplies to draw values.
+        shapes: The shapes of metric spaces to draw; see :func:`privopt_metric_dp.kit.strategies.metric_spaces`.
+        utilities: The kinds of loss to draw. In a disconnected space, only "matrix" is drawn.
+        budgets: The values of epsilon to draw, as decimal text.
+        every_pair: Whether to leave ``neighbours_within`` unset, so that all pairs are required. Disconnected spaces
+            are then not drawn.
+        extra: A function that takes a case and returns the tables that the mechanism under test requires, such as
+            ``lambda case: {"acme": {"radius": 2.0}}``.
     """
     space = draw(metric_spaces(5, shapes))
     joined = bool(np.isfinite(space.distances).all())
@@ -219,22 +220,25 @@ def metric_problems(
 
 
 def _case_of(problem: GeneratedProblem) -> MetricCase | None:
-    """Return the case from which the kit generated a problem; None if the problem is not the kit's."""
+    """Return the case from which this kit generated a problem, or None if the problem has another origin."""
     case = problem.facts.get("case")
     return case if isinstance(case, MetricCase) else None
 
 
 def _without_cells(space: MetricSpace) -> MetricSpace:
-    """Replace a grid by points at the centres of its cells, whose ids can be chosen."""
+    """Replace a grid with points at the centres of its cells, which can have arbitrary ids."""
     return evolve(space, cells=None, shape="points") if space.cells is not None else space
 
 
 def _relabel(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return a problem that differs only in its places' ids, and must therefore have the same loss.
+    """Return a variant of a problem with other ids for all places, which must have the same loss.
 
     Args:
-        problem: A problem that the kit generated. For other problems, None is returned.
+        problem: The problem to change.
         chance: The random generator that draws the ids.
+
+    Returns:
+        The variant, or None if the kit did not generate the problem.
     """
     case = _case_of(problem)
     if case is None:
@@ -247,11 +251,14 @@ def _relabel(problem: GeneratedProblem, chance: random.Random) -> Variant | None
 
 
 def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return a problem with records and outputs in another order, which must have the same loss.
+    """Return a variant of a problem with records and outputs in another order, which must have the same loss.
 
     Args:
-        problem: A problem that the kit generated. For other problems, or for a single place, None is returned.
+        problem: The problem to change.
         chance: The random generator that draws the order.
+
+    Returns:
+        The variant, or None if the kit did not generate the problem or if it has only one place.
     """
     case = _case_of(problem)
     if case is None or len(case.space) < 2:
@@ -286,18 +293,19 @@ def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None
 
 
 def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, random.Random], Variant | None]:
-    """Return a function that multiplies a problem's lengths by ``LENGTH_FACTOR`` and divides epsilon by it.
+    """Return a function that multiplies all lengths in a problem by ``LENGTH_FACTOR`` and divides epsilon by it.
 
-    The guarantee does not change, because it depends only on epsilon times distance. The loss grows with the lengths.
+    The guarantee does not change, because it depends only on the product of epsilon and distance. Losses that are
+    lengths grow by the same factor.
 
     Args:
-        lengths: The keys in the mechanism's tables whose values are lengths, which are multiplied too.
+        lengths: The keys in the mechanism's tables whose values are lengths, such as "acme.radius".
     """
 
     def rescale(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        """Return the problem in other units; None if it is not the kit's or if its distances cannot be scaled.
+        """Return the rescaled problem, or None if the kit did not generate it or its distances cannot be scaled.
 
-        Distances on the globe cannot be scaled, because the earth's radius is fixed. ``chance`` is not used.
+        Distances on the globe cannot be scaled, because the radius of the earth is fixed. ``chance`` is unused.
         """
         case = _case_of(problem)
         if case is None or case.space.kind == "haversine":
@@ -330,32 +338,35 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
 
 
 def _halve_epsilon(problem: GeneratedProblem) -> GeneratedProblem | None:
-    """Return the problem with half of epsilon, whose optimal loss is not lower; None if it has no epsilon."""
+    """Return the problem with epsilon halved, which cannot have a lower optimal loss; None if it has no epsilon."""
     epsilon = problem.get("privacy.epsilon")
     return None if epsilon is None else problem.with_key("privacy.epsilon", Decimal(str(epsilon)) / 2)
 
 
 def _halve_epsilon_of_distance_loss(problem: GeneratedProblem) -> GeneratedProblem | None:
-    """Return the problem with half of epsilon if its loss is the distance; None for other losses."""
+    """Return the problem with epsilon halved if its loss is the distance; None for other kinds of loss."""
     return _halve_epsilon(problem) if problem.get("utility.kind") == "distance" else None
 
 
 TINY_DISTANCE: Final = 1e-12
-"""A value for ``privacy.neighbours_within`` that is below all positive distances in generated problems."""
+"""A value for ``privacy.neighbours_within`` that is smaller than every positive distance in generated problems."""
 
 
 def _without_neighbours(problem: GeneratedProblem) -> GeneratedProblem | None:
-    """Return the problem with ``neighbours_within`` below all positive distances, which mechanisms must refuse."""
+    """Return an invalid variant of a problem, in which ``neighbours_within`` is below every positive distance."""
     return problem.with_key("privacy.neighbours_within", TINY_DISTANCE)
 
 
 def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
-    """Return a loss that a certified mechanism from the kit attains. No proved lower bound may exceed it.
+    """Return the loss of a mechanism that the kit has certified, which no valid lower bound exceeds.
 
     Args:
         problem: The loaded problem.
-        result: The result from the mechanism under test. If its loss is in another unit, or its notion does not bound
-            ratios of probabilities, None is returned.
+        result: The result of the mechanism under test.
+
+    Returns:
+        The loss, or None if the result states its loss in another unit or if its privacy notion does not bound ratios
+        of probabilities.
     """
     # A mechanism may state a loss of its own, such as a count. The kit's linear program contains the rows for metric
     # DP, so the notion must be one that bounds odds (ratios of probabilities).
@@ -368,10 +379,10 @@ def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
 
 
 def several_rounds(extra: Callable[[MetricCase], Tables] | None = None) -> GeneratedProblem:
-    """Return a problem that is not symmetric in space or prior, so that iterative methods need several rounds.
+    """Return a fixed problem for which iterative methods need several rounds, because its prior is not symmetric.
 
     Args:
-        extra: A function that returns the mechanism's tables for a case.
+        extra: A function that takes the case and returns the tables that the mechanism under test requires.
     """
     case = MetricCase(
         space=grid(2, 4, 0.7), records=8, epsilon="1.5", prior=(0.3, 0.05, 0.2, 0.05, 0.1, 0.15, 0.1, 0.05)
@@ -387,16 +398,18 @@ def metric_profile(
     monotone: str = "always",
     **others: Any,
 ) -> Profile:
-    """Return the default profile with the changes that a mechanism over MetricProblem needs.
+    """Return the kit's profile for metric problems, with the changes that a particular mechanism needs.
 
     Args:
-        problems: A strategy for problems, usually ``metric_problems(...)`` with some arguments.
-        extra: A function that returns the mechanism's tables for a case. Only the default strategy uses it.
-        lengths: The keys in these tables whose values are lengths (``"acme.radius"``), which the `units` check scales
-            too.
-        monotone: When the loss must not rise with epsilon: ``"always"`` (an optimal mechanism), ``"distance"`` (only if
-            the loss is the distance itself) or ``"never"`` (no such check).
-        others: Further fields for :class:`Profile`, which replace the default ones.
+        problems: The strategy for problems, usually ``metric_problems(...)`` with arguments; None for the default
+            strategy.
+        extra: A function that takes a case and returns the tables that the mechanism requires. Only the default
+            strategy uses it.
+        lengths: The keys in the mechanism's tables whose values are lengths, such as ``"acme.radius"``. The ``units``
+            check scales them together with all distances.
+        monotone: When the kit checks that the loss does not rise with epsilon: ``"always"`` (for optimal mechanisms),
+            ``"distance"`` (only if the loss is the distance) or ``"never"``.
+        others: Values for other fields of :class:`Profile`, which replace the defaults.
     """
     # The function that makes a problem stricter, for the check that compares the losses before and after.
     stricter = {"always": _halve_epsilon, "distance": _halve_epsilon_of_distance_loss, "never": None}[monotone]
@@ -416,7 +429,10 @@ def metric_profile(
 
 
 def default_profile(problem_class: type) -> Profile | None:
-    """Return the profile for a problem class that requires no keys beyond those of MetricProblem; None for others."""
+    """Return the default profile for a problem class, or None if the class's plugin must define a profile.
+
+    A subclass of MetricProblem that requires additional keys needs one, as does any other problem class.
+    """
     if not issubclass(problem_class, MetricProblem):
         return None
     base_fields = {attribute.name for attribute in attrs.fields(MetricProblem)}

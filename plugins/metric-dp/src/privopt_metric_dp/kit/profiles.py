@@ -1,4 +1,4 @@
-"""Profiles for mechanisms that need problems other than those in the default profile."""
+"""Profiles for the mechanisms in this package that need other problems than the default profile generates."""
 
 from __future__ import annotations
 
@@ -12,31 +12,36 @@ from privopt_metric_dp.kit.problems import MetricCase, metric_problems, metric_p
 __all__ = ["CONST_OPT", "EXPONENTIAL", "GIVEN", "PLANAR", "PREDICTIVE"]
 
 PLANE: Final = ("grid", "points", "twins", "coincident", "globe")
-"""The shapes of metric space whose points have coordinates (see ``privopt_metric_dp.kit.strategies.SHAPES``)."""
+"""The shapes of metric spaces whose points have coordinates.
+
+See :func:`privopt_metric_dp.kit.strategies.metric_spaces`.
+"""
 
 
 def _radius_table(case: MetricCase) -> dict[str, dict[str, Any]]:
-    """Return the ``[const-opt]`` table for a case. The radius is the median of the distinct distances."""
+    """Return a ``[const-opt]`` table for a generated case, with the median of the distinct distances as radius."""
     lengths = case.space.lengths
     return {"const-opt": {"radius": lengths[len(lengths) // 2] if lengths else 1.0}}
 
 
 EXPONENTIAL: Final = metric_profile(monotone="distance")
-"""The profile for "exponential". Its loss falls as epsilon grows if it is the distance itself; others may rise."""
+"""The profile for "exponential". Its loss never rises with epsilon if the loss is the distance; other losses may
+rise."""
 
 PLANAR: Final = metric_profile(problems=metric_problems(shapes=PLANE), monotone="distance")
 """The profile for "planar-laplace", which supports only points in the plane or on the globe."""
 
 CONST_OPT: Final = metric_profile(extra=_radius_table, lengths=("const-opt.radius",), monotone="never")
-"""The profile for "const-opt", with a radius. Its loss may rise with epsilon, because the programs for two epsilons
-allow different matrices.
+"""The profile for "const-opt", whose problems state a radius. The loss may rise with epsilon, because the programs for
+two values of epsilon allow different matrices.
 """
 
 
 def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a problem with a matrix for the "given" mechanism, whose entries in row i are proportional to exp(-d_ik).
+    """Add a matrix for the "given" mechanism to a problem, with entries in row i proportional to exp(-d_ik).
 
-    Entries at an infinite distance are 0, so in a disconnected space the matrix satisfies no epsilon.
+    Entries at an infinite distance are 0, so the matrix satisfies metric DP for no epsilon if the space is
+    disconnected.
     """
     case: MetricCase = problem.facts["case"]
     distances = case.space.distances[: case.records]
@@ -49,11 +54,12 @@ def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 GIVEN: Final = metric_profile(problems=metric_problems().map(_with_matrix), variants={}, monotone="never")
-"""The profile for "given", with a matrix. It has no variants, because the matrix would have to be changed as well."""
+"""The profile for "given", whose problems contain a matrix. It has no variants, because they would need to change the
+matrix too."""
 
 
 def _good_within_table(case: MetricCase) -> dict[str, dict[str, Any]]:
-    """Return the ``[predictive]`` table for a case. ``good_within`` is the median of the distinct distances."""
+    """Return a ``[predictive]`` table for a case, with the median of the distinct distances as ``good_within``."""
     lengths = case.space.lengths
     return {"predictive": {"good_within": lengths[len(lengths) // 2] if lengths else 1.0}}
 
@@ -61,6 +67,6 @@ def _good_within_table(case: MetricCase) -> dict[str, dict[str, Any]]:
 PREDICTIVE: Final = metric_profile(
     problems=metric_problems(extra=_good_within_table), lengths=("predictive.good_within",)
 )
-"""The profile for "predictive". With its ``good_within``, the distance up to which the last report is good, tests can
-end either way.
+"""The profile for "predictive". A last report is good enough up to the distance ``good_within``, which is chosen such
+that tests of last reports can succeed or fail.
 """

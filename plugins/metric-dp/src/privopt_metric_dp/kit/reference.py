@@ -1,4 +1,4 @@
-"""The kit's own linear program, solved with SciPy, which gives a certified mechanism for small metric problems."""
+"""Reference losses for small metric problems, computed with SciPy independently of the mechanism under test."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ __all__ = ["best_loss", "optimum"]
 
 
 def best_loss(data: MetricData) -> float:
-    """Return the exact loss of the best of a few mechanisms that certainly satisfy the guarantee.
+    """Return the smallest expected loss among a few mechanisms that are known to satisfy metric DP.
 
-    These are the constant mechanisms, which always report the same output, and the linear program's optimum if it can
-    be repaired to integers and certified. The loss of a mechanism under test may be smaller, but no lower bound that it
-    proves may exceed this loss.
+    These are the constant mechanisms, which always report the same output, and the optimum of a linear program if it
+    can be repaired and certified. A mechanism under test may have a smaller loss, but no valid lower bound exceeds the
+    returned loss.
 
     Args:
         data: The data of a small problem.
+
+    Returns:
+        The loss, evaluated exactly and rounded to a double.
     """
     weighted = np.asarray(data.weighted)
     constant = min(float(sum(map(Fraction, column))) for column in weighted.T.tolist())
@@ -30,11 +33,14 @@ def best_loss(data: MetricData) -> float:
 
 
 def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
-    """Return the exact loss of the linear program's optimum after repair into certified integers; None if a step fails.
+    """Solve the linear program for metric DP, repair its optimum to integers, and return the loss of the result.
 
     Args:
-        data: A small metric problem's data.
-        weighted: (N, K) prior times cost.
+        data: The data of a small metric problem.
+        weighted: Array of shape (n_records, n_outputs) with prior times cost.
+
+    Returns:
+        The loss, evaluated exactly and rounded to a double, or None if solving, repair or certification fails.
     """
     from privopt.errors import PrivoptError
     from privopt_metric_dp.matrix.certify import certify
@@ -59,15 +65,18 @@ def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
 def optimum(
     weighted: NDArray[np.float64], pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float
 ) -> NDArray[np.float64] | None:
-    """Return the matrix (N, K) that is optimal for metric DP, within SciPy's tolerance; None if SciPy finds none.
+    """Return an obfuscation matrix that minimises the expected loss under metric DP, within SciPy's tolerance.
 
-    Factors exp(epsilon d) above e^30 are replaced by e^30, which is stricter.
+    Factors exp(epsilon d) above e^30 are replaced by e^30, which makes the constraints stricter.
 
     Args:
-        weighted: (N, K) prior times cost.
-        pairs: (P, 2) required pairs.
-        distances: (P,) the pairs' distances.
+        weighted: Array of shape (n_records, n_outputs) with prior times cost.
+        pairs: Array of shape (n_pairs, 2) with the required pairs, as record indices.
+        distances: Array of shape (n_pairs,) with the distance between the records of each pair.
         epsilon: Epsilon per unit of distance.
+
+    Returns:
+        Array of shape (n_records, n_outputs) with output probabilities, or None if SciPy finds no optimum.
     """
     from scipy.optimize import linprog
     from scipy.sparse import coo_matrix

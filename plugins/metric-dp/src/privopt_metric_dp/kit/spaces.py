@@ -1,4 +1,4 @@
-"""Finite metric spaces for generated problems, with distances that the kit computes itself."""
+"""Finite metric spaces for generated problems, with distances computed independently of privopt's distance code."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from privopt.numbers.distances import EARTH_RADIUS_KM
 __all__ = ["MetricSpace", "close_paths", "from_edges", "from_points", "grid"]
 
 Edge = tuple[int, int, float]
-"""A road: the indices of the two points that it joins, and its length in km."""
+"""The indices of the two points that a road connects, and its length in km."""
 
 
 @frozen(kw_only=True, eq=False)
 class MetricSpace:
-    """A finite metric space: a few points and the distances between them.
+    """A finite metric space, which consists of a few points and the distances between them.
 
     Attributes:
-        shape: The name of the shape (:data:`privopt_metric_dp.kit.strategies.SHAPES`).
-        kind: The ``distance.kind`` in a problem file with these distances.
-        distances: (N, N) the distances, which are infinite if no path joins two points.
-        coordinates: Each point's (x, y) in km or (lat, lon) in degrees; empty if the kind has no coordinates.
-        edges: Roads (from, to, km) between points if the kind is "graph"; otherwise empty.
-        cells: For a regular grid, its rows, its columns and the side of a cell in km; otherwise None.
+        shape: The name of the shape, one of :data:`privopt_metric_dp.kit.strategies.SHAPES`.
+        kind: The value of ``distance.kind`` in a problem file that uses these distances.
+        distances: Array of shape (n_points, n_points) with the distances, which are infinite between points that no
+            path connects.
+        coordinates: The (x, y) in km or the (lat, lon) in degrees of each point; empty if ``kind`` is "graph" or
+            "matrix".
+        edges: Roads between points as (from, to, km) if ``kind`` is "graph"; otherwise empty.
+        cells: For a regular grid, the number of rows, the number of columns and the side of a cell in km; otherwise
+            None.
     """
 
     shape: str
@@ -52,7 +55,12 @@ class MetricSpace:
 
 
 def grid(rows: int, cols: int, cell_km: float) -> MetricSpace:
-    """Return the space that consists of a regular grid's cells, row by row; ``cell_km`` is the side of a cell in km.
+    """Return a space whose points are the centres of a regular grid's cells, in row-major order.
+
+    Args:
+        rows: The number of rows.
+        cols: The number of columns.
+        cell_km: The side of a cell in km.
 
     >>> grid(1, 2, 0.5).distances.tolist()
     [[0.0, 0.5], [0.5, 0.0]]
@@ -69,7 +77,7 @@ def grid(rows: int, cols: int, cell_km: float) -> MetricSpace:
 
 
 def _great_circle_km(start: tuple[float, float], end: tuple[float, float]) -> float:
-    """Return the great-circle distance in km between two places (lat, lon) in degrees, with the haversine formula."""
+    """Return the great-circle distance in km between two (lat, lon) pairs in degrees, by the haversine formula."""
     # This uses only the standard library, so that the kit can find faults in privopt's own distances.
     (a, b), (c, d) = (tuple(map(math.radians, spot)) for spot in (start, end))
     h = math.sin((c - a) / 2) ** 2 + math.cos(a) * math.cos(c) * math.sin((d - b) / 2) ** 2
@@ -77,9 +85,11 @@ def _great_circle_km(start: tuple[float, float], end: tuple[float, float]) -> fl
 
 
 def from_points(spots: Sequence[tuple[float, float]], kind: Literal["euclidean", "haversine"]) -> MetricSpace:
-    """Return the space that consists of points in the plane (x, y in km) or on the globe (lat, lon in degrees).
+    """Return a space of points in the plane or on the globe, with Euclidean or great-circle distances in km.
 
-    Distances are the lengths of straight lines or great circles, in km.
+    Args:
+        spots: The coordinates of each point: (x, y) in km for "euclidean", (lat, lon) in degrees for "haversine".
+        kind: The kind of distance.
     """
     measure = math.dist if kind == "euclidean" else _great_circle_km
     table = np.array([[measure(a, b) for b in spots] for a in spots])
@@ -87,9 +97,15 @@ def from_points(spots: Sequence[tuple[float, float]], kind: Literal["euclidean",
 
 
 def close_paths(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the lengths (N, N) of shortest paths over a symmetric table's entries, with the Floyd-Warshall algorithm.
+    """Return the shortest path lengths in a complete graph, computed with the Floyd-Warshall algorithm.
 
-    This is the largest table, nowhere above the given one, that satisfies the triangle inequality.
+    The result is the largest matrix that satisfies the triangle inequality and does not exceed ``table`` in any entry.
+
+    Args:
+        table: Symmetric array of shape (n_points, n_points) with edge lengths.
+
+    Returns:
+        Array of shape (n_points, n_points) with path lengths.
     """
     table = np.array(table, dtype=np.float64)
     for middle in range(len(table)):
@@ -98,11 +114,12 @@ def close_paths(table: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def from_edges(count: int, edges: Sequence[Edge], shape: str) -> MetricSpace:
-    """Return the space whose distances are shortest paths over undirected roads between ``count`` points.
+    """Return a space whose distances are shortest path lengths along undirected roads between its points.
 
     Args:
-        count: The number of points. A point without roads is infinitely far from the others.
-        edges: Two points and a length in km for each road. Of several roads between two points, the shortest counts.
+        count: The number of points. A point without roads is infinitely far from all others.
+        edges: The two points that each road connects, and its length in km. If several roads connect the same two
+            points, the shortest one counts.
         shape: The name of the space's shape.
     """
     table = np.full((count, count), math.inf)

@@ -14,18 +14,18 @@ from privopt_metric_dp.kit.spaces import MetricSpace, close_paths, from_edges, f
 __all__ = ["SHAPES", "costs", "metric_spaces", "priors"]
 
 SHAPES = ("grid", "points", "path", "clique", "clusters", "general", "twins", "coincident", "islands", "globe")
-"""The shapes of metric space that :func:`metric_spaces` draws."""
+"""The shapes of metric spaces that :func:`metric_spaces` draws and describes."""
 
 
 def sizes(maximum: int) -> st.SearchStrategy[int]:
-    """Draw a number from 1 to ``maximum``. Examples shrink to 2, because most faults need two items."""
+    """Draw an integer from 1 to ``maximum``. Examples shrink towards 2, because most faults need two items."""
     # Hypothesis shrinks towards the first element, so 1, a special case, comes last.
     return st.sampled_from([n for n in (2, 3, *range(4, maximum + 1)) if n <= maximum] + [1])
 
 
 @st.composite
 def _draw_grid(draw: st.DrawFn, max_points: int) -> MetricSpace:
-    """Draw a regular grid with at most ``max_points`` cells; see :func:`metric_spaces`."""
+    """Draw a regular grid with at most ``max_points`` cells, for :func:`metric_spaces`."""
     rows = draw(st.integers(1, max(1, math.isqrt(max_points))))
     cols = draw(sizes(max(1, max_points // rows)))
     return grid(rows, cols, draw(st.sampled_from([1.0, 0.5, 2.0])))
@@ -33,11 +33,11 @@ def _draw_grid(draw: st.DrawFn, max_points: int) -> MetricSpace:
 
 @st.composite
 def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
-    """Draw points from a 4 x 4 lattice in the plane or on the globe; see :func:`metric_spaces` for the shapes.
+    """Draw points from a 4 x 4 lattice in the plane or on the globe, for :func:`metric_spaces`.
 
     Args:
-        draw: Supplied by Hypothesis.
-        max_points: The largest number of points.
+        draw: The function that Hypothesis supplies to draw values.
+        max_points: The maximum number of points. The shapes "twins" and "coincident" have at least two.
         shape: "points", "twins", "coincident" or "globe".
     """
     lattice = st.tuples(st.integers(0, 3), st.integers(0, 3))
@@ -56,13 +56,13 @@ def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
 
 
 def _to_doubles(spot: tuple[int, int]) -> tuple[float, float]:
-    """Convert a lattice point's coordinates to floats."""
+    """Convert the coordinates of a lattice point to floats."""
     return float(spot[0]), float(spot[1])
 
 
 @st.composite
 def _draw_path(draw: st.DrawFn, max_points: int) -> MetricSpace:
-    """Draw points in a row, connected by roads of 1, 2 or 3 km; see :func:`metric_spaces`."""
+    """Draw a chain of at most ``max_points`` points with roads of 1, 2 or 3 km, for :func:`metric_spaces`."""
     roads = draw(sizes(max_points)) - 1  # one fewer than there are points
     lengths = draw(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=roads, max_size=roads))
     edges = [(n, n + 1, length) for n, length in enumerate(lengths)]
@@ -71,7 +71,7 @@ def _draw_path(draw: st.DrawFn, max_points: int) -> MetricSpace:
 
 @st.composite
 def _draw_islands(draw: st.DrawFn, max_points: int) -> MetricSpace:
-    """Draw two rows of points with roads of 1 km within each row, but none between; see :func:`metric_spaces`."""
+    """Draw two chains of points with roads of 1 km and no road between the chains, for :func:`metric_spaces`."""
     first_size = draw(st.integers(1, max(1, max_points - 1)))
     second_size = draw(st.integers(1, max(1, max_points - first_size)))
     # This is a path over all points, without the edge between the two rows.
@@ -81,11 +81,11 @@ def _draw_islands(draw: st.DrawFn, max_points: int) -> MetricSpace:
 
 @st.composite
 def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
-    """Draw a table of distances between at most ``max_points`` points; see :func:`metric_spaces` for the shapes.
+    """Draw a matrix of distances between at most ``max_points`` points, for :func:`metric_spaces`.
 
     Args:
-        draw: Supplied by Hypothesis.
-        max_points: The largest number of points.
+        draw: The function that Hypothesis supplies to draw values.
+        max_points: The maximum number of points.
         shape: "clique", "clusters" or "general".
     """
     count = draw(sizes(max_points))
@@ -104,16 +104,17 @@ def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
 
 
 def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.SearchStrategy[MetricSpace]:
-    """Draw finite metric spaces with at most ``max_points`` points.
+    """Draw finite metric spaces of various shapes.
+
+    The shapes with coordinates are a regular "grid", "points" on a lattice in the plane, and points on a "globe".
+    "twins" are points of which two are only 1e-3 to 1e-9 km apart, and "coincident" are points of which two have
+    distance 0. Roads connect the points of a "path", and the points within each of two "islands". The other shapes are
+    distance matrices: equal distances in a "clique", short distances within "clusters" and long ones between them, and
+    "general" small integers that satisfy the triangle inequality.
 
     Args:
-        max_points: The largest number of points.
-        shapes: Some of :data:`SHAPES`. A "grid" is regular, "points" lie on a lattice in the plane, and a "path"
-            consists of roads. In a "clique", all distances are equal; "clusters" have short distances inside and long
-            ones between them; "general" distances are any small integers that satisfy the triangle inequality. "twins"
-            contain two points 1e-3 to 1e-9 apart, "coincident" two points at distance 0, and "islands" two components
-            that no road connects. Points on a "globe" have latitudes and longitudes. Failures shrink towards the first
-            shape.
+        max_points: The maximum number of points.
+        shapes: The shapes to draw, from :data:`SHAPES`. Failing examples shrink towards the first shape.
     """
     strategies: dict[str, st.SearchStrategy[MetricSpace]] = {
         "grid": _draw_grid(max_points),
@@ -126,13 +127,19 @@ def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.Sea
 
 
 def priors(count: int) -> st.SearchStrategy[tuple[float, ...]]:
-    """Draw probabilities for ``count`` records, proportional to small integers, which shrink to a uniform prior."""
+    """Draw the prior probabilities of ``count`` records.
+
+    Probabilities are proportional to small integers, and shrink towards a uniform prior.
+    """
     shares = st.lists(st.sampled_from([1, 2, 4, 0]), min_size=count, max_size=count).filter(any)
     return shares.map(lambda parts: tuple(part / sum(parts) for part in parts))
 
 
 def costs(records: int, outputs: int) -> st.SearchStrategy[NDArray[np.float64]]:
-    """Draw losses (records, outputs), non-negative integers that shrink to the differences between indices."""
+    """Draw an array of shape (records, outputs) with non-negative integer losses.
+
+    Losses shrink towards the absolute difference between the indices of the record and the output.
+    """
     size = records * outputs
     differences = np.abs(np.arange(records)[:, None] - np.arange(outputs)[None, :]).astype(np.float64)
     values = st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0]), min_size=size, max_size=size)
