@@ -1,4 +1,4 @@
-"""Load and check a metric problem's files once, so that mechanisms can work on arrays."""
+"""Functions that load and check the files of a metric problem once, and return their contents as arrays."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 
 class _Gather:
-    """A collection of faults from independent steps, so that one error names all of them.
+    """A collection of faults from independent steps, which are reported together in one error.
 
     Attributes:
-        file: The problem file's name, for messages.
-        faults: The faults so far.
+        file: The name of the problem file, for error messages.
+        faults: The faults recorded so far.
     """
 
     def __init__(self, file: str) -> None:
@@ -45,13 +45,13 @@ class _Gather:
 
         Args:
             where: The key, such as "utility.kind".
-            got: The actual value.
-            expectation: The expected value.
+            got: A description of the actual value.
+            expectation: A description of valid values.
         """
         self.faults.append(Fault(self.file, where, got, expectation))
 
     def run_step(self, step: Callable[[], T]) -> T | None:
-        """Run a step and return its result. If it raises an InputError, record its faults and return None."""
+        """Run a step and return its result. If it raises InputError, record the faults and return None."""
         try:
             return step()
         except InputError as error:
@@ -59,7 +59,7 @@ class _Gather:
             return None
 
     def stop_if_any(self) -> None:
-        """Raise one InputError with all recorded faults, if there are any."""
+        """Raise InputError with all recorded faults, if there are any."""
         if self.faults:
             # Two steps that read the same file report the same faults, so duplicates are dropped.
             raise InputError(dict.fromkeys(self.faults))
@@ -68,14 +68,14 @@ class _Gather:
 def load(problem: MetricProblem, file: str) -> MetricData:
     """Load and check all files that a metric problem names.
 
-    All independent steps are run before an error is raised, so that one error names many faults.
+    All independent steps run before an error is raised, so that it can report many faults.
 
     Args:
         problem: The parsed problem file.
-        file: The problem file's name, for messages.
+        file: The name of the problem file, for error messages.
 
     Raises:
-        InputError: The files contain faults. The error names all of them, except faults that others hide.
+        InputError: The files contain faults. The error reports all faults except those that others hide.
     """
     gather = _Gather(file)
     _check_keys(problem, gather)
@@ -122,15 +122,15 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     prior = np.concatenate([prior, np.zeros(len(records) - len(declared_records))])
 
     def choose_rows(rows: Ints) -> MetricData:
-        """Return the problem's data with the records ``rows`` (K,) as outputs."""
+        """Return the data of the problem with the records whose indices are ``rows`` as outputs."""
         # The outputs are now only some of the records, so the metric must measure distances to these.
         outputs, metric = declared_records.select(rows), spaces.metric.towards(rows)
         return make_data(evolve(spaces, outputs=outputs, own=False, metric=metric))
 
     def make_data(spaces: Spaces) -> MetricData:
-        """Return the data for the records and outputs in ``spaces``.
+        """Return the data of the problem for the records and outputs in ``spaces``.
 
-        Losses and a region's distances are passed as functions, which are called at the first request, because not
+        Losses and the distances in a region are passed as functions, which are called on first access, because not
         every command needs their results.
         """
         metric = spaces.metric
@@ -166,32 +166,33 @@ def load(problem: MetricProblem, file: str) -> MetricData:
 
 
 def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) -> Floats:
-    """Return upper bounds on the errors in costs. In a region, a cost is a mean over positions around a vertex.
+    """Extend upper bounds on the errors in costs at vertices to costs that are means over positions in a region.
 
     Args:
-        errors: (N,) or (N, K) bounds on the errors in the costs at the vertices.
-        cost: (N, K) the costs.
+        errors: Array of shape (N,) or (N, K) with bounds on the errors in the costs at the vertices.
+        cost: Array of shape (N, K) with the costs.
         ground: The region with its vertices, or None for a problem without a region.
 
     Returns:
-        Without a region, the errors unchanged. In a region, the largest of all errors plus 2^-40 of each record's
-        largest cost, which covers the rounding of the means, in shape (N,) or (N, 1).
+        Without a region, the bounds unchanged. In a region, an array of shape (N,) or (N, 1) with the largest of all
+        bounds plus 2^-40 of each record's largest cost, which covers the rounding of the means.
     """
     return errors if ground is None else (rounding(cost) + errors.max()).reshape(-1, *[1] * (errors.ndim - 1))
 
 
 def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, RegionVertices | None]:
-    """Return the spaces in which losses are measured, the declared records, and the region if one is requested.
-
-    A region covers all points between the records (``privacy.everywhere``). Its vertices, which are the records
-    followed by added vertices, replace the records in the spaces.
+    """Read records and outputs, and create the region between them if ``privacy.everywhere`` requests one.
 
     Args:
         problem: The parsed problem file.
-        gather: The collection of faults.
+        gather: The collection to which faults are added.
+
+    Returns:
+        The records and outputs for which losses are computed, the declared records, and the region or None. If there is
+        a region, its vertices replace the records in the first value. They begin with the declared records.
 
     Raises:
-        InputError: Faults have been recorded. It is raised before a step that needs the missing results.
+        InputError: Faults have been recorded, so that the next step cannot run.
     """
     distance, listed, file = problem.distance, problem.outputs, gather.file
     # Whether the outputs are the records, as they are until outputs have been chosen among the records.
@@ -225,10 +226,10 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
 
 
 def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Spaces) -> Metric:
-    """Return the metric that constrains the rows of a region's vertices: lengths along the region's edges.
+    """Return the metric in the privacy constraints between the vertices of a region, which is along its edges.
 
     Args:
-        problem: The declared problem.
+        problem: The parsed problem file.
         ground: The region with its vertices.
         spaces: The vertices as records, the outputs, and the metric that [distance] declares.
     """
@@ -241,11 +242,11 @@ def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Sp
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
-    """Record a fault for each key that requires another key or contradicts one, before any files are read.
+    """Record a fault for each key that contradicts another key or lacks one that it requires. No files are read.
 
     Args:
         problem: The parsed problem file.
-        gather: The collection of faults.
+        gather: The collection to which faults are added.
     """
     distance, outputs = problem.distance, problem.outputs
     for name, actual, expectation in distance.faults(own_outputs=outputs is None or outputs.choose is not None):
@@ -271,10 +272,10 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
 
 
 def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | None:
-    """Return a uniform distribution of people over a region, or None if the problem has a prior over the records.
+    """Return the uniform distribution of people over a region, or None if the problem has a prior over the records.
 
-    It is uniform by area or by length of street, because a uniform distribution over the vertices would depend on how
-    the region is divided.
+    The distribution is uniform by area or by street length. A uniform distribution over the vertices would depend on
+    how the region is divided.
     """
     from privopt_metric_dp.problem.loss_over_region import spread_evenly
 
@@ -286,16 +287,17 @@ def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | N
 def _compute_cost(
     problem: MetricProblem, spaces: Spaces, ground: RegionVertices | None, spread: Spread | None
 ) -> Floats:
-    """Return the loss for the records, or for the people around them, after checking its shape and values.
+    """Compute the loss for the records or, in a region, for the people who are snapped to each vertex.
 
     Args:
-        problem: The declared problem, including the kind of loss.
+        problem: The parsed problem file, which declares the kind of loss.
         spaces: The N records and K outputs.
-        ground: The region, if the guarantee covers all of its points; the records are then its vertices.
+        ground: The region if the guarantee covers all of its points, in which case the records are its vertices;
+            otherwise None.
         spread: The distribution of people over the region; None if there is a prior over the records.
 
     Returns:
-        (N, K) the loss from releasing output k for record i, in the loss's unit.
+        Array of shape (N, K) with the loss from releasing output k for record i.
 
     Raises:
         RegistryError: The kind of loss did not return real numbers in this shape.
@@ -328,7 +330,7 @@ def _compute_cost(
 
 
 def _compare_lengths(problem: MetricProblem, records: Space) -> tuple[str, ...]:
-    """Compare the lengths in all of the problem's road files with the records' positions, and return warnings."""
+    """Compare the road lengths in all files of a problem with the positions of its records, and return warnings."""
     edges = (getattr(problem.distance, "edges", None), getattr(problem.utility, "edges", None))
     # The keys are the files' contents, so that a file named by both distance and loss is compared and reported once.
     files = {file.contents: file for file in edges if isinstance(file, File)}
@@ -336,12 +338,12 @@ def _compare_lengths(problem: MetricProblem, records: Space) -> tuple[str, ...]:
 
 
 def _check_connected(metric: Metric, records: Space, file: str) -> None:
-    """Check that roads join all records, so that every pair has a distance.
+    """Check that roads connect all records, so that every pair has a finite distance.
 
     Args:
-        metric: The distances between the records, along roads.
-        records: The records, whose ids a message names.
-        file: The problem file's name, for the message.
+        metric: The distances between the records along roads.
+        records: The records, whose ids appear in the error message.
+        file: The name of the problem file, for the error message.
 
     Raises:
         InputError: Some records are not connected.
@@ -356,21 +358,22 @@ def _check_connected(metric: Metric, records: Space, file: str) -> None:
 
 
 SUM_TOLERANCE: Final = 1e-6
-"""Largest accepted difference between the sum of a prior and 1."""
+"""The largest accepted difference between 1 and the sum of a prior."""
 
 
 def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space:
-    """Return the ids and coordinates that a table in a problem file declares.
+    """Return the ids and coordinates of the places that ``[records]`` or ``[outputs]`` declares.
 
     Args:
-        places: The declared places.
-        table, file: The names of the table ("records" or "outputs") and of the problem file, for messages.
+        places: The parsed table.
+        table: The name of the table, "records" or "outputs", for error messages.
+        file: The name of the problem file, for error messages.
         ids_alone: Whether points without coordinates are accepted.
 
     Raises:
         InputError: A file contains faults, or the declared sizes are not positive.
-        DoesNotHoldError: The problem declares more places than the release that is being verified has; see
-            :func:`check_places`.
+        DoesNotHoldError: A release is being verified, and the problem declares more places than it contains
+            (:func:`check_places`).
     """
     if places.unit is not None:
         space = space_of(evolve(places, unit=None), table, file, ids_alone=ids_alone)
@@ -401,14 +404,18 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
 
 
 def prior_of(prior: File | None, records: Space) -> Floats:
-    """Return the records' probabilities (N,), which are uniform if there is no file.
+    """Read the prior probabilities of the records.
 
     Args:
-        prior: A CSV file with columns id and p.
+        prior: A CSV file with the columns ``id`` and ``p``, or None for a uniform prior.
         records: The N records.
 
+    Returns:
+        Array of shape (N,) with the probabilities, divided by their sum.
+
     Raises:
-        InputError: The file contains errors, or its probabilities do not sum to 1 up to ``SUM_TOLERANCE``.
+        InputError: The file contains faults, or the sum of its probabilities differs from 1 by more than
+            ``SUM_TOLERANCE``.
     """
     count = len(records)
     if prior is None:
@@ -422,18 +429,18 @@ def prior_of(prior: File | None, records: Space) -> Floats:
 
 
 D = TypeVar("D")
-"""The class of a parsed problem file: :class:`MetricProblem`, or a class that the mechanism's ``load`` reads."""
+"""The class of a parsed problem file: :class:`MetricProblem`, or another class that a mechanism's ``load`` accepts."""
 
 
 @frozen(kw_only=True, eq=False)
 class MetricInstance(Generic[D]):
-    """A declared metric problem together with the contents of its files.
+    """A parsed metric problem together with the contents of its files.
 
     Attributes:
-        declared: The parsed problem file: a :class:`MetricProblem`, a subclass with a mechanism's own keys, or another
-            class whose data the mechanism's ``load`` returns.
-        _data: The files' contents as arrays, over all possible outputs.
-        _chosen: The data over the chosen outputs, as the only item of a list; the list is empty before the choice.
+        declared: The parsed problem file: a :class:`MetricProblem`, a subclass with additional keys for a mechanism, or
+            another class whose data the mechanism's ``load`` returns.
+        _data: The contents of the files as arrays, with all possible outputs.
+        _chosen: A list with the data for the chosen outputs as its only item. It is empty before outputs are chosen.
     """
 
     declared: D
@@ -442,7 +449,10 @@ class MetricInstance(Generic[D]):
 
     @property
     def data(self) -> MetricData:
-        """The files' contents, over the chosen outputs if outputs are to be chosen; before, over records far apart."""
+        """The contents of the files as arrays, restricted to the chosen outputs if outputs are to be chosen.
+
+        If they have not been chosen yet, records that are far apart from each other serve as outputs.
+        """
         if self._data.choose is None:
             return self._data
         if not self._chosen:
@@ -452,16 +462,19 @@ class MetricInstance(Generic[D]):
 
     @property
     def whole(self) -> MetricData:
-        """The files' contents over all possible outputs, which are all records if outputs are to be chosen."""
+        """The contents of the files as arrays, with all possible outputs.
+
+        If outputs are to be chosen, these are all records.
+        """
         return self._data
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The number of records and the number of outputs, (N, K), known even before outputs are chosen."""
+        """The numbers of records and outputs, (N, K), which are known even before outputs are chosen."""
         return len(self._data.records), self._data.choose or len(self._data.outputs)
 
     def choose(self, rows: Ints) -> None:
-        """Set the outputs to the records ``rows`` (K,), in ascending order."""
+        """Set the chosen outputs to the records with the indices ``rows``, which must be in ascending order."""
         self._chosen[:] = [self._data.with_outputs(rows)]
 
     @classmethod
@@ -469,22 +482,26 @@ class MetricInstance(Generic[D]):
         """Load and check the files that a problem names.
 
         Args:
-            declared: The problem, a :class:`MetricProblem`.
-            file: The problem file's name, for messages.
+            declared: The parsed problem file, which must be a :class:`MetricProblem`.
+            file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: The files contain faults. The error names all of them.
+            InputError: The files contain faults. The error reports all faults except those that others hide.
         """
         # cast() is for the type checker. Mechanisms with another class D have a `load` of their own and do not call
         # this.
         return cls(declared=declared, data=load(cast("MetricProblem", declared), file))
 
     def alike(self) -> tuple[Ints, Floats]:
-        """Return the required pairs of records (P, 2) and their distances (P,), for the conformance kit."""
+        """Return the required pairs and their distances, for the conformance kit.
+
+        Returns:
+            Array of shape (P, 2) with record indices, and array of shape (P,) with distances.
+        """
         return self.data.pairs, self.data.distances
 
     @property
     def apart(self) -> bool:
-        """Whether any two records are at a distance above 0, for the conformance kit."""
+        """Whether the distance between at least two of the records is positive, for the conformance kit."""
         count = len(self.data.records)
         return bool((self.data.metric.table()[:count, :count] > 0).any())

@@ -1,10 +1,10 @@
-"""The keys in a metric problem's file: places, distance, privacy notion and loss.
+"""The classes that declare the keys of a metric problem file: places, distance, privacy notion and loss.
 
 :class:`MetricProblem` mirrors the problem file. :class:`MetricInstance` adds the contents of the files that it names as
 :class:`MetricData`: records, outputs, distances, required pairs, cost and prior as read-only arrays.
 
-A kind of distance, loss or notion is an attrs class whose fields are the keys of a table. Once a plugin has registered
-it with a :class:`privopt.specs.KindSpec`, every metric mechanism accepts it::
+A kind of distance, loss or notion is an attrs class whose fields are the keys of a table in the problem file. Once a
+plugin has registered it with a :class:`privopt.specs.KindSpec`, every metric mechanism accepts it::
 
     @frozen(kw_only=True)
     class Squared(LossKind):
@@ -54,10 +54,14 @@ __all__ = [
 
 
 def rounding(cost: Floats) -> Floats:
-    """Return bounds (N,) on the rounding errors in costs: 2^-40 times each record's largest cost.
+    """Return bounds on the rounding errors in each record's costs, which are 2^-40 times its largest cost.
 
     Args:
-        cost: (N, K) the costs. They must come from sums without cancellation, whose relative error is far below 2^-40.
+        cost: Array of shape (N, K) with the costs. They must be computed without cancellation, so that their relative
+            errors are far below 2^-40.
+
+    Returns:
+        Array of shape (N,) with the bounds.
     """
     return np.asarray(np.abs(cost).max(axis=1) * 2.0**-40)
 
@@ -68,12 +72,12 @@ class Spaces:
 
     Attributes:
         records: The possible secrets.
-        outputs: The possible reports, which are the records if ``own`` is true.
+        outputs: The possible reports, which are the records if ``own`` is True.
         own: Whether the outputs are the records.
         metric: The distances between records, and from records to outputs.
-        file: The problem file's name, for messages.
-        listed: The number of declared records, which come before the vertices that a region adds; None if all records
-            are declared.
+        file: The name of the problem file, for error messages.
+        listed: The number of declared records, which precede the vertices that a region adds; None if all records are
+            declared.
     """
 
     records: Space
@@ -86,13 +90,13 @@ class Spaces:
 
 @frozen(kw_only=True, eq=False)
 class RegionVertices:
-    """A region between the records, for guarantees that cover all of its points.
+    """A region between the records, for a guarantee that covers all of its points.
 
     Attributes:
         region: The region. Its first vertices are the records.
-        records: The region's vertices. Added vertices have new ids.
-        metric: A function that takes outputs and returns the metric that losses use, from the vertices to these
-            outputs. With None, the outputs are the vertices.
+        records: All vertices of the region as places. Vertices that are not records have new ids.
+        metric: A function that takes the outputs and returns the metric that losses use, with distances from the
+            vertices to these outputs. If it is called with None, the outputs are the vertices.
     """
 
     region: Region
@@ -102,13 +106,13 @@ class RegionVertices:
 
 @frozen(kw_only=True)
 class DistanceKind(ABC):
-    """A kind of distance between records, declared by a ``[distance]`` table with this kind.
+    """A kind of distance between records, which a problem file selects by the key ``kind`` in ``[distance]``.
 
     Attributes:
-        kind: The kind's name in problem files.
-        places: The supported keys in ``[records]`` and ``[outputs]``.
-        ids_alone: Whether points may be ids without coordinates.
-        path_metric: Whether distances are shortest paths over edges. If so, unreachable records are a fault.
+        kind: The name of the kind in problem files.
+        places: The keys of ``[records]`` and ``[outputs]`` with which the kind can be used.
+        ids_alone: Whether points may have ids without coordinates.
+        path_metric: Whether distances are shortest path lengths, in which case all records must be connected.
         kit: The name ``"package.module:STRATEGY"`` of a Hypothesis strategy for problems with this kind, which
             :mod:`privopt.testing.kit` uses.
     """
@@ -126,22 +130,29 @@ class DistanceKind(ABC):
 
     @abstractmethod
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return the metric between records, and from records to outputs. If ``outputs`` is None, they are the records.
+        """Return the distances between records, and from records to outputs.
 
-        Epsilon is per unit of these distances. If distances are rounded, they must be rounded down.
+        Epsilon is stated per unit of these distances. If they are rounded, they must be rounded down.
+
+        Args:
+            records: The records.
+            outputs: The outputs, or None if they are the records.
 
         Raises:
             InputError: The kind does not support these places, or a file contains faults.
         """
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region that ``privacy.everywhere`` covers. Paths in it must not be longer than this distance.
+        """Return the region that a guarantee with ``privacy.everywhere`` covers.
+
+        A path in the region must not be longer than the distance between its ends. By default, kinds of distance have
+        no regions.
 
         Args:
-            records: The region's first vertices.
+            records: The records, which become the first vertices of the region.
             epsilon: Epsilon per unit of distance.
-            split_km: The length in km beyond which the region's edges are divided. None for the kind's default.
-            file: The problem file's name, for messages.
+            split_km: The maximum length of an edge in km, beyond which it is divided; None for the kind's default.
+            file: The name of the problem file, for error messages.
 
         Raises:
             InputError: This kind has no regions, or the places do not span one.
@@ -150,49 +161,55 @@ class DistanceKind(ABC):
         raise InputError([Fault(file, "privacy.everywhere", actual, "streets, or points in a plane or on the earth")])
 
     def unit(self, records: Space) -> str:
-        """Return the unit of distance in the singular; epsilon is stated per this unit."""
+        """Return the name of the unit of distance in the singular. Epsilon is stated per this unit."""
         return "km"
 
     def way(self, records: Space) -> str:
         """Return the phrase that messages put after the unit of distance, such as "by road".
 
-        Ledgers add up the epsilons of releases only if their phrases are equal.
+        Ledgers add the epsilons of two releases only if their phrases are the same.
         """
         return f"by {self.kind} distance"
 
     def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
-        """Yield contradictions between keys, as (key, actual, expected).
+        """Yield the contradictions between keys as tuples (key, actual, expected).
 
-        ``own_outputs`` says whether the outputs are the records, or are chosen among them.
+        Args:
+            own_outputs: Whether the outputs are the records or are chosen among them.
         """
         yield from ()
 
 
 @frozen(kw_only=True)
 class PerKm:
-    """The cost of a kilometre of loss in the reader's unit, which is shown next to the loss. No claim depends on it."""
+    """The cost of a kilometre in a unit that readers know, which reports show next to the loss.
+
+    No claim depends on it.
+    """
 
     cost: float = key(help="cost of a kilometre, in that unit", check=positive)
     unit: str = key(help='the unit, in the plural: "minutes"', check=one_line)
 
     def of(self, km: float) -> str:
-        """Return the cost of a loss in km as text with its unit, such as "3.2 minutes"."""
+        """Return the cost of a loss in km as text that includes the unit, such as "3.2 minutes"."""
         return f"{format_digits(self.cost * km)} {self.unit}"
 
 
 @frozen(kw_only=True)
 class LossKind(ABC):
-    """A kind of loss, declared by a ``[utility]`` table. All kinds have the keys ``prior``, ``remap`` and ``per_km``.
+    """A kind of loss, which a problem file selects by the key ``kind`` in ``[utility]``.
+
+    All kinds have the keys ``prior``, ``remap`` and ``per_km``.
 
     Attributes:
-        kind: The kind's name in problem files.
+        kind: The name of the kind in problem files.
         of_distances: Whether the loss is a function of distances, so that it can be computed anywhere in a region.
-        prior: The file with the records' probabilities, which weight the loss; None for the default.
-        remap: Whether each output is replaced by its best guess under the prior
+        prior: The file with the prior probabilities of the records; None for a uniform prior.
+        remap: Whether each output is replaced by the best guess that an observer can make from it under the prior
             (:mod:`privopt_metric_dp.matrix.remap`).
         per_km: The cost of a kilometre of loss in another unit, or None.
-        kit: The name of a strategy for problems with this kind; see :class:`DistanceKind`. By default, problems with
-            other kinds are changed to this kind.
+        kit: The name of a Hypothesis strategy for problems with this kind; see :class:`DistanceKind`. Without one, the
+            conformance kit changes problems with other kinds to this kind.
     """
 
     kind: ClassVar[str]
@@ -211,34 +228,40 @@ class LossKind(ABC):
 
     @abstractmethod
     def cost(self, spaces: Spaces) -> Floats:
-        """Return the loss (N, K) from releasing output k for record i, not yet weighted by the prior.
+        """Return an array of shape (N, K) with the loss from releasing output k for record i.
+
+        Losses are not multiplied by the prior.
 
         Raises:
             InputError: The loss cannot be computed for these places.
         """
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return bounds (N,) on how much a record's computed costs exceed the exact ones. Lower bounds subtract them.
+        """Return an array of shape (N,) with bounds on how much each record's computed costs exceed the exact ones.
 
-        The default covers the rounding errors in sums without cancellation: 2^-40 of the record's largest cost.
+        Lower bounds on the expected loss subtract them. The default is 2^-40 of the record's largest cost, which covers
+        the rounding errors in sums without cancellation.
 
         Args:
             spaces: The N records and K outputs.
-            cost: (N, K) the result of :meth:`cost`.
+            cost: The result of :meth:`cost`.
         """
         return rounding(cost)
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return bounds (N, K) or (N, 1) on how much computed costs are below the exact ones.
+        """Return bounds on how much computed costs are below the exact ones.
 
-        They determine how many digits of a lower bound are stated. The default is :meth:`excess`, which takes the same
-        arguments.
+        They determine how many digits of a lower bound are stated. The default is the result of :meth:`excess`, which
+        takes the same arguments.
+
+        Returns:
+            Array of shape (N, K), or (N, 1) if one bound holds for all costs of a record.
         """
         return self.excess(spaces, cost)[:, None]
 
     @abstractmethod
     def unit(self, distance: str) -> str:
-        """Return the loss's unit in the plural, given the unit of distance in the singular."""
+        """Return the name of the loss's unit in the plural, given the name of the unit of distance in the singular."""
 
     @property
     def measures_outputs(self) -> bool:
@@ -246,28 +269,28 @@ class LossKind(ABC):
         return True
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
-        """Yield contradictions between keys, as (key, actual, expected)."""
+        """Yield the contradictions between keys as tuples (key, actual, expected)."""
         yield from ()
 
 
 MAX_EPSILON: Final = Fraction(10**150)
-"""Largest epsilon per unit of distance. Distances are at most 1e150 too, so products of the two do not overflow."""
+"""The largest valid epsilon per unit of distance. Distances are at most 1e150 too, so the product cannot overflow."""
 
 
 def _check_epsilon(value: Fraction) -> str | None:
-    """Return None if an epsilon per unit of distance is valid, otherwise a description of valid values."""
+    """Return None if an epsilon per unit of distance is valid, and otherwise a description of valid values."""
     return positive(value) or (None if value <= MAX_EPSILON else f"a number of at most {float(MAX_EPSILON):g}")
 
 
 @frozen(kw_only=True)
 class MetricNotion:
-    """A notion of privacy for records with distances between them, declared by a ``[privacy]`` table with this kind.
+    """A privacy notion for records in a metric space, which a problem file selects by ``kind`` in ``[privacy]``.
 
     Attributes:
-        kind: The notion's name in problem files.
+        kind: The name of the notion in problem files.
         epsilon: The exact epsilon per unit of distance.
-        neighbours_within: The largest distance of a required pair; None if every pair is required.
-        kit: The name of a strategy for problems with this notion; see :class:`LossKind`.
+        neighbours_within: The largest distance at which a pair is required; None if every pair is required.
+        kit: The name of a Hypothesis strategy for problems with this notion; see :class:`LossKind`.
     """
 
     kind: ClassVar[str]
@@ -283,7 +306,7 @@ class MetricNotion:
 
 @frozen(kw_only=True)
 class MetricPrivacy(MetricNotion):
-    """The ``[privacy]`` table for metric DP."""
+    """The keys of ``[privacy]`` for metric DP."""
 
     kind: ClassVar[str] = "metric-dp"
     everywhere: bool = key(False, help="between any two points of the region, not only records (docs: every point)")
@@ -297,27 +320,28 @@ class MetricPrivacy(MetricNotion):
 
 
 def _check_corner(value: tuple[float, ...]) -> str | None:
-    """Return None if a grid's corner [lat, lon] in degrees is valid, otherwise a description of valid values."""
+    """Return None if a grid's corner [lat, lon] in degrees is valid, and otherwise a description of valid values."""
     if len(value) == 2 and -90 <= value[0] <= 90 and -180 <= value[1] <= 180:
         return None
     return "two numbers, latitude in [-90, 90] and longitude in [-180, 180]"
 
 
 UNIT_NAME: Final = re.compile(r"[^\W\d_]{1,20}")
-"""The pattern for a unit's name: only letters, because ledgers and messages split texts such as "per band by road"."""
+"""A pattern for the names of units. They contain only letters, because texts such as "per band by road" are split at
+spaces."""
 
 MOST_RECORDS: Final = 10_000_000
-"""The most records or outputs. With more, not even the ids would fit into memory."""
+"""Maximum number of records or outputs. With more, not even the ids would fit into memory."""
 
 
 def _check_count(value: int) -> str | None:
-    """Return None if a number of places is valid, otherwise a description of valid values."""
+    """Return None if a number of places is valid, and otherwise a description of valid values."""
     return None if 1 <= value <= MOST_RECORDS else f"a whole number from 1 to {MOST_RECORDS:,}"
 
 
 @frozen(kw_only=True)
 class Grid:
-    """A rectangle of equal cells, listed row by row from the south, with ids such as "r0c1"."""
+    """The centres of a rectangle of square cells, row by row from the south, with ids such as "r0c1"."""
 
     rows: int = key(help="rows of cells, south to north", check=_check_count)
     cols: int = key(help="columns of cells, west to east", check=_check_count)
@@ -329,7 +353,7 @@ class Grid:
 
 @frozen(kw_only=True)
 class Mesh:
-    """The corners of equilateral triangles that cover a region, with ids 0, 1, ... row by row from the south west."""
+    """The vertices of equilateral triangles that cover a region, with ids 0, 1, ... row by row from the south-west."""
 
     region: File = key(help="GeoJSON: polygons in longitude and latitude, with holes and in several parts")
     side_km: float = key(help="side of a triangle", unit="km", check=positive)
@@ -357,24 +381,27 @@ class Places:
     )
 
     def as_csv(self) -> Mapping[str, bytes]:
-        """Return the points file's name with its conversion to CSV; empty without a file or if it is CSV already."""
+        """Convert the points file to CSV, and return its name with the CSV text.
+
+        The mapping is empty if there is no points file or if it is CSV already.
+        """
         csv_bytes = None if self.points is None else points_as_csv(self.points, self.columns)
         return {} if csv_bytes is None or self.points is None else {self.points.name: csv_bytes}
 
     @property
     def given_key(self) -> str:
-        """The key in the table that states the places, such as "grid" or "points"."""
+        """The key that declares the places, such as "grid" or "points"."""
         return next(name for name in _GIVEN if getattr(self, name) is not None)
 
 
 _GIVEN: Final = ("grid", "points", "vectors", "count", "mesh", "choose")
-"""The keys that state the places in [records] or [outputs]. Exactly one of them must be present."""
+"""The keys that declare places in [records] or [outputs]. Exactly one of them must be present."""
 
 
 def _check_places(value: Places) -> str | None:
-    """Return None if the keys in a table of places are consistent, otherwise a description of valid tables.
+    """Return None if the keys of a table of places are consistent, and otherwise a description of valid tables.
 
-    The description completes a message of the form "expected ...".
+    The description is used in messages of the form "expected ...".
     """
     given_keys = [name for name in _GIVEN if getattr(value, name) is not None]
     if len(given_keys) != 1:
@@ -390,7 +417,7 @@ def _check_places(value: Places) -> str | None:
 
 
 def _check_listed_places(value: Places) -> str | None:
-    """Return None if ``[records]`` is valid, otherwise a description of valid tables. It cannot have ``choose``."""
+    """Return None if ``[records]`` is valid, and otherwise a description of valid tables, which have no ``choose``."""
     if value.choose is not None:
         return "places, not a number of those to choose"
     if value.unit is None:
@@ -401,20 +428,20 @@ def _check_listed_places(value: Places) -> str | None:
 
 
 def _check_output_places(value: Places) -> str | None:
-    """Return None if ``[outputs]`` is valid, otherwise a description of valid tables. It cannot have ``unit``."""
+    """Return None if ``[outputs]`` is valid, and otherwise a description of valid tables, which have no ``unit``."""
     return "unit only in [records], for both" if value.unit is not None else _check_places(value)
 
 
 @frozen(kw_only=True)
 class ConstOpt:
-    """Options for the const-opt mechanism."""
+    """The keys of ``[const-opt]``, for the mechanism of this name."""
 
     radius: float = key(help="beyond it the exponential form", unit="units of distance", check=positive)
 
 
 @frozen(kw_only=True)
 class MetricProblem:
-    """A parsed problem file for metric DP. :meth:`MetricInstance.of` reads the files that it names."""
+    """A parsed problem file for metric DP. :meth:`MetricInstance.of` reads the files that the problem file names."""
 
     records: Places = key(help="the secrets", check=_check_listed_places)
     outputs: Places | None = key(

@@ -1,4 +1,4 @@
-"""The built-in kinds of distance, for the ``[distance]`` table."""
+"""The built-in kinds of distance, which a problem file names in ``[distance]``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from privopt_metric_dp.space.roads import Roads, read_roads
 __all__ = ["Euclidean", "Graph", "Haversine", "Table"]
 
 _UNNAMED = "unit of distance"
-"""The text in place of a unit that the problem does not name."""
+"""The words used for a unit of distance that the problem does not name."""
 
 
 @frozen(kw_only=True)
@@ -33,17 +33,18 @@ class Euclidean(DistanceKind):
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors", "mesh"})
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return the Euclidean metric, in the points' unit (km by default) or the vectors'."""
+        """Return the Euclidean metric, in the unit of the coordinates (km by default for points)."""
         return EuclideanMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region that ``privacy.everywhere`` covers: triangles between the points.
+        """Return the region that ``privacy.everywhere`` covers, which consists of triangles between the records.
 
         Args:
-            records: The points, which become the first vertices.
-            epsilon: Not used for triangles.
-            split_km: The length in km beyond which triangles' sides are divided; None to divide none.
-            file: The problem file's name, for messages.
+            records: The records, which become the first vertices of the region.
+            epsilon: Unused for triangles.
+            split_km: The maximum length of a triangle side in km, beyond which triangles are refined; None for no
+                limit.
+            file: The name of the problem file, for error messages.
 
         Raises:
             InputError: The records are not planar points, or cannot be triangulated.
@@ -56,11 +57,15 @@ class Euclidean(DistanceKind):
         return _triangulate_plane(records, split_km, EuclideanMetric, file)
 
     def unit(self, records: Space) -> str:
-        """Return the planar points' unit, or a generic name for vectors, whose unit has no name."""
+        """Return the unit of planar coordinates, or a generic name for vectors, whose unit is unknown."""
         return _UNNAMED if records.kind == "vector" else records.unit
 
     def way(self, records: Space) -> str:
-        """Return the phrase that messages put after the unit: "as the crow flies", "between vectors" or nothing."""
+        """Return the phrase that messages put after the unit of distance.
+
+        It is "as the crow flies" for distances in km, "between vectors" for vectors, and empty for planes in another
+        unit.
+        """
         ways = {"vector": "between vectors", "planar": "as the crow flies" if records.unit == "km" else ""}
         return ways.get(records.kind, "as the crow flies")
 
@@ -76,16 +81,16 @@ class Haversine(DistanceKind):
         return HaversineMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region that ``privacy.everywhere`` covers: triangles between the points, projected onto a plane.
+        """Return the region that ``privacy.everywhere`` covers: triangles between the records in a map projection.
 
-        Planar distances do not exceed great-circle distances, so a guarantee per km on the plane also holds per km on
-        the earth. The arguments are those that :meth:`DistanceKind.ground` describes.
+        Projected distances do not exceed great-circle distances, so a guarantee per km in the plane also holds per km
+        on the earth. :meth:`DistanceKind.ground` describes the arguments.
         """
         HaversineMetric(records)  # raises an InputError for planar points
         return _triangulate_plane(records, split_km, HaversineMetric, file)
 
     def way(self, records: Space) -> str:
-        """Return the phrase that messages put after the unit of distance."""
+        """Return "as the crow flies", the phrase that messages put after the unit of distance."""
         return "as the crow flies"
 
 
@@ -101,17 +106,18 @@ class Graph(DistanceKind):
     edges: File = key(help="CSV: from,to,km, or u,v,length (metres) of OSMnx; undirected")
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return the metric of shortest-path distances in km along the roads in the file."""
+        """Return the metric of shortest path lengths in km along the roads in ``edges``."""
         return RoadMetric(read_roads(self.edges, directed=False), records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region that ``privacy.everywhere`` covers: the streets between all nodes.
+        """Return the region that ``privacy.everywhere`` covers, which consists of all streets.
 
         Args:
-            records: Places at some of the nodes.
-            epsilon: Epsilon per km. If ``split_km`` is None, it determines the length beyond which streets are divided.
-            split_km: The length in km beyond which streets are divided, into pieces that are no longer.
-            file: The problem file's name, for messages.
+            records: The records, each at a node of the road network.
+            epsilon: Epsilon per km, which determines the default for ``split_km``.
+            split_km: The maximum length of a street in km, beyond which it is divided into pieces; None for the
+                default.
+            file: The name of the problem file, for error messages.
         """
         from privopt_metric_dp.region.streets import streets_of
 
@@ -124,13 +130,13 @@ class Graph(DistanceKind):
         )
 
     def way(self, records: Space) -> str:
-        """Return the phrase for path lengths that messages put after the unit of distance."""
+        """Return "by road", the phrase that messages put after the unit of distance."""
         return "by road"
 
 
 @frozen(kw_only=True)
 class Table(DistanceKind):
-    """Distance read from a table in a file."""
+    """Distances read from a matrix in a file."""
 
     kind: ClassVar[str] = "matrix"
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors", "count"})
@@ -140,12 +146,12 @@ class Table(DistanceKind):
     output_matrix: File | None = key(None, help=".npy (N, K), with [outputs]")
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Read the distance tables, and return them as a metric.
+        """Read the distance matrices, and return them as a metric.
 
-        Without ``output_matrix``, or if the outputs are the records, the metric has only the distances between records.
+        Without ``output_matrix``, or if the outputs are the records, the metric has only distances between records.
 
         Raises:
-            InputError: An array has the wrong shape or contains invalid numbers, or the table is not symmetric.
+            InputError: An array has the wrong shape or contains invalid numbers, or the matrix is not symmetric.
         """
         count = len(records)
         table = read_array(self.matrix, (count, count), what="distances", minimum=0.0)
@@ -156,15 +162,15 @@ class Table(DistanceKind):
         return MatrixMetric(table, crossed, source=source, output_source=self.output_matrix.name)
 
     def unit(self, records: Space) -> str:
-        """Return a generic name, because a table does not name its unit."""
+        """Return a generic name, because a distance matrix does not state its unit."""
         return _UNNAMED
 
     def way(self, records: Space) -> str:
-        """Return the phrase that messages put after the unit of distances from a table."""
+        """Return "by a table of distances", the phrase that messages put after the unit of distance."""
         return "by a table of distances"
 
     def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
-        """Yield a fault (key, actual, expected) if there is a table of distances to outputs, but no [outputs]."""
+        """Yield a fault (key, actual, expected) if ``output_matrix`` is given although the problem lists no outputs."""
         if self.output_matrix is not None and own_outputs:
             yield "output_matrix", "a file without [outputs]", "[outputs], or no such key"
 
@@ -172,13 +178,13 @@ class Table(DistanceKind):
 def _triangulate_plane(
     records: Space, split_km: float | None, kind: type[EuclideanMetric] | type[HaversineMetric], file: str
 ) -> RegionVertices:
-    """Return a region that consists of triangles between points, refined if ``split_km`` is given.
+    """Return a region that consists of triangles between places, and measure losses from its vertices.
 
     Args:
-        records: Planar or geographic places. Geographic places are projected onto a plane.
-        split_km: The length in km beyond which triangles' sides are divided; None to divide none.
-        kind: The class of metric that measures losses.
-        file: The problem file's name, for messages.
+        records: The places in a plane or on the earth. Those on the earth are projected onto a plane.
+        split_km: The maximum length of a triangle side in km, beyond which triangles are refined; None for no limit.
+        kind: The class of the metric that losses use.
+        file: The name of the problem file, for error messages.
     """
     from privopt_metric_dp.region.mesh import refined_places
 

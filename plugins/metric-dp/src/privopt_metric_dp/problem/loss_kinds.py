@@ -1,4 +1,7 @@
-"""The built-in kinds of loss, for ``[utility]``: the distance, a cost matrix from a file, and the travel cost."""
+"""The built-in kinds of loss, which a problem file names in ``[utility]``.
+
+The loss is the distance from record to output, an entry of a cost matrix from a file, or the error in travel distances.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,12 @@ __all__ = ["CostMatrix", "DistanceLoss", "TravelCost", "normalise_weights", "tra
 
 
 def normalise_weights(weights: npt.ArrayLike, *, source: str = "utility.targets") -> Floats:
-    """Return the targets' weights, scaled to a sum of 1.
+    """Divide the weights of targets by their sum.
 
     Args:
-        weights: (T,) non-negative numbers. A target with twice the weight is visited twice as often.
-        source: The name for the targets in messages.
+        weights: Array of shape (n_targets,) with non-negative numbers. A target with twice the weight is visited twice
+            as often.
+        source: The name for the targets in error messages.
 
     Raises:
         InputError: There are no weights, a weight is negative or not finite, or their sum is 0.
@@ -55,27 +59,28 @@ def travel_cost(
     *,
     source: str = "utility.targets",
 ) -> Floats:
-    """Return c_ik = sum_l q_l |tc_il - tc_kl|, the expected error in the travel distance to a random target.
+    """Return the expected error in the travel distance to a random target, for each record and output.
 
-    Along one-way roads, tc_il is the travel distance from i to target l (`privopt_metric_dp.space.roads.Roads.travel`).
+    The error is c_ik = sum_l q_l |tc_il - tc_kl|, where target l has probability q_l and tc_il is the travel distance
+    from i to l (``privopt_metric_dp.space.roads.Roads.travel``).
 
     Args:
-        from_records: (N, T) the travel distance from each record to each target, in km.
-        from_outputs: (K, T) the travel distance from each output to each target, in km; None or the same array if the
-            outputs are the records.
-        weights: (T,) non-negative numbers on any scale. Targets with weight 0 may be unreachable.
-        source: The name for the targets in messages.
+        from_records: Array of shape (N, T) with the travel distance from each record to each target, in km.
+        from_outputs: Array of shape (K, T) with the travel distance from each output to each target, in km; None or the
+            same array if the outputs are the records.
+        weights: Array of shape (T,) with non-negative numbers on any scale. Targets with weight 0 may be unreachable.
+        source: The name for the targets in error messages.
 
     Returns:
-        (N, K) the expected errors in km. If the outputs are the records, the matrix is symmetric bit for bit, with a
-        zero diagonal.
+        Array of shape (N, K) with expected errors in km. If the outputs are the records, it is symmetric bit for bit
+        and has a zero diagonal.
 
     Raises:
         InputError: The shapes do not match, or a target with positive weight is at an infinite travel distance.
 
     Notes:
-        Each of the N K T terms takes 0.23 ns of CPU time, or half as long if the outputs are the records: for 1600^3
-        terms, that is 0.96 s or 0.49 s on a busy machine. The arrays in memory contain N K + (N + K) T numbers.
+        Each of the N K T terms takes 0.23 ns of CPU time, or half as much if the outputs are the records. For 1600^3
+        terms, this is 0.96 s or 0.49 s on a busy machine. The arrays in memory contain N K + (N + K) T numbers.
     """
     q = normalise_weights(weights, source=source)
     a = np.asarray(from_records, dtype=np.float64)
@@ -107,15 +112,16 @@ def travel_cost(
 
 @jit(fastmath={"reassoc"})
 def _sum_taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None:  # pragma: no cover - compiled
-    """Add sum_l q_l |a_il - b_kl| to total_ik, in tiles that stay in cache.
+    """Add sum_l q_l |a_il - b_kl| to total_ik, working on tiles that fit into the cache.
 
     Differences are computed before they are multiplied by weights, because differences of integers are exact.
 
     Args:
-        a, b: (N, T) and (K, T) the travel distances from records and from outputs to targets.
-        shares: (T,) the weights q.
-        total: (N, K) the sums, which are changed in place.
-        upper: Whether to skip tiles that lie entirely below the diagonal, for a symmetric result.
+        a: Array of shape (N, T) with the travel distances from records to targets.
+        b: Array of shape (K, T) with the travel distances from outputs to targets.
+        shares: Array of shape (T,) with the weights q.
+        total: Array of shape (N, K) with the sums, which is modified in place.
+        upper: Whether to skip tiles that lie entirely below the diagonal, because the result is symmetric.
     """
     rows, width = a.shape
     columns = b.shape[0]
@@ -139,13 +145,13 @@ _LOSSES_AT_ONCE = 1 << 16  # a block of losses that stays in the processor's cac
 
 @frozen(kw_only=True)
 class DistanceLoss(LossKind):
-    """The distance from the record to the output, as a loss."""
+    """A loss that is the distance from the record to the output."""
 
     kind: ClassVar[str] = "distance"
     of_distances: ClassVar[bool] = True
 
     def cost(self, spaces: Spaces) -> Floats:
-        """Return the distances (N, K) from records to outputs.
+        """Return an array of shape (N, K) with the distances from records to outputs.
 
         Raises:
             InputError: No path leads from some record to some output.
@@ -153,30 +159,33 @@ class DistanceLoss(LossKind):
         return _check_reachable(spaces.metric.to_outputs(), spaces, "distance.edges")
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return zeros (N,), because distances are rounded down and therefore never exceed the exact ones."""
+        """Return 0 for each record, because distances are rounded down and never exceed the exact ones."""
         return np.zeros(len(cost))
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return bounds (N, K) on how much distances were rounded down: the metric's upper bounds minus its doubles."""
+        """Return an array of shape (N, K) with bounds on how much each distance was rounded down.
+
+        A bound is the metric's upper bound on the exact distance minus the computed distance.
+        """
         short = np.empty(cost.shape)
         for part in slices(len(cost), cost.shape[1], _LOSSES_AT_ONCE):
             short[part] = spaces.metric.upper_distances(cost[part]) - cost[part]
         return short
 
     def unit(self, distance: str) -> str:
-        """Return the unit of distance, in the plural."""
+        """Return the plural of the unit of distance."""
         return plural_unit(distance)
 
 
 @frozen(kw_only=True)
 class CostMatrix(LossKind):
-    """Losses read from a file."""
+    """A loss that is read from a matrix in a file."""
 
     kind: ClassVar[str] = "matrix"
     file: File = key(name="cost", help=".npy (N, K): loss of releasing output k for record i")
 
     def cost(self, spaces: Spaces) -> Floats:
-        """Read the costs (N, K) from the file.
+        """Read an array of shape (N, K) with the losses from the file.
 
         Raises:
             InputError: The array has the wrong shape or contains invalid numbers.
@@ -185,27 +194,27 @@ class CostMatrix(LossKind):
         return read_array(self.file, shape, what="costs", maximum=MAX_COORDINATE).copy()
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return zeros (N,), because the conversion to doubles rounds down, so costs never exceed those in the file."""
+        """Return 0 for each record, because losses are rounded down to doubles and never exceed those in the file."""
         return np.zeros(len(cost))
 
     def unit(self, distance: str) -> str:
-        """Return a generic name, because a file of losses does not name its unit."""
+        """Return a generic name, because a file of losses does not state its unit."""
         return "units of cost"
 
     @property
     def measures_outputs(self) -> bool:
-        """Whether the loss uses distances to outputs. It never does, because the file states every loss."""
+        """Always False, because losses from a file do not depend on distances to outputs."""
         return False
 
 
 @frozen(kw_only=True)
 class TravelCost(LossKind):
-    """Expected error in the travel distance to a random target (LR-Geo, section 3).
+    """A loss that is the expected error in the travel distance to a random target (LR-Geo, section 3).
 
     Attributes:
         edges: The file of roads along which travel is measured; None to use the problem's distance.
-        directed: Whether these roads are one-way.
-        targets: The file of targets and their weights; None if all records are targets with equal weights.
+        directed: Whether the roads in ``edges`` are one-way.
+        targets: The file with the targets and their weights; None if all records are targets with equal weights.
     """
 
     kind: ClassVar[str] = "travel-cost"
@@ -214,7 +223,9 @@ class TravelCost(LossKind):
     targets: File | None = key(None, help="CSV: id,weight; default: every record, equally")
 
     def cost(self, spaces: Spaces) -> Floats:
-        """Return c_ik = sum_l q_l |tc_il - tc_kl| over targets l with shares q, in km or the unit of distance.
+        """Return an array of shape (N, K) with the losses c_ik = sum_l q_l |tc_il - tc_kl| (:func:`travel_cost`).
+
+        Losses are in km if ``edges`` is given, and otherwise in the problem's unit of distance.
 
         Raises:
             InputError: A target is unknown, or cannot be reached from some record or output.
@@ -224,15 +235,15 @@ class TravelCost(LossKind):
         return _check_reachable(cost if unit is None else read_only(cost * float(unit)), spaces, where)
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return bounds (N,) on the rounding errors in losses, which are sums of differences between path lengths.
+        """Return an array of shape (N,) with bounds on the rounding errors in each record's losses.
 
-        Differences between integer path lengths are exact (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`).
-        Otherwise the metric states the error in each length, which matters most for differences between similar
-        lengths.
+        A loss is a sum of differences between path lengths. Differences between integer lengths are exact
+        (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`). Other lengths have rounding errors, for which the
+        metric states bounds, and which matter most for differences between similar lengths.
 
         Args:
             spaces: The N records and K outputs.
-            cost: (N, K) the computed losses.
+            cost: Array of shape (N, K) with the computed losses.
         """
         roads, targets, _ = self.travel_targets(spaces.records, spaces.metric)
         # Rounding changes a sum of T products by less than (T + 16) 2^-51 times the sum.
@@ -254,12 +265,13 @@ class TravelCost(LossKind):
         return np.asarray((summed + errors[0] + errors[-1].max()) * (1.0 + 2.0**-20))
 
     def _travel_tables(self, spaces: Spaces) -> tuple[list[Floats], Floats, Fraction | None, str]:
-        """Return the travel distances from records and outputs to the loss's targets, and the targets' weights.
+        """Compute the travel distances from records and outputs to all targets.
 
         Returns:
-            A list with the table of travel distances (N, T) from records and, unless the outputs are the records, the
-            one from outputs (K, T); the targets' weights (T,); the unit in km if the tables contain integers, otherwise
-            None; and the key that gives the roads, for messages.
+            Four values. The first is a list with an array of shape (N, T) of travel distances from records, followed by
+            an array of shape (K, T) of those from outputs unless the outputs are the records. The second is an array of
+            shape (T,) with the weights of the targets. The third is the unit in km if distances are integers, and
+            otherwise None. The fourth is the problem file's key for the roads, for error messages.
 
         Raises:
             InputError: A target is unknown, or cannot be reached from some record or output.
@@ -299,28 +311,29 @@ class TravelCost(LossKind):
         return tables, weights, unit, where
 
     def unit(self, distance: str) -> str:
-        """Return "km" if the loss has roads of its own, otherwise the unit of distance."""
+        """Return "km" if ``utility.edges`` is given, and otherwise the plural of the unit of distance."""
         return plural_unit(distance) if self.edges is None else "km"
 
     @property
     def measures_outputs(self) -> bool:
-        """Whether the loss uses distances to outputs, which it does only if ``utility.edges`` is omitted."""
+        """Whether the loss depends on the problem's distances to outputs, which is so if ``edges`` is omitted."""
         return self.edges is None
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
-        """Yield a fault (key, actual, expected) if ``directed`` is set without ``edges``."""
+        """Yield a fault (key, actual, expected) if ``directed`` is True without ``edges``."""
         if self.directed and self.edges is None:
             yield "directed", "true without utility.edges", "roads that can be one-way, in utility.edges"
 
     def travel_targets(self, records: Space, metric: Metric) -> tuple[Roads | None, NDArray[np.str_], Floats]:
-        """Return the roads along which the loss measures travel, the ids of its targets and their weights.
+        """Return the roads along which travel is measured, and the targets with their weights.
 
         Args:
-            records: The N records. Without a file of targets, they are the targets, with equal weights.
-            metric: The metric that [distance] declares. Its roads, if any, are used if ``utility.edges`` is omitted.
+            records: The records. Without a file of targets, they are the targets, with equal weights.
+            metric: The metric that [distance] declares, whose roads are used if ``utility.edges`` is omitted.
 
         Returns:
-            The roads (None if the distance has no roads), the T ids, and the weights (T,), which sum to 1.
+            The roads, or None if neither the loss nor the distance has any; an array of shape (T,) with the ids of the
+            targets; and an array of shape (T,) with their weights, which sum to 1.
         """
         if self.targets is None:
             targets = np.asarray(records.ids, dtype=np.str_)
@@ -333,15 +346,15 @@ class TravelCost(LossKind):
 
 
 def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
-    """Return the given losses (N, K) after checking that they are finite.
+    """Check that all losses are finite, and return them unchanged.
 
     Args:
-        cost: The losses.
-        spaces: The records and outputs, whose ids a message names.
-        where: The key that gives the roads, for the message.
+        cost: Array of shape (N, K) with the losses.
+        spaces: The records and outputs, whose ids appear in the error message.
+        where: The problem file's key for the roads, for the error message.
 
     Raises:
-        InputError: A loss is infinite, because no path joins a record and an output.
+        InputError: A loss is infinite, because no path connects a record to an output.
     """
     if not np.isfinite(cost).all():
         i, k = np.argwhere(~np.isfinite(cost))[0].tolist()
@@ -352,11 +365,11 @@ def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
 
 
 def _unreachable_fault(spaces: Spaces, where: str, actual: str, roads: Roads | None, ids: Sequence[str]) -> Fault:
-    """Return a fault for an infinite loss, which names the disconnected places.
+    """Return a fault that names the disconnected places behind an infinite loss.
 
     Args:
-        spaces: The records and outputs, which know the problem file's name.
-        where: The key that gives the roads.
+        spaces: The records and outputs, with the name of the problem file.
+        where: The problem file's key for the roads.
         actual: A description of the missing path.
         roads: The roads, or None if the distance has no roads.
         ids: The ids of all nodes that must be connected.
@@ -368,10 +381,10 @@ def _unreachable_fault(spaces: Spaces, where: str, actual: str, roads: Roads | N
 
 
 def _read_targets(file: File) -> tuple[NDArray[np.str_], Floats]:
-    """Read a loss's targets from a CSV file with columns id and weight.
+    """Read the targets of a travel cost from a CSV file with the columns ``id`` and ``weight``.
 
     Returns:
-        The ids, and the weights (T,), which sum to 1.
+        An array of shape (T,) with the ids, and an array of shape (T,) with the weights, divided by their sum.
 
     Raises:
         InputError: The file contains faults, an id occurs twice, or the sum of the weights is 0 or infinite.

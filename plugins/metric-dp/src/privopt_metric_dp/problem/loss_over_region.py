@@ -1,13 +1,14 @@
-"""The loss from a release for people anywhere in a region: C_ck = E[lambda_c(X) c(X, k)].
+"""The expected loss of a release for people anywhere in a region (docs/guide/everywhere.md, "Whose loss").
 
-Here c(X, k) is the cost of reporting output k at X. The position X is uniform over the region, and lambda_c(X) is the
-probability that the mechanism draws vertex c for X. The loss is the sum of C_ck z_ck over vertices c and outputs k. It
-is linear in the rows z_c, as with a prior over records. A prior over the vertices would understate it. For example,
-take a segment on which an output's probability falls from 1 to 0 as z = 1 - x while its cost grows as x: the product is
-0 at both ends, but its mean is 1/6. See docs/guide/everywhere.md, "Whose loss".
+A person's position X is uniform over the region. The mechanism snaps X to vertex c with probability lambda_c(X), and
+reports output k with probability z_ck. With the cost c(X, k) of reporting k at X, the expected loss is the sum over c,
+k of C_ck z_ck, where C_ck = E[lambda_c(X) c(X, k)]. It is linear in the matrix z, as with a prior over records.
 
-A loss that is a function of distances is measured at X. Other losses are known only at the vertices, and are assumed to
-be linear on each simplex.
+A prior over the vertices would understate the loss. On a segment, for example, let the probability of an output fall as
+z = 1 - x while its cost grows as x. The product of the two is 0 at both ends, but its mean is 1/6.
+
+If the loss is a function of distances, c(X, k) is computed at X. Other losses are known only at the vertices, and are
+interpolated linearly on each simplex.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["Spread", "expected_cost", "spread_evenly"]
 
 MIN_PIECES: Final = 16
-"""The fewest pieces into which a street is divided. Two points represent each piece."""
+"""Minimum number of pieces into which a street is divided. Each piece contains two quadrature points."""
 
 MIN_PLANE_POINTS: Final = 20_000
-"""The fewest points that represent a plane. There are seven in each triangle, or in each of its equal parts."""
+"""Minimum number of quadrature points in a plane. There are seven in each triangle, or in each of its equal parts."""
 
 _BLOCK_POINTS: Final = 512  # points that are processed at once
 # The coordinate and the weight for each of the two rings in Radon's seven-point rule on a triangle, which is exact up
@@ -45,18 +46,19 @@ _NEAR = (6 - math.sqrt(15)) / 21, (155 - math.sqrt(15)) / 1200
 
 @frozen(kw_only=True, eq=False)
 class Spread:
-    """The distribution of people over a region, as weighted points (a quadrature rule).
+    """The distribution of people over a region, represented by Q weighted points of a quadrature rule.
 
-    For a position, the mechanism draws one of the m vertices of its simplex (a piece of street or a triangle), and then
-    an output from that vertex's row.
+    Each point lies in a simplex with m vertices: a piece of street (m = 2) or a triangle (m = 3). The mechanism snaps
+    a position to one of these vertices, and then draws an output from the matrix row of that vertex.
 
     Attributes:
-        corners: (Q, m) the vertices of each point's simplex.
-        shares: (Q, m) the probability that each of these vertices is drawn.
-        linear: (Q, m) each point's barycentric coordinates.
-        mass: (Q,) each point's probability.
-        streets: (Q,) the index of each point's street; empty on a plane.
-        places: (Q, 2) each point's coordinates in the records' unit (km or degrees); empty on streets.
+        corners: Array of shape (Q, m) with the vertex indices of each point's simplex.
+        shares: Array of shape (Q, m) with the probabilities of snapping each point to these vertices.
+        linear: Array of shape (Q, m) with the barycentric coordinates of each point.
+        mass: Array of shape (Q,) with the probability of each point.
+        streets: Array of shape (Q,) with the index of each point's street; empty in a plane.
+        places: Array of shape (Q, 2) with the coordinates of each point in km or degrees, as those of the records;
+            empty on streets.
     """
 
     corners: Ints
@@ -67,16 +69,21 @@ class Spread:
     places: Floats
 
     def vertex_masses(self, size: int) -> Floats:
-        """Return E[lambda_c(X)], the probability (N,) that each of N vertices is drawn."""
+        """Return the probability E[lambda_c(X)] that a person is snapped to vertex c, for each vertex.
+
+        Args:
+            size: The number of vertices.
+        """
         masses = (self.mass[:, None] * self.shares).ravel()
         return np.bincount(self.corners.ravel(), masses, minlength=size).astype(np.float64)
 
     def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
-        """Return C (N, K): the mean over the points of each vertex's probability times each output's cost.
+        """Return the array C of shape (N, K), where C_ck = E[lambda_c(X) c(X, k)] for vertex c and output k.
 
         Args:
-            size: N, the number of vertices.
-            cost: A function that returns the costs (B, K) at a slice of the points.
+            size: The number of vertices N.
+            cost: A function that takes a slice of B points and returns an array of shape (B, K) with the cost of each
+                output at these points.
         """
         from scipy.sparse import csr_array
 
@@ -98,17 +105,18 @@ class Spread:
 
 
 def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
-    """Return a uniform distribution over the region: by area (on the earth, if projected), or by length of street.
+    """Return the uniform distribution over a region, by street length or by area (on the earth if it is projected).
 
-    Each street is divided into at least 16 pieces with two Gauss points each, which is exact for linear costs. There is
-    an error only in the piece in which the shortest path to an output changes direction. Each triangle, or each of its
-    equal parts, has seven points, which is exact up to degree 5. For mean distances over two triangles to a corner or
-    the centre, the relative error is below 1e-7 (plugins/metric-dp/tests/region/test_loss.py).
+    Each street is divided into at least 16 pieces with two Gauss points each. This is exact for costs that are linear
+    on a piece, so there is an error only in the piece in which the shortest path to an output changes direction. Each
+    triangle, or each of its equal parts, gets seven points, which is exact for polynomials of degree at most 5. The
+    mean distance from two triangles to a corner or to the centre has a relative error below 1e-7
+    (plugins/metric-dp/tests/region/test_loss.py).
 
     Args:
-        region: The mesh between the vertices.
-        epsilon: Epsilon per km, which determines the probabilities of a street's two ends.
-        records: The vertices, with coordinates in km or degrees.
+        region: The streets or the triangulated plane.
+        epsilon: Epsilon per km, which determines the snapping probabilities on streets.
+        records: The vertices of the region, with coordinates in km or degrees.
     """
     if isinstance(region, Plane):
         return _spread_over_plane(region, geographic=records.kind == "geographic")
@@ -130,7 +138,7 @@ def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
 
 
 def _length_shares(lengths: Floats) -> Floats:
-    """Return each length as a share of the sum, (S,); equal shares if all lengths are 0."""
+    """Divide lengths by their sum. If all lengths are 0, the shares are equal."""
     longest = float(lengths.max())
     # Lengths are first divided by the longest, so that neither their sum nor the shares overflow or underflow.
     scaled = lengths / longest if longest else np.ones(len(lengths))
@@ -139,11 +147,13 @@ def _length_shares(lengths: Floats) -> Floats:
 
 
 def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
-    """Return a uniform distribution over a triangulated plane, with seven points in each triangle or part of one.
+    """Return the uniform distribution over a triangulated plane, by area on the earth if the plane is a projection.
+
+    Radon's seven-point rule is applied to each triangle, or to equal parts of it if there are few triangles.
 
     Args:
-        region: The plane, with vertices in mm.
-        geographic: Whether to state the points' coordinates in degrees rather than planar km.
+        region: The triangulated plane, with vertices in millimetres.
+        geographic: Whether to return coordinates in degrees rather than km.
     """
     corners = region.vertices[region.simplices].astype(np.float64) / MM_PER_KM
     # Two sides of each triangle, in km. Areas are positive, because the corners are in counter-clockwise order.
@@ -191,10 +201,11 @@ def _spread_on_streets(region: Streets, epsilon: Fraction, *, streets: Ints, par
 
     Args:
         region: The streets.
-        epsilon: Epsilon per km, which determines the probabilities of a street's two ends.
-        streets: (Q,) the index of each point's street.
-        part: (Q,) each point's position along the street, from 0 at the first end to 1 at the second.
-        mass: (Q,) each point's probability.
+        epsilon: Epsilon per km, which determines the snapping probabilities.
+        streets: Array of shape (Q,) with the index of each point's street.
+        part: Array of shape (Q,) with the position of each point along its street, from 0 at the first end to 1 at the
+            second end.
+        mass: Array of shape (Q,) with the probability of each point.
     """
     with np.errstate(over="ignore"):  # far_shares() accepts a reach that overflows to infinity
         far_share = far_shares(part, float(epsilon) * region.km[streets], region.steps)
@@ -211,25 +222,31 @@ def _spread_on_streets(region: Streets, epsilon: Fraction, *, streets: Ints, par
 def expected_cost(
     spread: Spread, region: Region, utility: LossKind, distance: DistanceKind, spaces: Spaces, costs: Floats
 ) -> Floats:
-    """Return C (N, K), the loss for output k weighted by the probability of vertex c, as the module defines it.
+    """Return the coefficients C_ck of the expected loss for people anywhere in a region.
+
+    C_ck is the mean over positions X of the probability of snapping X to vertex c times the cost of reporting output k
+    at X. The expected loss of a matrix z is the sum over c, k of C_ck z_ck.
 
     Args:
-        spread: The distribution of people.
-        region: The mesh between the vertices.
-        utility: The loss.
-        distance: The problem's kind of distance, which measures distances from points on a plane.
-        spaces: The vertices, the outputs, and the distances between them.
-        costs: (N, K) the loss at the vertices.
+        spread: The distribution of people over the region.
+        region: The streets or the triangulated plane.
+        utility: The kind of loss.
+        distance: The problem's kind of distance, which measures distances from points in a plane.
+        spaces: The N vertices, the K outputs, and the distances between them.
+        costs: Array of shape (N, K) with the loss at the vertices.
+
+    Returns:
+        Array of shape (N, K) with the coefficients.
     """
     outputs = spaces.records if spaces.own else spaces.outputs
 
     def cost_at(count: int, coordinates: Floats | None, ways: Floats | None) -> Floats:
-        """Return the costs (B, K) at points in the region, which the kind of loss computes.
+        """Return an array of shape (B, K) with the cost of each output at B points in the region.
 
         Args:
-            count: B, the number of points.
-            coordinates: (B, 2) the coordinates of points on a plane; None on streets.
-            ways: (B, K) the path lengths from points on streets to the outputs; None on a plane.
+            count: The number of points B.
+            coordinates: Array of shape (B, 2) with the coordinates of points in a plane; None on streets.
+            ways: Array of shape (B, K) with path lengths from points on streets to outputs; None in a plane.
         """
         ids = [str(number) for number in range(count)]
         points = Space(ids=ids, coordinates=coordinates, kind="plain" if coordinates is None else spaces.records.kind)
@@ -248,7 +265,7 @@ def expected_cost(
     ways, km = spaces.metric.to_outputs(), region.km
 
     def cost_along(part: slice) -> Floats:
-        """Return the costs (B, K) at a slice of the points on streets."""
+        """Return an array of shape (B, K) with the cost of each output at a slice of B points on streets."""
         a, b = spread.corners[part].T
         legs = km[spread.streets[part], None] * spread.linear[part]
         # From a point on a street, a path leads over one of the street's ends a and b. Column 0 of `legs` is the length
@@ -259,17 +276,17 @@ def expected_cost(
 
 
 class _KnownDistances(Metric):
-    """A metric of precomputed distances (B, K) from points on streets to outputs, for losses that use distances."""
+    """A metric with precomputed distances from points on streets to outputs, for losses that depend on distances."""
 
     def __init__(self, ways: Floats) -> None:
-        """Store the distances (B, K) from B points to K outputs."""
+        """Store an array of shape (B, K) with the distances from B points to K outputs."""
         super().__init__(len(ways), ways.shape[1], False)
         self._ways = ways
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Raise NotImplementedError, because losses use only distances to outputs."""
+        """Raise NotImplementedError, because losses need only distances to outputs."""
         raise NotImplementedError("distances between points of streets")
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return the distances (B, K) in km along the streets, from all points or from those with the indices i."""
+        """Return the path lengths in km to all outputs, from all points or from the points with indices ``i``."""
         return self._ways if i is None else self._ways[np.asarray(i, dtype=np.int64)]

@@ -1,4 +1,4 @@
-"""A metric problem's arrays, on which mechanisms work."""
+"""The arrays of a metric problem, on which mechanisms operate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 __all__ = ["MetricData"]
 
 MAX_REDUCED_PAIRS: Final = 200_000
-"""The most required pairs among which implied ones are searched for. For this many, the search takes 2 s."""
+"""Maximum number of required pairs for which implied pairs are searched for. For this many, the search takes 2 s."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -33,33 +33,37 @@ class MetricData:
     Attributes:
         records: The places that are secret.
         outputs: The places that may be released; the records if the file has no [outputs].
-        metric: The distances that constrain the rows. They are computed on request, without an N x N table. The
-            constructor also accepts a function that returns the metric, which is called at the first request.
+        metric: The distances in the privacy constraints, which are computed on request, without an N x N table. The
+            constructor also accepts a function that returns the metric, which is called on first access.
         epsilon: The exact epsilon, per ``unit``.
-        within: The largest distance of a required pair; None if every pair is required.
+        within: The largest distance at which a pair is required; None if every pair is required.
         unit: The unit of distance.
-        loss_unit: The unit of the cost.
-        prior: (N,) the records' probabilities; in a region, the probabilities that the vertices are drawn.
-        cost: (N, K) the loss from releasing output k for record i, in ``loss_unit``. For a vertex of a region, it is
-            the mean over the positions for which the vertex is drawn. The constructor also accepts a function that
-            returns the losses, which is called at the first request and may raise an InputError.
-        file: The problem file's name, for error messages.
-        excess: (N,) upper bounds on how much a record's costs, weighted by the prior, exceed the exact ones. The
-            constructor takes a function that computes unweighted bounds from the costs.
-        shortfall: A method that returns upper bounds on how much weighted costs are below the exact ones. The
-            constructor takes a function that computes unweighted bounds from the costs.
-        crossed: Whether distances from records to outputs are known (a matrix metric may lack them).
+        loss_unit: The unit of ``cost``.
+        prior: Array of shape (N,) with the probability of each record; in a region, the probability that a person is
+            snapped to each vertex.
+        cost: Array of shape (N, K) with the loss from releasing output k for record i, in ``loss_unit``. The loss at a
+            vertex of a region is a mean over the positions that are snapped to it. The constructor also accepts a
+            function that returns the array, which is called on first access and may raise InputError.
+        file: The name of the problem file, for error messages.
+        excess: Array of shape (N,) with upper bounds on how much each record's costs, multiplied by its prior, exceed
+            the exact ones. The constructor takes a function that computes bounds before this multiplication, from the
+            costs.
+        shortfall: A method that returns upper bounds on how much the costs, multiplied by the prior, are below the
+            exact ones. The constructor takes a function that computes bounds before this multiplication, from the
+            costs.
+        crossed: Whether the distances from records to outputs are known. They may be missing if the distance is a
+            matrix.
         remap: Whether each released output is replaced by the best guess under the prior.
-        ground: The metric that [distance] declares if other distances constrain the rows, otherwise None.
-        region: The region if the guarantee covers any two of its points, otherwise None. The records are then the
-            region's vertices, beginning with the declared records.
+        ground: The metric that [distance] declares if the privacy constraints use other distances; otherwise None.
+        region: The region if the guarantee covers any two of its points; otherwise None. The records are then the
+            vertices of the region, beginning with the declared records.
         choose: The number of records to choose as outputs; None if outputs are not chosen. Before the choice,
             ``outputs`` contains all records.
-        over: A function that returns the problem with the given records (K,) as outputs; None if outputs are not
-            chosen.
+        over: A function that takes the indices of K records and returns the problem with these records as outputs; None
+            if outputs are not chosen.
         along_streets: Whether losses are path lengths along undirected streets.
         way: The phrase that messages put after the unit of distance, such as "by road".
-        per_km: The cost of a kilometre of loss in the reader's unit, if the problem declares it.
+        per_km: The cost of a kilometre of loss in the reader's unit if the problem declares it; otherwise None.
         warnings: Sentences about probable mistakes in the files.
     """
 
@@ -88,57 +92,69 @@ class MetricData:
 
     @property
     def distance(self) -> Metric:
-        """The metric that the [distance] table declares, to which losses and figures refer."""
+        """The metric that the [distance] table declares, which losses and reported figures use."""
         return self.metric if self.ground is None else self.ground
 
     @cached_property
     def metric(self) -> Metric:
-        """The distances that constrain the rows."""
+        """The distances in the privacy constraints."""
         return self._metric if isinstance(self._metric, Metric) else self._metric()
 
     @cached_property
     def cost(self) -> Floats:
-        """(N, K) the loss from releasing output k for record i, in ``loss_unit``."""
+        """The loss from releasing output k for record i, in ``loss_unit``, as an array of shape (N, K)."""
         return read_only(self._cost() if callable(self._cost) else self._cost)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The number of records and the number of outputs, (N, K)."""
+        """The numbers of records and outputs, (N, K)."""
         return len(self.records), len(self.outputs)
 
     @cached_property
     def weighted(self) -> Floats:
-        """(N, K) the costs weighted by the prior, p_i c_ik. The expected loss of a matrix z is sum_ik p_i c_ik z_ik."""
+        """The costs multiplied by the prior, p_i c_ik, as an array of shape (N, K).
+
+        The expected loss of an obfuscation matrix z is the sum over i, k of p_i c_ik z_ik.
+        """
         return read_only(self.prior[:, None] * self.cost)
 
     @cached_property
     def excess(self) -> Floats:
-        """(N,) upper bounds on how much a record's costs in ``weighted`` exceed the exact ones that the files imply."""
+        """Upper bounds, one per record, on how much the costs in ``weighted`` exceed their exact values."""
         # The factor 1 + 2^-40 covers the rounding of these products.
         return read_only(self.prior * (self._excess or rounding)(self.cost) * (1.0 + 2.0**-40))
 
     def shortfall(self) -> Floats:
-        """Return upper bounds (N, K) or (N, 1) on how much ``weighted`` is below the exact costs, computed anew."""
+        """Compute upper bounds on how much the costs in ``weighted`` are below their exact values.
+
+        Returns:
+            Array of shape (N, K), or (N, 1) if one bound holds for all costs of a record.
+        """
         errors = rounding(self.cost)[:, None] if self._shortfall is None else self._shortfall(self.cost)
         short: Floats = self.prior[:, None] * errors
         short *= 1.0 + 2.0**-40
         return short
 
     def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
-        """Return, for each required pair, whether its exact distance is proved to require it too, as booleans (P,).
+        """Return which required pairs are provably required even when their distance is computed exactly.
 
-        Lower bounds use only the pairs for which this is proved, and so hold for every mechanism that satisfies the
-        declared guarantee.
+        Lower bounds use only these pairs, so that they hold for every mechanism that satisfies the declared guarantee.
 
         Args:
-            pairs: (P, 2) required pairs of records.
-            distances: (P,) the pairs' distances as doubles.
+            pairs: Array of shape (P, 2) with the record indices of required pairs.
+            distances: Array of shape (P,) with the distance between the records of each pair, as doubles.
+
+        Returns:
+            Boolean array of shape (P,).
         """
         return self.metric.surely_within(pairs, distances, np.inf if self.within is None else self.within)
 
     @cached_property
     def required(self) -> tuple[Ints, Floats]:
-        """The required pairs i < j (P, 2) and their distances (P,). In a region, the mesh's edges are enough."""
+        """The required pairs and their distances, as arrays of shape (P, 2) and (P,).
+
+        A pair consists of two record indices i < j. In a region, the pairs are its edges, which imply all other pairs.
+        """
         if self.region is not None:
             edges = self.region.edges
             return edges, read_only(self.metric.between(edges[:, 0], edges[:, 1]))
@@ -148,9 +164,9 @@ class MetricData:
 
     @property
     def most_pairs(self) -> int:
-        """The most pairs that are in memory at once, for estimates of the memory that a run takes.
+        """The largest number of pairs held in memory at once, for estimates of memory use.
 
-        If all pairs are required, their number is known before any pair is computed.
+        If all pairs are required, the number is known without computing the pairs.
         """
         if self.region is None and self.within is None:
             implying, count = self.metric.implying(), len(self.records)
@@ -159,29 +175,40 @@ class MetricData:
 
     @property
     def pairs(self) -> Ints:
-        """(P, 2) the required pairs i < j, in lexicographic order."""
+        """The required pairs i < j in lexicographic order, as an array of shape (P, 2) with record indices."""
         return self.required[0]
 
     @property
     def distances(self) -> Floats:
-        """(P,) the required pairs' distances."""
+        """The distance between the records of each required pair, as an array of shape (P,)."""
         return self.required[1]
 
     def between(self, pairs: Ints) -> Floats:
-        """Return the distances (P,) between any pairs of records (P, 2). Those of certified pairs are precomputed."""
+        """Return the distances between pairs of records, without recomputing those of certified pairs.
+
+        Args:
+            pairs: Array of shape (P, 2) with record indices. The pairs need not be required.
+
+        Returns:
+            Array of shape (P,) with distances.
+        """
         pairs_known, distances = self.standing
         # Computing distances may require a search for shortest paths, so those of the certified pairs are reused.
         is_known = pairs is pairs_known or np.array_equal(pairs, pairs_known)
         return distances if is_known else self.metric.between(pairs[:, 0], pairs[:, 1])
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances (P,), with a smaller one in place of each that may exceed the exact distance.
+        """Lower those stated distances that might exceed the exact distance to the computed one.
 
-        The smaller one is the problem's own double, which is rounded down.
+        Computed distances are rounded down, so they never exceed the exact ones.
 
         Args:
-            pairs: (P, 2) pairs of records.
-            distances: (P,) stated distances for the pairs, such as those that a release stores.
+            pairs: Array of shape (P, 2) with record indices.
+            distances: Array of shape (P,) with the stated distance between the records of each pair, for example from a
+                release.
+
+        Returns:
+            Array of shape (P,) with distances that do not exceed the exact ones.
         """
         # The problem's doubles are rounded down, so a stated distance above the double may still be at most the exact
         # one. The metric decides whether it is.
@@ -193,44 +220,49 @@ class MetricData:
 
     @cached_property
     def needed(self) -> tuple[Ints, Floats]:
-        """The required pairs (S, 2) that a model must contain, and their distances (S,).
+        """A subset of the required pairs that implies all others, with distances, as arrays of shape (S, 2) and (S,).
 
-        These pairs imply the other required pairs exactly (:mod:`privopt_metric_dp.space.pairs`). Over roads with exact
-        sums, no other pair is computed, so the N^2 pairs of a city are never in memory.
+        An optimisation model needs constraints for these pairs only, because they imply the other required pairs
+        exactly (:mod:`privopt_metric_dp.space.pairs`). Along roads whose lengths are summed exactly, no other pair is
+        ever computed, so the N^2 pairs of a city never occupy memory.
         """
         pairs, distances = needed_pairs(self.metric, lambda: self.required, within=self.within)
         return read_only(pairs), read_only(distances)
 
     @cached_property
     def standing(self) -> tuple[Ints, Floats]:
-        """The pairs (S, 2) that the certificate checks, which imply the others, and their distances (S,).
+        """The pairs that the certificate checks, with distances, as arrays of shape (S, 2) and (S,).
 
-        If there are many required pairs and the metric does not know which of them imply the others, the certificate
-        checks all of them, because finding a subset would take longer.
+        They are the pairs in :attr:`needed`. Only if there are many required pairs and the metric cannot state which of
+        them imply the others, they are all required pairs, because finding a subset would take longer.
         """
         has_implying_pairs = self.metric.implying(self.within) is not None
         return self.needed if has_implying_pairs or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required
 
     def with_outputs(self, rows: Ints) -> MetricData:
-        """Return the problem with the records ``rows`` (K,), in ascending order, as outputs, at this epsilon."""
+        """Return the same problem, at the same epsilon, with some of the records as outputs.
+
+        Args:
+            rows: The indices of the K records in ascending order.
+        """
         assert self.over is not None  # the caller has checked that outputs are chosen
         # `over` builds the data anew from the problem file, whose epsilon may differ from that of this data.
         return evolve(self.over(rows), epsilon=self.epsilon)
 
     @property
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
-        """Undirected streets with exact lengths, the number of nodes, and each record's node.
+        """Undirected streets with exact lengths, the number of their nodes, and the node index of each record.
 
-        None if losses are not path lengths along streets, or if the exact decimals are unknown.
+        It is None if losses are not path lengths along streets, or if exact decimal lengths are unknown.
         """
         return self.metric.streets if self.along_streets and isinstance(self.metric, RoadMetric) else None
 
     @cached_property
     def to_outputs(self) -> Floats:
-        """(N, K) the distances from records to outputs.
+        """The distances from records to outputs, as an array of shape (N, K).
 
         Raises:
-            InputError: The distance is a table, and ``distance.output_matrix`` is missing.
+            InputError: The distance is a matrix, and ``distance.output_matrix`` is missing.
         """
         if not self.crossed:
             expectation = "the distances from records to outputs, which this mechanism needs"
@@ -239,16 +271,17 @@ class MetricData:
 
 
 def _check_both_ways(metric: Metric, pairs: Ints, distances: Floats, records: Space) -> None:
-    """Check that a plugin's metric returns real numbers, and equal distances in both directions.
+    """Check that a metric from a plugin returns real numbers, and the same distance in both directions.
 
     Args:
         metric: The metric.
-        pairs: (P, 2) required pairs of records.
-        distances: (P,) the distances that the metric returned, from a pair's first record to its second.
-        records: The records, whose ids a message names.
+        pairs: Array of shape (P, 2) with the record indices of required pairs.
+        distances: Array of shape (P,) with the distances that the metric returned from the first record of each pair to
+            the second.
+        records: The records, whose ids appear in error messages.
 
     Raises:
-        RegistryError: The metric returns values that are not real numbers, or distances that differ between the
+        RegistryError: The metric returns values that are not real numbers, or distances that differ between the two
             directions.
     """
     # The certificate checks each pair once for both directions, so it would be wrong for a metric with two different

@@ -1,4 +1,4 @@
-"""Read points files: CSV, Parquet, GeoParquet and GeoJSON, with columns that the problem file may name."""
+"""Functions that read points files in the formats CSV, Parquet, GeoParquet and GeoJSON."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 __all__ = ["COORDINATES", "Columns", "points_as_csv", "read_points"]
 
 _GEOJSON: Final = (".geojson", ".json")
-"""The file name endings for GeoJSON."""
+"""The file name extensions of GeoJSON files."""
 BETWEEN: Final = "/"
-"""The separator between the values from several columns that form an id."""
+"""The separator between values from several columns that together form an id."""
 
 COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
     "geographic": ("lat", "lon"),
     "planar": ("x", "y"),
 }
-"""The names of the two coordinates, by kind of places."""
+"""The default names of the two coordinate columns, for each kind of places."""
 
 
 @frozen(kw_only=True)
 class Columns:
-    """The names of the columns in a points file. If a key is omitted, the column has the key's name."""
+    """The names of the columns in a points file. Most columns have a default name, which is that of the key."""
 
     id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", if one is not unique')
     lat: str = key("lat", help="latitudes", unit="degrees")
@@ -51,15 +51,15 @@ class Columns:
 
 
 def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Space:
-    """Return the ids and coordinates in a points file.
+    """Read the ids and coordinates from a points file.
 
     Args:
-        points: A CSV, Parquet or (according to its name) GeoJSON file.
-        columns: The names of the columns; by default those in :class:`Columns`.
-        ids_alone: Whether a table without coordinates is accepted.
+        points: The file. Its name tells whether it is GeoJSON, and its content whether it is Parquet or CSV.
+        columns: The names of the columns; None for the defaults of :class:`Columns`.
+        ids_alone: Whether a file without coordinates is accepted.
 
     Raises:
-        InputError: The file contains faults, which are named by row and column, or an id occurs twice.
+        InputError: The file contains faults, which the error lists by row and column, or an id occurs twice.
     """
     columns = columns or Columns()
     ids = (columns.id,) if isinstance(columns.id, str) else columns.id
@@ -113,12 +113,12 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
 def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
     """Convert a points file to CSV with the same points and columns, or return None if it is CSV already.
 
-    Releases contain the CSV file, which a verifier can read without libraries for other formats. A geometry column NAME
-    becomes two columns, ``NAME (latitude)`` and ``NAME (longitude)``.
+    Releases contain the CSV file, so that a verifier can read it without libraries for other formats. A geometry column
+    NAME becomes two columns, ``NAME (latitude)`` and ``NAME (longitude)``.
 
     Args:
         points: A CSV, Parquet, GeoParquet or GeoJSON file.
-        columns: The names of the columns; by default those in :class:`Columns`.
+        columns: The names of the columns; None for the defaults of :class:`Columns`.
     """
     import polars as pl
 
@@ -142,15 +142,19 @@ def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
 
 
 def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple[pl.DataFrame, Floats]:
-    """Return the columns with ids and names from a GeoParquet file, and the latitudes and longitudes (N, 2).
+    """Read ids, names and points from a GeoParquet file.
 
     Args:
         points: The file.
         texts: The names of the columns with ids and names.
         geometry: The name of the column with points.
 
+    Returns:
+        A frame of the text columns, and an array of shape (N, 2) with latitudes and longitudes in degrees.
+
     Raises:
-        InputError: The file is not GeoParquet in degrees, or some geometries are not points. Each such row is reported.
+        InputError: The file is not GeoParquet in degrees, or geometries are not points. The error lists all rows with
+            other geometries.
     """
     import polars as pl
 
@@ -176,15 +180,16 @@ def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple
 
 
 def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
-    """Return the ids, names and points in a GeoJSON file.
+    """Read ids, names and points from a GeoJSON file.
 
     Args:
-        points: The file: a FeatureCollection of points in degrees.
-        texts: The names of the properties with ids and names. If a feature has no "id" property, the feature's own id
-            is used.
+        points: The file, which must contain a FeatureCollection of points in degrees.
+        texts: The names of the properties with ids and names. The ``id`` member of a feature replaces a missing "id"
+            property.
 
     Returns:
-        A frame of texts, and the latitudes and longitudes (N, 2), with NaN for a geometry that is not a point.
+        A frame with a text column for each property, and an array of shape (N, 2) with latitudes and longitudes in
+        degrees, which are NaN for geometries that are not points.
 
     Raises:
         InputError: The file is not a FeatureCollection of points in degrees.

@@ -1,9 +1,9 @@
-"""Compare the lengths of roads with the straight lines between their ends, which no road can be shorter than.
+"""A check that roads are at least as long as the straight lines between their ends, and seem to be in km.
 
-The comparison matters because overstated lengths (in minutes or metres, say) weaken privacy: epsilon is per unit of
-length. Differences that rounding explains are accepted: a length may be rounded or truncated at its last digit, and
-positions at the last digit that the table uses. Lengths along the ellipsoid or on a projected map also differ a little
-from great circles.
+Overstated lengths, in minutes or metres for example, would weaken privacy, because epsilon is stated per unit of
+length. Differences that rounding can explain are accepted: a length may have been rounded or truncated at its last
+digit, and positions at the last digit that the table uses. Lengths along the ellipsoid or on a projected map also
+differ slightly from great-circle distances.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ["compare_lengths"]
 MODEL_TOLERANCE: Final = 0.01
 """The relative amount by which a straight line may exceed the length of a road between the same ends.
 
-The difference between a sphere and the WGS 84 ellipsoid explains at most 0.56 % (from north to south near the equator),
-and the projection in a UTM zone 0.04 %.
+The difference between a sphere and the WGS 84 ellipsoid explains at most 0.56 % (for roads from north to south near the
+equator), and the projection in a UTM zone at most 0.04 %.
 """
 UNITS: Final = (
     (0.0005, 0.0015, "the positions are in metres"),
@@ -40,22 +40,22 @@ UNITS: Final = (
     (1_500.0, 2_400.0, "the lengths are in metres, and the positions in miles"),
     (2_400.0, 5_000.0, "the lengths are in feet"),
 )
-"""Ranges of the median ratio of length to straight line, each with the likely reason. For streets in km, the ratio is
-between 1 and 1.45."""
+"""Ranges of the median ratio of road length to straight line, each with a likely reason. The ratio for streets in km is
+usually between 1 and 1.45."""
 DEGREES: Final = (80.0, 170.0, "the positions are in degrees")
-"""A further range for planar positions, with its reason. A degree is 111 km."""
+"""An additional range for planar positions, with its likely reason. A degree of latitude is 111 km long."""
 
 
 @frozen(kw_only=True, eq=False)
 class _Lengths:
-    """The lengths of the roads whose two ends have positions.
+    """The lengths of E roads, both ends of which have positions.
 
     Attributes:
-        rows: (E,) each road's row in the table, from 0.
-        km: (E,) the lengths in km, rounded down.
-        straight: (E,) the straight lines in km between the positions in the file.
-        min_straight: (E,) the shortest straight lines in km that the rounding of positions and the model of the earth
-            allow.
+        rows: Array of shape (E,) with the row index of each road in the table, beginning at 0.
+        km: Array of shape (E,) with the length of each road in km, rounded down.
+        straight: Array of shape (E,) with the distance in km between the positions of the two ends.
+        min_straight: Array of shape (E,) with the smallest distance in km that is consistent with the positions, given
+            the errors from rounding and from the model of the earth.
     """
 
     rows: Ints
@@ -65,20 +65,20 @@ class _Lengths:
 
     @property
     def ratio(self) -> float | None:
-        """The median ratio of length to straight line; None if no road's two ends have different positions."""
+        """The median ratio of road length to straight line, or None if no road connects two different positions."""
         is_apart = self.straight > 0
         return float(np.median(self.km[is_apart] / self.straight[is_apart])) if is_apart.any() else None
 
 
 def compare_lengths(edges: File, records: Space) -> Iterator[str]:
-    """Yield warnings about lengths that contradict the positions, or seem to be in a unit other than km.
+    """Yield warnings about road lengths that are too short for the positions or seem to be in another unit than km.
 
     Args:
-        edges: A table with columns from, to and km.
-        records: The places, which may be the ends of roads.
+        edges: The file of roads, with the columns ``from``, ``to`` and ``km``.
+        records: The places, some of which are the ends of roads.
 
     Raises:
-        InputError: Some roads are shorter than the straight line between their ends by more than rounding explains.
+        InputError: Some roads are shorter than the straight line between their ends by more than rounding can explain.
     """
     if records.coordinates is None or records.kind not in ("planar", "geographic"):
         return
@@ -113,14 +113,15 @@ def compare_lengths(edges: File, records: Space) -> Iterator[str]:
 
 
 def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], list[int]]:
-    """Return the roads that are certainly too short, and those whose length only the rounding of positions may explain.
+    """Find the roads that are shorter than the straight line between their ends.
 
     Args:
-        lengths: The roads with their straight lines.
-        texts: (rows,) the lengths in all of the table's rows, as texts.
+        lengths: The lengths of the roads and the straight lines between their ends.
+        texts: The lengths as written, in all rows of the table.
 
     Returns:
-        Two lists of indices into ``lengths``.
+        Two lists of indices into ``lengths``: the roads that are certainly too short, and those that could be long
+        enough if the positions were rounded.
     """
     suspects = np.flatnonzero(lengths.km < lengths.straight * (1.0 - MODEL_TOLERANCE))
     resolution = np.array([_last_digit(texts[row]) for row in lengths.rows[suspects].tolist()])
@@ -137,7 +138,7 @@ def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], 
 
 
 def _likely_reason(ratio: float, kind: str) -> str | None:
-    """Return a likely reason for a median ratio of lengths to straight lines; None if lengths in km explain it.
+    """Return the likely reason for a median ratio of road length to straight line, or None if the ratio is plausible.
 
     Args:
         ratio: The median ratio.
@@ -148,11 +149,11 @@ def _likely_reason(ratio: float, kind: str) -> str | None:
 
 
 def _measure_roads(table: dict[str, Any], records: Space) -> _Lengths:
-    """Return the roads that join two records, with the straight lines between their ends.
+    """Return the lengths of all roads between two different records, with the straight lines between their ends.
 
     Args:
-        table: The columns from, to and km in the table of roads.
-        records: The records, with coordinates.
+        table: The columns ``from``, ``to`` and ``km`` of the table of roads.
+        records: The records, which must have coordinates.
     """
     assert records.coordinates is not None  # the caller checked
     number = {name: index for index, name in enumerate(records.ids)}
@@ -171,21 +172,27 @@ def _measure_roads(table: dict[str, Any], records: Space) -> _Lengths:
 
 
 def _straight_line(a: Floats, b: Floats, resolution: float) -> Floats:
-    """Return the smallest distances (E,) in km between planar points that round to ``a`` and ``b``.
+    """Return the smallest possible distances in km between planar points that were rounded to ``a`` and ``b``.
 
     Args:
-        a, b: (E, 2) x and y in km.
+        a, b: Arrays of shape (E, 2) with x and y in km.
         resolution: The largest error in the difference between two rounded coordinates, in km.
+
+    Returns:
+        Array of shape (E,) with distances.
     """
     return np.asarray(np.hypot(*np.maximum(np.abs(a - b) - resolution, 0.0).T))
 
 
 def _great_circle(a: Floats, b: Floats, resolution: float) -> Floats:
-    """Return the smallest great-circle distances (E,) in km between points that round to ``a`` and ``b``.
+    """Return the smallest possible great-circle distances in km between points that were rounded to ``a`` and ``b``.
 
     Args:
-        a, b: (E, 2) latitudes and longitudes in degrees.
+        a, b: Arrays of shape (E, 2) with latitudes and longitudes in degrees.
         resolution: The largest error in the difference between two rounded coordinates, in degrees.
+
+    Returns:
+        Array of shape (E,) with distances.
     """
     latitude, longitude = np.abs(a - b).T
     longitude %= 360.0  # one end may be in -180 to 180 and the other in 0 to 360
@@ -199,10 +206,11 @@ def _great_circle(a: Floats, b: Floats, resolution: float) -> Floats:
 
 
 def _table_resolution(records: Space) -> float:
-    """Return the smallest place value that the last digit of any coordinate has, in the coordinates' unit.
+    """Return the place value of the last digit in the coordinate that has the most decimal places.
 
     Other coordinates may have fewer digits because programs omit trailing zeros. If two coordinates were rounded or
-    truncated at this digit, the error in their difference is at most this value.
+    truncated at this digit, the error in their difference is at most the returned value, which is in the unit of the
+    coordinates.
     """
     if records.corner is not None or records.coordinates is None:
         return 0.0  # the cells of a grid have exact positions
@@ -221,9 +229,9 @@ def _is_zero(text: str) -> bool:
 
 
 def _last_digit(text: str) -> float:
-    """Return the place value of a decimal's last non-zero digit: 0.1 for 1.50, 100 for 1200, 0 for a fraction.
+    """Return the place value of the last non-zero digit in a decimal, such as 0.1 for "1.50" and 100 for "1200".
 
-    For a decimal equal to 0, it is the place value of the last digit.
+    For a decimal equal to 0, return the place value of its last digit. For text that is not a finite decimal, return 0.
     """
     try:
         number = Decimal(text)
