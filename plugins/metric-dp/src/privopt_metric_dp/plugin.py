@@ -1,4 +1,7 @@
-"""Register all that this plugin adds for metric DP (mechanisms, kinds, checks and others) without importing it."""
+"""The plugin's hooks, which register what metric DP adds to privopt.
+
+Specs name their targets as text, so registering a mechanism, kind, command or check does not import it.
+"""
 
 from collections.abc import Sequence
 
@@ -27,7 +30,7 @@ __all__ = [
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the mechanisms: the optimal one, its baselines, given matrices and prediction over traces."""
+    """Return the mechanisms: the optimal one, baselines, given matrices and prediction along traces."""
     return [
         MechanismSpec(
             name="optimal-lp",
@@ -94,7 +97,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
 
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:
-    """Return the distances, losses and notions of metric problems."""
+    """Return the kinds of distance, loss and privacy notion that metric problems can use."""
     distances, losses = "privopt_metric_dp.problem.distance_kinds", "privopt_metric_dp.problem.loss_kinds"
     rows = [
         ("distance", "euclidean", f"{distances}:Euclidean", "straight lines between points or vectors"),
@@ -117,7 +120,7 @@ def privopt_kinds() -> Sequence[KindSpec]:
 
 @hookimpl
 def privopt_roles() -> Sequence[RoleSpec]:
-    """Return the roles "distance" and "loss". A metric problem file names a registered kind for each role."""
+    """Return the roles "distance" and "loss", for each of which a problem file names a registered kind."""
     kinds = "privopt_metric_dp.problem.declared"
     return [
         RoleSpec(name="distance", base=f"{kinds}:DistanceKind", summary="a distance between records"),
@@ -127,7 +130,7 @@ def privopt_roles() -> Sequence[RoleSpec]:
 
 @hookimpl
 def privopt_commands() -> Sequence[CommandSpec]:
-    """Return the ``certify`` command, which certifies matrices."""
+    """Return the ``certify`` command."""
     commands = "privopt_metric_dp.commands"
     return [
         CommandSpec(
@@ -143,7 +146,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
 
 @hookimpl
 def privopt_names() -> Sequence[NameSpec]:
-    """Return the functions that the package privopt exports: they build metric problems and certify matrices."""
+    """Return the functions that the package ``privopt`` exports, which build metric problems and certify matrices."""
     parts = ("cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors")
     homes = dict.fromkeys(parts, "privopt_metric_dp.api.problem_parts")
     homes |= {"certify": "privopt_metric_dp.mechanisms.certify_matrix"}
@@ -152,7 +155,7 @@ def privopt_names() -> Sequence[NameSpec]:
 
 @hookimpl
 def privopt_checks() -> Sequence[CheckSpec]:
-    """Return the conformance kit's checks for metric mechanisms, and for the kinds that metric problems name."""
+    """Return checks for the conformance kit, which test metric mechanisms and kinds of distance, loss and notion."""
     kit = "privopt_metric_dp.kit"
     kinds = f"{kit}.check_kinds"
     return [
@@ -169,7 +172,7 @@ def privopt_checks() -> Sequence[CheckSpec]:
 
 @hookimpl
 def privopt_templates() -> Sequence[TemplateSpec]:
-    """Return the project templates for mechanisms over places: one with a matrix, and one that samples."""
+    """Return the templates for new mechanism projects: one that releases a matrix, and one that samples reports."""
     template_files, package = ("example.toml", "mechanism.py", "kit.py"), "privopt_metric_dp"
     return [
         TemplateSpec(

@@ -1,1 +1,1 @@
-"""Python functions that build metric problems in memory."""
+"""The Python API for metric problems, which builds them in memory from data frames and arrays."""

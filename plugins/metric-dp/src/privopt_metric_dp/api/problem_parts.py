@@ -1,7 +1,7 @@
 """Functions that build a metric problem in memory from records, distances, losses and a prior.
 
-A part (:class:`privopt.declare.problems_in_memory.Part`) consists of keys in a problem file and the files that the keys
-name. :func:`metric_problem` combines parts into a problem.
+Most functions return a part (:class:`privopt.declare.problems_in_memory.Part`), which consists of keys for a problem
+file and the contents of the files that these keys name. :func:`metric_problem` combines parts into a problem.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ def records(
     y: str | None = None,
     geometry: str | None = None,
 ) -> Part:
-    """Return a table's rows as records or outputs.
+    """Return the rows of a table as records or outputs.
 
     Args:
         table: A data frame, or a dict of columns.
-        id: The column with ids, or several columns whose values are joined with "/".
+        id: The column with ids, or several columns whose values are joined by "/".
         lat, lon: The columns with latitudes and longitudes in degrees.
-        x, y: The columns with coordinates in km.
-        geometry: The column with points: the geometry of a GeoDataFrame, or bytes in the WKB format (well-known
+        x, y: The columns with planar coordinates in km.
+        geometry: The column with points, either the geometry of a GeoDataFrame or bytes in the WKB format (well-known
             binary).
 
     Raises:
-        InputError: One of these columns is missing.
+        InputError: A column is missing.
         UsageError: The object is not a table.
     """
     frame = frame_of(table, "records")
@@ -104,9 +104,9 @@ def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float
     """Return the centres of a regular grid's cells as records or outputs, with ids such as "r0c1".
 
     Args:
-        rows, cols: The number of rows and the number of columns.
+        rows, cols: The numbers of rows and columns.
         cell_km: The side of a cell in km.
-        south_west: The latitude and longitude in degrees of the centre of "r0c0". By default the grid is planar.
+        south_west: The latitude and longitude in degrees of the centre of cell "r0c0". By default, the grid is planar.
     """
     cells: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell_km}
     if south_west is not None:
@@ -115,12 +115,12 @@ def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float
 
 
 def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
-    """Return, as records or outputs, the corners of equilateral triangles that cover a region.
+    """Return the corners of equilateral triangles that cover a region, as records or outputs.
 
     Args:
-        region: GeoJSON as a dict, or an object with ``__geo_interface__`` (a GeoDataFrame, a Shapely polygon).
-        side_km: The length of a triangle's side in km.
-        planar: Whether coordinates are x and y in km rather than longitudes and latitudes.
+        region: GeoJSON as a dict, or an object with ``__geo_interface__``, such as a GeoDataFrame or a Shapely polygon.
+        side_km: The side length of the triangles in km.
+        planar: Whether coordinates are x and y in km rather than longitude and latitude in degrees.
 
     Raises:
         UsageError: The object is not GeoJSON and has no ``__geo_interface__``.
@@ -140,8 +140,8 @@ def vectors(array: object, ids: object = None) -> Part:
     """Return vectors as records or outputs.
 
     Args:
-        array: (N, dim) the vectors.
-        ids: N ids; 0, 1, ... by default.
+        array: Array of shape (N, dim) with one vector per row.
+        ids: The id of each vector. By default, ids are 0, 1, ...
 
     Raises:
         InputError: An id contains a line break, which a file with one id per line cannot represent.
@@ -165,30 +165,31 @@ def vectors(array: object, ids: object = None) -> Part:
 
 
 def _to_texts(names: Iterable[object]) -> list[str]:
-    """Convert ids to texts as CSV files do, where a double with an integer value has no decimal point."""
+    """Convert ids to strings as CSV files contain them. Doubles with integer values get no decimal point."""
     values = list(names)
     numbers = iter(plain_texts(pl.Series([name for name in values if isinstance(name, float)], dtype=pl.Float64)))
     return [next(numbers) if isinstance(name, float) else str(name) for name in values]
 
 
 def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km") -> Part:
-    """Return a kind of distance: the length of the shortest path along undirected edges.
+    """Return a kind of distance that is the length of the shortest path along two-way roads.
 
     Args:
-        table: A table with one row per edge.
-        start, end: The columns with the ids of an edge's two ends.
-        km: The column with lengths in km.
+        table: A table with one row per road.
+        start, end: The columns with the ids of the two nodes that a road connects.
+        km: The column with the lengths in km.
     """
     edges = _rename_columns(table, "roads", {"from": start, "to": end, "km": km})
     return Part(values={"kind": "graph", "edges": "roads.csv"}, files={"roads.csv": edges})
 
 
 def distances(array: object, to_outputs: object = None) -> Part:
-    """Return a kind of distance that is given by a table.
+    """Return a kind of distance that is given by a matrix.
 
     Args:
-        array: (N, N) the distances between records, symmetric.
-        to_outputs: (N, K) the distances from records to outputs, if the outputs are not the records.
+        array: Symmetric array of shape (N, N) with the distances between records.
+        to_outputs: Array of shape (N, K) with the distances from records to outputs, if the outputs are not the
+            records.
     """
     values: dict[str, object] = {"kind": "matrix", "matrix": "distances.npy"}
     files = {"distances.npy": npy_bytes(array)}
@@ -201,12 +202,14 @@ def distances(array: object, to_outputs: object = None) -> Part:
 def travel_cost(
     targets: object = None, *, id: str = "id", weight: str = "weight", edges: object = None, directed: bool = False
 ) -> Part:
-    """Return a kind of loss: the expected error in the travel distance to a random target.
+    """Return a kind of loss that is the expected error in the travel distance to a random target.
 
     Args:
-        targets: A table of targets and their weights. By default all records are targets with equal weights.
-        id, weight: The columns with the targets' ids (each must be a record's) and with their weights.
-        edges: A table of roads with columns from, to and km. By default the distance's own roads are used.
+        targets: A table of targets with their weights. By default, all records are targets with equal weights.
+        id: The column with the ids of the targets, each of which must be the id of a record.
+        weight: The column with the weights of the targets.
+        edges: A table of roads with the columns ``from``, ``to`` and ``km``. By default, travel is measured by the
+            problem's distance.
         directed: Whether the roads in ``edges`` are one-way.
     """
     values: dict[str, object] = {"kind": "travel-cost"}
@@ -223,17 +226,21 @@ def travel_cost(
 
 
 def cost(array: object) -> Part:
-    """Return a kind of loss given by an (N, K) array: entry (i, k) is the loss from releasing output k for record i."""
+    """Return a kind of loss that is given by a matrix.
+
+    Args:
+        array: Array of shape (N, K). Entry (i, k) is the loss from releasing output k for record i.
+    """
     return Part(values={"kind": "matrix", "cost": "cost.npy"}, files={"cost.npy": npy_bytes(array)})
 
 
 def _rename_columns(table: object, subject: str, columns: Mapping[str, str]) -> bytes:
-    """Convert some of a table's columns to a CSV file, with the column names that problem files expect.
+    """Select and rename columns of a table, and return them as the contents of a CSV file.
 
     Args:
         table: A data frame, or a dict of columns.
-        subject: The argument's name, for messages.
-        columns: For each column in the file, the name of the table's column.
+        subject: The name of the argument that contains the table, for error messages.
+        columns: A mapping from each column name in the CSV file to the name of the column in the table.
 
     Raises:
         InputError: A column is missing.
@@ -245,15 +252,15 @@ def _rename_columns(table: object, subject: str, columns: Mapping[str, str]) -> 
 
 
 def _check_columns(frame: nw.DataFrame[Any], subject: str, needed: Iterable[str]) -> None:
-    """Check that a table contains all needed columns. Missing columns are reported together.
+    """Check that a table contains all required columns.
 
     Args:
         frame: The table.
-        subject: The name of the argument that is the table, for messages.
-        needed: The names of the needed columns.
+        subject: The name of the argument that contains the table, for error messages.
+        needed: The names of the required columns.
 
     Raises:
-        InputError: A column is missing.
+        InputError: At least one column is missing. The error reports all missing columns.
     """
     column_names = ", ".join(map(str, frame.columns))
     lacking = [name for name in needed if name not in frame.columns]
@@ -282,26 +289,30 @@ def metric_problem(
 
     Args:
         places: The secret places, from :func:`records`, :func:`grid`, :func:`mesh` or :func:`vectors`.
-        distance: The name of a kind, such as ``"euclidean"`` or ``"haversine"``, or the result of :func:`roads` or
-            :func:`distances`.
-        epsilon: Epsilon per unit of distance: ``"3/km"``, ``"0.003/m"``, or a plain number, which is per km if the
-            distance is in km.
+        distance: The name of a kind of distance, such as ``"euclidean"`` or ``"haversine"``, or the result of
+            :func:`roads` or :func:`distances`.
+        epsilon: Epsilon per unit of distance, such as ``"3/km"`` or ``"0.003/m"``. A plain number is per km if
+            distances are in km.
         utility: The name of a kind of loss, or the result of :func:`travel_cost` or :func:`cost`.
-        prior: The records' probabilities: a mapping from ids to weights, a table with an id column and a column p,
-            weight or count, or an array in the order of the records. Weights are divided by their sum. By default the
-            prior is uniform over the records or, with ``everywhere``, over the region.
-        remap: Whether each output is replaced by the best guess under the prior, which costs no privacy.
-        outputs: The places that may be released; by default the records.
-        neighbours_within: The largest distance of a pair that the guarantee covers, such as ``"2 km"`` or ``"500 m"``.
-            By default the guarantee covers every pair.
-        everywhere: Whether the guarantee covers any two points in the region rather than only records.
-        split_km: With ``everywhere``, the length beyond which streets and triangles' sides are divided.
+        prior: The prior probabilities of the records. It is a mapping from ids to weights, a table with the column
+            ``id`` and one of ``p``, ``weight`` and ``count``, or an array in the order of the records. Weights are
+            divided by their sum. By default, the prior is uniform over the records or, with ``everywhere``, over the
+            region.
+        remap: Whether each output is replaced by the best guess that an observer can make from it under the prior.
+            This post-processing costs no privacy.
+        outputs: The places that may be released. By default, these are the records.
+        neighbours_within: The largest distance between two records that the guarantee covers, such as ``"2 km"`` or
+            ``"500 m"``. By default, the guarantee covers every pair.
+        everywhere: Whether the guarantee covers any two points in the region between the records rather than only the
+            records.
+        split_km: The maximum length of streets and triangle sides, beyond which they are divided. It requires
+            ``everywhere``.
         notion: The name of the privacy notion.
         tables: Tables for individual mechanisms, such as ``lr_geo={"users": "all", ...}``.
 
     Raises:
-        UsageError: An amount is in a unit that the distance does not have, a value cannot be written to a problem file,
-            or an array is not wrapped in :func:`distances` or :func:`cost`.
+        UsageError: An amount has a unit that does not fit the distance, a value cannot be written to a problem file, or
+            an array is not wrapped in :func:`distances` or :func:`cost`.
         InputError: The prior contains errors.
     """
     of_places = "privopt.records of a table, privopt.vectors of an array, or privopt.grid"
@@ -343,13 +354,13 @@ def metric_problem(
 
 
 def _check_type(name: str, value: object, kinds: type | UnionType, expectation: str) -> None:
-    """Check an argument's type.
+    """Check the type of an argument.
 
     Args:
-        name: The argument's name.
-        value: The argument's value.
+        name: The name of the argument.
+        value: The value of the argument.
         kinds: The allowed type, or a union of types.
-        expectation: A description of valid values, for the message.
+        expectation: A description of valid values, for the error message.
 
     Raises:
         UsageError: The value has another type.
@@ -359,7 +370,7 @@ def _check_type(name: str, value: object, kinds: type | UnionType, expectation: 
 
 
 def _with_folder(part: Part, folder: str) -> Part:
-    """Add the prefix ``folder`` to a part's file names, because records and outputs may use the same names."""
+    """Prefix all file names in a part, so that the files for records and for outputs have different names."""
     values = {
         key: f"{folder}-{value}" if isinstance(value, str) and value in part.files else value
         for key, value in part.values.items()
@@ -368,20 +379,20 @@ def _with_folder(part: Part, folder: str) -> Part:
 
 
 def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> object:
-    """Convert an amount to the problem's unit.
+    """Convert a distance or an epsilon to the unit of the problem.
 
     Args:
         value: A number in the problem's unit, or text with a unit.
-        name: The argument's name, for messages.
-        rate: Whether the amount is per unit of distance.
-        has_unit: Whether the distance is in km. If so, a text may name another unit of length.
+        name: The name of the argument, for error messages.
+        rate: Whether the amount is an epsilon, which is per unit of distance.
+        has_unit: Whether distances are in km. If so, text may contain another unit of length.
 
     Returns:
-        A number in the problem's unit. If the conversion rounds, it rounds in the more private direction.
+        A number in the problem's unit. If the conversion rounds, it rounds in favour of privacy.
 
     Raises:
-        UsageError: The value is neither a number nor a text with a number and a unit, or the distance does not have
-            this unit.
+        UsageError: The value is neither a number nor text with a number and a unit, or the unit does not fit the
+            distance.
     """
     example = "3/km" if rate else "2 km"
     if not isinstance(value, str):
@@ -411,11 +422,15 @@ def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> ob
 
 
 def _from_numpy(value: np.integer[Any] | np.floating[Any], *, rate: bool) -> object:
-    """Convert a NumPy number to a Python number. ``rate`` says whether it is an epsilon rather than a distance.
+    """Convert a NumPy number to a Python number.
 
-    A number in single precision may mean its exact value or its shortest text, and the more private of the two is
-    returned. For example, ``np.float32(0.2)`` is 0.200000003: as an epsilon it becomes 0.2; as a distance within which
-    people are hidden, it becomes 0.200000003.
+    A number in single precision may stand for its exact value or for its shortest decimal representation. The more
+    private of the two is returned. For example, ``np.float32(0.2)`` is about 0.200000003. As an epsilon, it becomes
+    0.2. As a distance within which records are protected, it becomes the exact value.
+
+    Args:
+        value: The number.
+        rate: Whether the number is an epsilon rather than a distance.
     """
     if isinstance(value, np.integer):
         return int(value)
@@ -426,19 +441,20 @@ def _from_numpy(value: np.integer[Any] | np.floating[Any], *, rate: bool) -> obj
 
 
 def _decimal_below(exact: Fraction) -> Decimal:
-    """Round a rational down to a decimal of at most 40 digits, because a smaller epsilon is more private."""
+    """Round an epsilon down to a decimal with at most 40 digits, because a smaller epsilon is more private."""
     return Context(prec=40, rounding=ROUND_FLOOR).divide(Decimal(exact.numerator), Decimal(exact.denominator))
 
 
 def _prior_csv(prior: object, places: Part) -> bytes:
-    """Convert a prior to a CSV file with columns id and p. Weights are divided by their sum.
+    """Convert a prior to the contents of a CSV file with the columns ``id`` and ``p``, which sums to 1.
 
     Args:
-        prior: A mapping from ids to weights, the weights in the order of the records, or a table.
-        places: The records, for weights without ids.
+        prior: A mapping from ids to weights, an array of weights in the order of the records, or a table.
+        places: The records, whose ids are used if the prior is an array.
 
     Raises:
-        InputError: A weight is invalid, the sum is not positive and finite, or the number of weights is wrong.
+        InputError: A weight is invalid, the sum is not positive and finite, or the number of weights is not that of the
+            records.
     """
     prior = values_of(prior)
     # A mapping gives weights by id, unless its values are columns: then it is a table.
@@ -465,7 +481,7 @@ def _prior_csv(prior: object, places: Part) -> bytes:
 
 
 def _to_weights(values: object) -> Floats:
-    """Convert weights to doubles. A value that is not a number becomes NaN, so that the error can name its id."""
+    """Convert weights to doubles. Values that are not numbers become NaN, so that an error can report their ids."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -476,7 +492,7 @@ def _to_weights(values: object) -> Floats:
 
 
 def _ids_of(places: Part) -> list[str]:
-    """Return the records' ids, in the order in which mechanisms read the records."""
+    """Return the ids of the records, in the order in which mechanisms read them."""
     contents = to_toml(dict(places.values)).encode()
     # The places are read as a mechanism would read them, so that the order of the ids is the same.
     declared = load_problem(Places, File(name=NAME, path=None, kept=contents, in_memory=places.files))

@@ -1,1 +1,1 @@
-"""The command-line command that metric DP adds: certify."""
+"""The commands that metric DP adds to the command line."""

@@ -1,4 +1,4 @@
-"""The ``privopt certify`` command, which measures how private a matrix from another program is."""
+"""The ``privopt certify`` command, which computes the least epsilon that a matrix from any program satisfies."""
 
 from __future__ import annotations
 
