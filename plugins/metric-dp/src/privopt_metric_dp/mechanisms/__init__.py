@@ -1,1 +1,1 @@
-"""The registered mechanisms for metric DP, and the base class for others."""
+"""The mechanisms for metric DP that this package registers, and the base class for others."""

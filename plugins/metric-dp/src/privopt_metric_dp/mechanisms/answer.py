@@ -1,4 +1,4 @@
-"""A method's answer before repair: a matrix that is private up to rounding, multipliers and solver details."""
+"""The unrepaired result of a method: a matrix that is private up to rounding errors, multipliers and solver details."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ __all__ = ["Matrix"]
 
 @frozen(kw_only=True, eq=False)
 class Matrix:
-    """The result of :meth:`MetricMechanism.matrix`.
+    """A candidate matrix with the dual information that proves a bound, which :meth:`MetricMechanism.matrix` returns.
 
     Attributes:
-        z: (N, K) probabilities that satisfy the guarantee up to the solver's tolerance.
-        multipliers: The privacy rows' multipliers, from which a rigorous bound is computed; None for no bound.
-        over: The pairs (S, 2) to which the multipliers belong, and their distances (S,); None for all required pairs.
-        bound: A bound that the multipliers prove, or an estimate of it; None if unknown.
-        solver: The solver's name, version and iterations, for result.json.
+        z: Array of shape (N, K) with probabilities that satisfy the guarantee up to the solver's tolerance.
+        multipliers: The dual multipliers of the privacy constraints, from which a rigorous bound is computed; None for
+            no bound.
+        over: The pairs to which the multipliers belong and their distances, as arrays of shape (S, 2) and (S,); None
+            for all required pairs.
+        bound: An estimate of the lower bound that the multipliers prove; None if unknown.
+        solver: The name, version and iterations of the solver, for result.json.
         details: Further figures for result.json.
-        stopped: Whether a limit ended the solver before it ran to completion.
-        release: Integer weights that are released unchanged if they satisfy the notion. Otherwise ``z`` is repaired.
+        stopped: Whether a limit ended the solver before it was finished.
+        release: Integer weights that are released unchanged if they satisfy the notion. Otherwise, or if this is None,
+            ``z`` is repaired.
     """
 
     z: Floats
@@ -45,17 +48,17 @@ class Matrix:
 
     @property
     def name(self) -> str:
-        """The solver's name."""
+        """The name of the solver, or "matrix" if the method does not state one."""
         return str(self.solver.get("name", "matrix"))
 
     @classmethod
     def of(cls, solution: dsl.Solution, data: MetricData, context: SolveContext) -> Matrix:
-        """Build an answer from a solved model: the matrix z, the multipliers for the bound, and solver details.
+        """Create an instance from a solved model.
 
         Args:
-            solution: The solution of a model. The answer contains multipliers if the model's privacy rows come from
-                :meth:`privopt_metric_dp.matrix.privacy.MetricDP.emit`, over ``data.needed`` in both directions.
-            data: The problem's data.
+            solution: The solution of the model. The result contains multipliers if the model's privacy constraints come
+                from :meth:`privopt_metric_dp.matrix.privacy.MetricDP.emit`, for ``data.needed`` in both directions.
+            data: The data of the problem.
             context: The context in which the model was solved.
         """
         has_rows = any(block.name == PRIVACY_ROWS for block in solution.form.families)

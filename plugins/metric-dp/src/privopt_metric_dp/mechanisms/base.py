@@ -1,14 +1,14 @@
-"""The base class for mechanisms that release an obfuscation matrix. Subclasses need only compute the matrix.
+"""The base class for mechanisms that release an obfuscation matrix.
 
-::
+A subclass only needs to compute the matrix::
 
     class Acme(MetricMechanism):
         def matrix(self, problem, context):
             z = acme(problem.data.distances, ...)  # (N, K), private and summing to 1 up to rounding
             return Matrix(z=z, solver={"name": "acme"})
 
-The base class provides the repair into integers, the certificate, the bound, the files, ``verify``, ``sample`` and
-``audit``.
+The base class repairs the matrix to integers, certifies it, proves a lower bound, reads and writes files, and
+implements ``verify``, ``sample`` and ``audit``.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ __all__ = ["MatrixWords", "MetricMechanism", "make_first_offers"]
 
 
 class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
-    """The methods with which a metric DP mechanism describes a release. Subclasses add the search for a release."""
+    """The methods by which a metric DP mechanism describes a release. Subclasses add the search for a release."""
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return sentences that explain what the guarantee means.
+        """Return sentences that explain the guarantee of a release.
 
-        The sentences state the guarantee between nearest neighbours, how often an attacker's best guess is right with
-        and without the report, and the loss.
+        They state how much a report changes the odds between nearest neighbours, how often an attacker's best guess is
+        right with and without the report, and the loss.
         """
         return (*self._interpret(problem, release, result).sentences, *costs_in_words(problem.data, result.objective))
 
     def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return warnings about doubtful input, weak protection, a coarse mesh, and ids that look alike."""
+        """Return warnings about doubtful input, weak protection, coarse meshes and ids that look alike."""
         data = problem.data
         mesh_warning = None if data.region is None else data.region.coarse(data.epsilon)
         look_alikes = warn_of_look_alikes((*data.records.ids, *data.outputs.ids), "ids")
@@ -79,24 +79,26 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Interpretation:
         """Return sentences and warnings about what an attacker can learn under the guarantee.
 
-        Odds between nearest neighbours are stated only for metric DP, whose bound depends on the distance.
+        The odds between nearest neighbours are stated only for metric DP, because other notions do not bound them by
+        distance.
         """
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
         return interpret_guarantee(release, problem.data, by_distance=by_distance)
 
     def channel(self, problem: MetricInstance[D], release: MatrixRelease) -> Channel:
-        """Return the matrix as a channel (probabilities of outputs given inputs), which attacks and estimates use.
+        """Return the matrix as a channel, which states the probability of each output given each input.
 
-        If the release contains a row for each record, the channel includes the prior, the distances and the places.
+        Attacks and estimates use the channel. If the release contains a row for each record, the channel includes the
+        prior, the distances and the places.
         """
         return release.channel_over(problem.data)
 
     def audit(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Any]:
-        """Return figures that say what an attacker gains from the release, for ``privopt audit``.
+        """Return figures about what an attacker gains from the release, for ``privopt audit``.
 
-        The figures are the epsilon achieved over all pairs, the share and extent of violated inequalities
-        (geo-indistinguishability violation, GV; LR-Geo, Equations (34) and (35)), Bayes error, entropy, expected loss
-        and the results of attacks on samples.
+        They are the epsilon achieved over all pairs, the share and extent of violated privacy constraints (the
+        geo-indistinguishability violations of LR-Geo, Equations (34) and (35)), the Bayes error, the entropy, the
+        expected loss, and a lower bound on epsilon from samples.
         """
         from privopt_metric_dp.attacks.matrix_figures import audit_matrix
 
@@ -105,10 +107,10 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def over_time(
         self, problem: MetricInstance[D], release: MatrixRelease, result: Result, reports: int
     ) -> Mapping[str, Any] | None:
-        """Return how closely an attacker can locate a person from up to ``reports`` reports about one place.
+        """Return how accurately an attacker can locate a person from up to ``reports`` reports about one place.
 
-        The attacker guesses the record that is most likely given all reports. The figures describe the distance from
-        that guess to the true place.
+        The attacker guesses the record with the largest likelihood given all reports. The figures describe the distance
+        from the guess to the true place.
         """
         from privopt_metric_dp.attacks.many_reports import over_time
 
@@ -116,15 +118,16 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
 
 def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool) -> list[Callable[[], None]]:
-    """Return functions that each offer a private matrix without a search.
+    """Return functions, each of which offers a private matrix that needs no search.
 
-    The first matrix reports the same output for all records, which is private at any distances. The second is the
-    exponential mechanism at half of epsilon, which needs distances to outputs.
+    The first matrix reports the same output for all records, which is private whatever the distances. The second is the
+    exponential mechanism with half of epsilon in its exponents, and is included only if distances to outputs are known.
 
     Args:
-        data: The problem's data.
+        data: The data of the problem.
         incumbent: The search that receives the offers.
-        bounds: Whether to offer a lower bound as well: the loss if each record reports its cheapest output.
+        bounds: Whether to offer a trivial lower bound as well, which is the loss if each record reports its cheapest
+            output.
     """
     # Neither matrix needs a solver, so a run under a time limit has a certified release almost from the start.
     weighted, (records, outputs) = data.weighted, data.shape
@@ -142,7 +145,7 @@ def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: b
         )
 
     def offer_exponential() -> None:
-        """Offer the exponential mechanism at half of epsilon, if every record has an output at a finite distance."""
+        """Offer the exponential mechanism, unless some record has no output at a finite distance."""
         try:
             z = exponential(data.to_outputs, float(data.epsilon))
         except InputError as error:  # a record has no output at a finite distance, so there is no such mechanism
@@ -154,31 +157,31 @@ def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: b
 
 
 def _one_output_matrix(records: int, outputs: int, k: int) -> Floats:
-    """Return the matrix (N, K) in which every record reports output k with certainty."""
+    """Return the matrix of shape (records, outputs) in which every record reports output k with probability 1."""
     z = np.zeros((records, outputs))
     z[:, k] = 1.0
     return z
 
 
 CHOSEN: Final = "chosen"
-"""The scope of a lower bound that holds only for mechanisms whose outputs are those chosen among the records."""
+"""The scope of a lower bound that holds only for mechanisms with the outputs that were chosen among the records."""
 PROPOSED_OUTPUTS: Final = 120
-"""The number of outputs that a message proposes if using all records as outputs takes too much memory."""
+"""Number of outputs that an error message proposes if using all records as outputs takes too much memory."""
 ALL: Final = "all"
-"""The scope of a lower bound that also holds for mechanisms that may report any record."""
+"""The scope of a lower bound that holds for all mechanisms, including those that may report any record."""
 MIN_BOUND_SHARE: Final = 0.9
-"""A bound with scope :data:`ALL` is stated if it is at least this share of the one with scope :data:`CHOSEN`."""
+"""A bound with scope :data:`ALL` is stated if it is at least this fraction of the bound with scope :data:`CHOSEN`."""
 SOLVER_GAP_SHARE: Final = 0.95
-"""The fraction of the requested gap that solvers must reach. The rest covers what the repair and the exact bound
-lose."""
+"""The fraction of the requested gap that solvers must reach. The rest allows for the increase of the loss by the repair
+and for the rounding of the bound."""
 
 
 class MetricMechanism(MatrixWords[D]):
-    """A mechanism over :class:`MetricProblem` whose release is a :class:`MatrixRelease`.
+    """Base class for mechanisms on a :class:`MetricProblem` that release a :class:`MatrixRelease`.
 
-    A mechanism with further keys in a subclass ``AcmeProblem`` is a ``MetricMechanism[AcmeProblem]`` and finds them in
-    ``problem.declared``. If ``AcmeProblem`` is not a subclass of :class:`MetricProblem`, the mechanism must override
-    :meth:`load`, which returns the data, and :meth:`privacy`, which returns the notion.
+    A mechanism with additional keys in a class ``AcmeProblem`` is a ``MetricMechanism[AcmeProblem]``, and finds the
+    values of these keys in ``problem.declared``. If ``AcmeProblem`` is not a subclass of :class:`MetricProblem`, the
+    mechanism must override :meth:`load`, which returns the data, and :meth:`privacy`, which returns the notion.
     """
 
     problem_class: ClassVar[type] = MetricProblem
@@ -195,26 +198,29 @@ class MetricMechanism(MatrixWords[D]):
     reporting: ClassVar[str] = "privopt_metric_dp.report.reporting:MetricReporting"
 
     chooses: ClassVar[bool] = False
-    """Whether the mechanism can choose outputs among the records (:meth:`choose`), for ``[outputs] choose``."""
+    """Whether the mechanism can choose outputs among the records (:meth:`choose`), as ``[outputs] choose`` requests."""
 
     falls_back: ClassVar[bool] = False
-    """Whether the first offers (one output for all; the exponential mechanism) are valid releases for the mechanism."""
+    """Whether the matrices from :func:`make_first_offers` are valid releases of the mechanism."""
 
     closed_forms: ClassVar[frozenset[str]] = frozenset()
-    """The methods whose search runs :func:`privopt_metric_dp.solvers.auto.search`, which may begin with a closed
-    form."""
+    """The methods that run :func:`privopt_metric_dp.solvers.auto.search`, which may begin with a closed form."""
 
     any_notion: ClassVar[frozenset[str]] = frozenset()
-    """The methods that support any notion, because they use its model rows. Others support only metric DP."""
+    """The methods that support any privacy notion, because they solve a model with its constraints.
+
+    All other methods support only metric DP.
+    """
 
     def takes(self, role: str, name: str) -> bool:
         """Return whether the mechanism supports a registered kind.
 
-        The answer is False only for notions other than metric DP, unless some method supports any notion.
+        It supports all kinds of distance and loss. It supports notions other than metric DP if one of its methods
+        supports any notion.
 
         Args:
             role: "distance", "loss" or "notion".
-            name: The kind's name.
+            name: The name of the kind.
         """
         # The problem handles distances and losses, so every mechanism over MetricProblem accepts them.
         if role != "notion" or self.any_notion:
@@ -222,10 +228,11 @@ class MetricMechanism(MatrixWords[D]):
         return issubclass(registry().kind(role, name).load(), MetricDP)
 
     def load(self, declared: D, file: str) -> MetricInstance[D]:
-        """Load a problem's records, distances, costs and prior.
+        """Load the records, distances, costs and prior of a problem.
 
         Raises:
-            InputError: The files contain faults, or outputs are to be chosen but the mechanism cannot choose them.
+            InputError: The files contain faults, or the problem asks for chosen outputs but the mechanism cannot choose
+                them.
         """
         outputs = getattr(declared, "outputs", None)
         if outputs is not None and outputs.choose is not None and not self.chooses:
@@ -234,11 +241,13 @@ class MetricMechanism(MatrixWords[D]):
         return MetricInstance.of(declared, file)
 
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[MetricInstance[D], MatrixRelease]:
-        """Load the problem and the release. Their sizes are compared before anything else is computed.
+        """Load the problem and the release from a release folder.
+
+        Their sizes are compared before anything else is computed, because the folder may have been tampered with.
 
         Args:
-            declared: The folder's parsed problem file.
-            file: The problem file's name, for messages.
+            declared: The parsed problem file from the folder.
+            file: The name of the problem file, for error messages.
             folder: The release folder.
 
         Raises:
@@ -263,7 +272,9 @@ class MetricMechanism(MatrixWords[D]):
         return problem, release.following(problem.data) if is_matrix_only else self.release_class.read(folder, problem)
 
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
-        """Compute a matrix, which the caller repairs and certifies. Subclasses override this method or :meth:`search`.
+        """Compute a matrix, which the caller repairs and certifies.
+
+        Subclasses must override this method or :meth:`search`.
 
         Args:
             problem: The loaded problem.
@@ -276,36 +287,42 @@ class MetricMechanism(MatrixWords[D]):
         raise ModelError(f"{type(self).__name__} defines neither matrix nor search")
 
     def choose(self, problem: MetricInstance[D], context: SolveContext) -> None:
-        """Choose outputs among the records with :meth:`MetricInstance.choose`, if the problem requests it."""
+        """Choose outputs among the records, and set them by :meth:`MetricInstance.choose`.
+
+        It is called only if the problem requests chosen outputs.
+        """
 
     def prove_over_all(
         self, problem: MetricInstance[D], release: MatrixRelease, context: SolveContext
     ) -> tuple[Proof, float] | None:
-        """Prove a bound for mechanisms that may report any record, if outputs were chosen; None if there is no proof.
+        """Prove a lower bound for all mechanisms that may report any record, after outputs have been chosen.
 
         Args:
             problem: The problem with the chosen outputs.
-            release: The release over these outputs.
+            release: The release with these outputs.
             context: The solver, gap and limits of the run.
+
+        Returns:
+            The proof and its bound, or None if there is no proof. The default is None.
         """
         return None
 
     def privacy(self, problem: MetricInstance[D], method: str) -> MatrixConstraint:
-        """Return the problem's notion over the required pairs."""
+        """Return the privacy notion that the problem names, for its required pairs."""
         keys = cast("MetricProblem", problem.declared).privacy
         constraint: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, problem.whole)
         return constraint
 
     def notion(self, problem: MetricInstance[D], method: str) -> str | None:
-        """Return the notion that ``[privacy] kind`` names if the method supports any notion; otherwise None."""
+        """Return the name of the notion in ``[privacy]`` if the method supports any notion; otherwise None."""
         return cast("MetricProblem", problem.declared).privacy.kind if method in self.any_notion else None
 
     def utility(self, problem: MetricInstance[D], method: str) -> UtilityLoss[MatrixRelease]:
-        """Return the expected loss under the prior."""
+        """Return the loss to minimise, which is the expected loss under the prior."""
         return ExpectedLoss.of(problem.data)
 
     def check_problem(self, problem: MetricInstance[D], method: str) -> None:
-        """Check that the method supports the problem's notion of privacy.
+        """Check that a method supports the privacy notion of the problem.
 
         Raises:
             InputError: The notion is not metric DP, and the method is not in :attr:`any_notion`.
@@ -317,14 +334,16 @@ class MetricMechanism(MatrixWords[D]):
             raise InputError([Fault(problem.whole.file, "privacy.kind", actual, expectation)])
 
     def solve(self, problem: MetricInstance[D], context: SolveContext) -> Outcome[MatrixRelease]:
-        """Run the search, repair its result into integers, and bound the loss from every mechanism with this guarantee.
+        """Search for a release with a small loss, certify it, and prove a lower bound on the loss.
+
+        The bound holds for every mechanism with the same guarantee.
 
         Args:
             problem: The loaded problem.
             context: The method, solver, gap and limits of the run.
 
         Returns:
-            The certified release, with its proved lower bound and details about the search.
+            The certified release, the lower bound with its proof, and details about the search.
 
         Raises:
             StoppedError: A limit was reached before any release was certified.
@@ -372,24 +391,25 @@ class MetricMechanism(MatrixWords[D]):
     def first_offers(
         self, problem: MetricInstance[D], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """Return functions that make quick offers before the search; none unless :attr:`falls_back`.
+        """Return functions that offer candidates for the release before the search begins.
 
-        An offer is a candidate for the release. Quick offers ensure that even a run that is stopped early has a
-        release.
+        They need little time, so that a run that is stopped early still has a release. There are none unless
+        :attr:`falls_back` is True and the notion is metric DP.
         """
         has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
         return make_first_offers(problem.data, incumbent, bounds=not solves_program(self)) if has_offers else ()
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer matrices and multipliers. By default, offer the result of :meth:`matrix`.
+        """Offer matrices and dual multipliers to a search. The default offers the result of :meth:`matrix`.
 
         Args:
             problem: The loaded problem.
-            incumbent: The search that receives the offers, certifies the best matrix and proves the best bound.
+            incumbent: The search, which certifies the best matrix and proves the best bound among all offers.
             context: The method, solver, gap and limits of the run.
 
         Raises:
-            ModelError: There are multipliers, but the loss is not an :class:`ExpectedLoss`, so they prove no bound.
+            ModelError: The result contains multipliers although the loss is not an :class:`ExpectedLoss`, for which
+                they prove no bound.
             OutOfTime: The time limit has passed. Earlier offers remain valid.
         """
         answer = self.matrix(problem, context)
@@ -416,13 +436,17 @@ class MetricMechanism(MatrixWords[D]):
         )
 
     def release_of(self, release: MatrixRelease, problem: MetricInstance[D]) -> MatrixRelease:
-        """Return a certified matrix as a :attr:`release_class` instance, here unchanged. Subclasses may add data."""
+        """Convert a certified matrix to an instance of :attr:`release_class`.
+
+        The default returns it unchanged. Subclasses can add data.
+        """
         return release
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return an answer's solver and details, as an outcome states them.
+        """Return the entries of an outcome that describe the solver and the details of the search.
 
-        :meth:`matrix` names its solver itself. For other searches, the solver is the origin of the best offer.
+        If the search used :meth:`matrix`, its result names the solver. Otherwise, the solver is the origin of the best
+        offer.
         """
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:
@@ -433,7 +457,7 @@ class MetricMechanism(MatrixWords[D]):
     def memory_advice(self, problem: MetricInstance[D]) -> str:
         """Return a phrase that proposes fewer outputs, for the error message of a run that lacks memory.
 
-        The phrase is "" unless all records are outputs and the mechanism can choose among them.
+        The phrase is empty unless all of many records are outputs and the mechanism can choose among them.
         """
         records, outputs = problem.shape
         if not (self.chooses and records == outputs > PROPOSED_OUTPUTS):
@@ -444,14 +468,14 @@ class MetricMechanism(MatrixWords[D]):
         )
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
-        """Return the memory in bytes that the matrix takes (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
+        """Estimate the memory in bytes for the matrix (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
         return matrix_bytes(*problem.shape, problem.whole.most_pairs)
 
     def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> list[str]:
-        """Compare the release's records, outputs, distances and pairs with those recomputed from the problem.
+        """Compare the records, outputs, pairs and distances of a release with those recomputed from the problem.
 
         Returns:
-            A sentence about each difference; empty if the release belongs to the problem.
+            A sentence about each difference. The list is empty if the release belongs to the problem.
         """
         data = problem.data
         ids = {"records": (release.records, data.records.ids), "outputs": (release.outputs, data.outputs.ids)}
@@ -470,10 +494,10 @@ class MetricMechanism(MatrixWords[D]):
     def proved_bound(
         self, problem: MetricInstance[D], release: MatrixRelease, result: Result, folder: Path
     ) -> float | None:
-        """Return the bound that proof.npz proves, evaluated again from the multipliers, in the loss's unit.
+        """Evaluate the proof in a release folder again, and return the lower bound that it proves, in the loss's unit.
 
         The result is None if the folder contains no proof. It is also None if the notion is not metric DP or the loss
-        is not the expected one, because multipliers prove nothing about other notions and losses.
+        is not an :class:`ExpectedLoss`, because multipliers prove nothing in these cases.
         """
         loss = self.utility(problem, result.method)
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
@@ -482,7 +506,7 @@ class MetricMechanism(MatrixWords[D]):
         return read_proof(folder, problem.data.shape).stated_bound(problem.data, loss.weighted)
 
     def bound_over(self, problem: MetricInstance[D], folder: Path) -> str | None:
-        """Return the bound's scope: :data:`CHOSEN` or :data:`ALL`, or None if no outputs were chosen."""
+        """Return the scope of the lower bound, :data:`CHOSEN` or :data:`ALL`, or None if no outputs were chosen."""
         if problem.whole.choose is None:
             return None
         proof = read_proof(folder, problem.data.shape) if (folder / PROOF).exists() else None
@@ -490,7 +514,7 @@ class MetricMechanism(MatrixWords[D]):
 
 
 def _begins_held(mechanism: MetricMechanism[D], problem: MetricInstance[D], context: SolveContext) -> bool:
-    """Return whether the search begins with a closed form that is so quick that no time limit is applied to it."""
+    """Return whether the search begins with a closed form that takes so little time that it is exempt from limits."""
     if context.method not in mechanism.closed_forms:
         return False
     from privopt_metric_dp.solvers.auto import begins_with_star
@@ -503,7 +527,7 @@ def _begins_held(mechanism: MetricMechanism[D], problem: MetricInstance[D], cont
 def _make_outcome(
     mechanism: MetricMechanism[D], answer: Answer[CertifiedRelease], problem: MetricInstance[D]
 ) -> Outcome[MatrixRelease]:
-    """Build a mechanism's outcome from its search's answer.
+    """Build the outcome of a mechanism from the result of its search.
 
     Args:
         mechanism: The mechanism, which converts the release to its class and describes the solver.

@@ -1,4 +1,4 @@
-"""The baselines as mechanisms over a metric problem: exponential, planar Laplace and const-opt."""
+"""The baseline mechanisms for metric problems: exponential, planar Laplace and const-opt."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from privopt_metric_dp.solvers.exponential import exponential, largest_share
 
 
 class _ClosedForm(MetricMechanism[MetricProblem]):
-    """Base class for mechanisms whose matrix follows from the problem alone, so that ``verify`` can recompute it."""
+    """Base class for mechanisms whose matrix is a function of the problem, so that ``verify`` can recompute it."""
 
     spare: ClassVar[str | None] = None
-    """The method whose matrix is released if a time limit ends the requested method; None if there is none."""
+    """The method whose matrix is released if a time limit ends the requested method early; None if there is none."""
 
     def verify(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> list[str]:
-        """Run the base class's checks, then compare the weights with those recomputed from the formula.
+        """Run the checks of the base class, and compare the weights with those recomputed from the problem.
 
         Returns:
-            A sentence about each fault; empty if there is none.
+            A sentence about each fault. The list is empty if there are none.
         """
         lines = super().verify(problem, release, result)
         if lines:
@@ -58,12 +58,12 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
     def _is_reproduced_by(
         self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext
     ) -> bool:
-        """Return whether a release's weights are those of the matrix that the context's method computes.
+        """Return whether the weights of a release agree with the matrix that a method computes.
 
         Args:
             problem: The loaded problem.
             release: The release to check.
-            context: The run's method and gap.
+            context: The context that names the method, with the gap of the run.
         """
         z, remap = self.matrix(problem, context).z, problem.data.remap
         # The repair does not change a matrix that is private once it has been rounded to integers. This is compared
@@ -78,7 +78,12 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
 
 
 def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
-    """Return whether a release has the given weights (N, K), up to what rounding in exp and log can change."""
+    """Return whether a release has the given weights, up to differences that rounding in exp and log can cause.
+
+    Args:
+        weights: Array of shape (N, K) with integer weights.
+        release: The release to compare with.
+    """
     if np.array_equal(weights, release.weights):
         return True
     # Another machine may round exp and log differently in the last bits, and the weights with them. No guarantee rests
@@ -87,7 +92,10 @@ def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
 
 
 class Exponential(_ClosedForm):
-    """Mechanism with probabilities proportional to exp(-s epsilon d): s is 1/2, or the largest s that is private."""
+    """A mechanism with probabilities proportional to exp(-s epsilon d), for distances d from record to output.
+
+    The share s is 1/2 or, for the method "calibrated", the largest share for which the mechanism is private.
+    """
 
     kit = "privopt_metric_dp.kit.profiles:EXPONENTIAL"
     spare = "exponential"
@@ -95,9 +103,9 @@ class Exponential(_ClosedForm):
     def first_offers(
         self, problem: MetricInstance[MetricProblem], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """Return the offer of the exponential mechanism at half of epsilon, in case a time limit ends the search early.
+        """Return a function that offers the exponential mechanism with s = 1/2, in case a time limit ends the search.
 
-        There are no first offers without a limit, or if the method itself uses half of epsilon.
+        The sequence is empty if there is no limit, or if the requested method itself uses s = 1/2.
         """
         # The first of the offers, one output for all records, is left out, because it is not an exponential mechanism
         # and verify() would refuse it.
@@ -105,7 +113,7 @@ class Exponential(_ClosedForm):
         return make_first_offers(problem.data, incumbent, bounds=False)[1:] if may_stop_early else ()
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
-        """Return the closed form at half of epsilon or, for "calibrated", at the largest share that is private."""
+        """Return the closed form for s = 1/2 or, if the method is "calibrated", for the largest s that is private."""
         data, epsilon, epsilon_share = problem.data, float(problem.data.epsilon), 0.5
         if context.method == "calibrated":
             epsilon_share = largest_share(data.to_outputs, epsilon, *data.standing)
@@ -114,34 +122,35 @@ class Exponential(_ClosedForm):
 
 
 _OVER: Final = {"planar": "points", "geographic": "points", "vector": "vectors", "plain": "ids alone"}
-"""What messages call the records, by kind of records."""
+"""The words for records in error messages, for each kind of places."""
 
 LEAST: Final = Fraction(1, 10**150)
 GREATEST: Final = Fraction(10**150)
-"""LEAST and GREATEST limit epsilon to the range in which the integration of planar Laplace noise was tested."""
+"""With LEAST, the range of epsilon for which the integration of planar Laplace noise was tested."""
 
 
 class PlanarLaplace(_ClosedForm):
-    """Mechanism that adds planar Laplace noise and releases the nearest output (Andrés et al., CCS 2013)."""
+    """A mechanism that adds planar Laplace noise and releases the nearest output (Andrés et al., CCS 2013)."""
 
     kit = "privopt_metric_dp.kit.profiles:PLANAR"
 
     def takes(self, role: str, name: str) -> bool:
-        """Return whether the mechanism supports a kind. The only distances are straight-line and great-circle ones.
+        """Return whether the mechanism supports a registered kind.
+
+        Of the kinds of distance, it supports only straight-line and great-circle distances.
 
         Args:
             role: "distance", "loss" or "notion".
-            name: The kind's name.
+            name: The name of the kind.
         """
         return super().takes(role, name) and (role != "distance" or name in (Euclidean.kind, Haversine.kind))
 
     def check_problem(self, problem: MetricInstance[MetricProblem], method: str) -> None:
-        """Run the base class's checks, then check that planar noise around the records is defined.
-
-        Epsilon must be in the range in which the noise can be integrated.
+        """Run the checks of the base class, and check that planar noise is defined and can be integrated.
 
         Raises:
-            InputError: The mechanism does not support the kind of distance or places, or epsilon is out of range.
+            InputError: The mechanism does not support the kind of distance or places, epsilon is out of range, or a
+                check of the base class fails.
         """
         super().check_problem(problem, method)
         data = problem.data
@@ -159,10 +168,10 @@ class PlanarLaplace(_ClosedForm):
             raise InputError([Fault(data.file, "privacy.epsilon", f"{float(data.epsilon):g}", expectation)])
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
-        """Integrate the noise over the outputs' Voronoi cells.
+        """Compute the matrix by integrating the noise over the Voronoi cell of each output.
 
-        The mechanism releases the output nearest to a noisy point, so z_ik is the probability that a point around
-        record i falls into the cell of output k.
+        The mechanism releases the output nearest to a noisy point, so z_ik is the probability that noise around record
+        i falls into the cell of output k.
         """
         from privopt_metric_dp.solvers.planar_laplace import planar_laplace
 
@@ -179,13 +188,13 @@ class PlanarLaplace(_ClosedForm):
 
 @frozen(kw_only=True)
 class ConstOptProblem(MetricProblem):
-    """A metric problem with options for const-opt."""
+    """A metric problem with options for the ``const-opt`` mechanism."""
 
     const_opt: ConstOpt = key(help="options of const-opt", name="const-opt")
 
 
 class ConstOptimal(MetricMechanism[ConstOptProblem]):
-    """Mechanism that optimises entries within a radius of each record by an LP and uses an exponential form beyond it.
+    """A mechanism that optimises the entries within a radius of each record, and uses exponential forms beyond it.
 
     Source: Imola et al., UAI 2022.
     """
@@ -195,9 +204,9 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
     kit = "privopt_metric_dp.kit.profiles:CONST_OPT"
 
     def search(self, problem: MetricInstance[ConstOptProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer the exponential mechanism at the largest private share of epsilon, then the LP's solution.
+        """Offer the exponential mechanism at the largest private share of epsilon, then the solution of the LP.
 
-        If the LP does not fit into memory, a note says so instead.
+        If the LP does not fit into memory, record a note instead of solving it.
         """
         from privopt_metric_dp.mechanisms.const_opt import const_opt_bytes
 
@@ -214,7 +223,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
             incumbent.note(f"full (needs {needed / GB:.2g} GB of {context.free_memory / GB:.2g} left)")
 
     def matrix(self, problem: MetricInstance[ConstOptProblem], context: SolveContext) -> Matrix:
-        """Solve the LP through the modelling language, and return the resulting matrix."""
+        """Solve the const-opt LP, and return the resulting matrix."""
         from privopt_metric_dp.mechanisms.const_opt import solve_const_opt
 
         return solve_const_opt(problem.data, problem.declared.const_opt.radius, context)

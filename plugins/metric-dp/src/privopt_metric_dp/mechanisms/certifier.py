@@ -1,4 +1,4 @@
-"""The code on which metric DP guarantees rest: it repairs and certifies candidates, and proves bounds."""
+"""The code on which metric DP guarantees rest, which repairs and certifies candidates and proves lower bounds."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ __all__ = [
 ]
 
 Candidate = Floats | MatrixRelease
-"""A matrix (N, K) to repair, or a release, which is used unchanged if it satisfies the notion."""
+"""A matrix of shape (N, K) to repair, or a release, which is used unchanged if it satisfies the privacy notion."""
 
 
 @frozen(eq=False)
 class Dual:
-    """Dual multipliers, from which a lower bound is proved.
+    """Dual multipliers, from which a lower bound on the loss can be proved.
 
     Attributes:
-        multipliers: The multipliers of the privacy rows, which are the guarantee's inequalities.
-        over: The pairs (S, 2) to which the multipliers belong, and their distances (S,); None for all required pairs.
-        bound: The bound that the multipliers prove, approximately; None if unknown.
+        multipliers: The multipliers of the privacy constraints.
+        over: The pairs to which the multipliers belong and their distances, as arrays of shape (S, 2) and (S,); None
+            for all required pairs.
+        bound: The approximate lower bound that the multipliers prove; None if unknown.
     """
 
     multipliers: Multipliers
@@ -52,7 +53,7 @@ class Dual:
 
 @frozen(eq=False)
 class CertifiedRelease:
-    """A certified release, and details about how it was made.
+    """A certified release with details about its repair.
 
     Attributes:
         release: The release.
@@ -69,10 +70,10 @@ MatrixIncumbent = Incumbent[Candidate, Dual, CertifiedRelease]
 
 @frozen(eq=False)
 class MatrixCertifier:
-    """A certifier, which repairs candidates into integer weights that satisfy a notion, and proves lower bounds.
+    """A certifier that repairs candidates to integer weights that satisfy a privacy notion, and proves lower bounds.
 
     Attributes:
-        data: The problem's data.
+        data: The data of the problem.
         constraint: The privacy notion.
         loss: The utility loss.
         context: The solver, gap and limits of the run.
@@ -84,9 +85,10 @@ class MatrixCertifier:
     context: SolveContext
 
     def certify(self, candidate: Candidate) -> tuple[float, CertifiedRelease]:
-        """Turn a candidate into a certified release, and return the loss and the release.
+        """Turn a candidate into a certified release.
 
-        If the utility is maximised, the loss is its negative.
+        Returns:
+            The loss, which is negated if it is to be maximised, and the release.
 
         Raises:
             CertificationError: The repair failed, or the loss cannot be evaluated.
@@ -105,7 +107,7 @@ class MatrixCertifier:
         return (-value if self.loss.maximise else value), CertifiedRelease(release, details)
 
     def _certify_release(self, candidate: Candidate) -> MatrixRelease:
-        """Return a release that satisfies the notion: the candidate itself if it does, or else the repaired candidate.
+        """Return the candidate unchanged if it is a release that satisfies the notion, and otherwise its repair.
 
         Raises:
             CertificationError: The repair failed.
@@ -119,11 +121,14 @@ class MatrixCertifier:
         return self.constraint.repair(candidate, self.data, self.context)
 
     def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:
-        """Evaluate multipliers exactly, and return the bound that they prove, and the proof.
+        """Evaluate dual multipliers exactly.
 
         Args:
             proof: The multipliers that a solver offered.
-            value: The best certified loss, which no bound can exceed.
+            value: The best certified loss, which no valid bound exceeds.
+
+        Returns:
+            The lower bound that the multipliers prove, and the proof.
         """
         assert isinstance(self.loss, ExpectedLoss)  # only searches with this loss offer bounds
         with self.context.time_phase("verify"):
@@ -141,14 +146,14 @@ class MatrixCertifier:
 
 
 def instance_view(data: MetricData, offers: MatrixOffers) -> Offers[Floats, Multipliers]:
-    """Return an adapter through which a solver that works on ``Instance.of(data)`` makes offers to a search.
+    """Return a view of a search to which solvers of ``Instance.of(data)`` can make offers.
 
-    The instance's epsilon is slightly smaller than the problem's, and its distances are rounded down. Bounds are
-    evaluated with the exact epsilon and distances, so the adapter scales the multipliers accordingly.
+    The instance has a slightly smaller epsilon than the problem, and rounded distances. Bounds are evaluated with the
+    exact epsilon and distances, so the view scales the multipliers accordingly.
 
     Args:
-        data: The problem's data.
-        offers: The search, which receives bounds over the pairs ``data.needed``.
+        data: The data of the problem.
+        offers: The search. It receives the multipliers as those of the pairs in ``data.needed``.
     """
     lengths, solved_epsilon = data.needed[1], Instance.reduce_epsilon(data.epsilon)
     # The amount by which the log ratios with which bounds are evaluated exceed those in the instance. Without scaling

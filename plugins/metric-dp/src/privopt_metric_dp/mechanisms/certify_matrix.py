@@ -1,4 +1,4 @@
-"""Measure how private any probability matrix is, and make a certified release from it (``privopt certify``)."""
+"""Functions behind ``privopt certify``: they measure how private a matrix is, and make a certified release from it."""
 
 from __future__ import annotations
 
@@ -40,39 +40,39 @@ from privopt_metric_dp.proof import Proof
 __all__ = ["CertifiedMatrix", "certify", "measure", "repair", "with_matrix"]
 
 GIVEN: Final = "given"
-"""The name of the mechanism for given matrices, of its table in problem files, and of its details in results."""
+"""The name of the mechanism for given matrices, which is also that of its table in problem files and of its details."""
 MEASURED: Final = "repair"
-"""The mechanism's method that measures a matrix, and repairs it if necessary."""
+"""The method of this mechanism that measures a matrix and repairs it if necessary."""
 BOUNDED: Final = "bounded"
-"""The mechanism's method that also searches for a lower bound."""
+"""The method of this mechanism that also searches for a lower bound."""
 SEARCH_TIME_SHARE: Final = 0.9
-"""The share of the remaining time that the search for a bound gets. The rest is reserved for the proof."""
+"""The fraction of the remaining time for the search for a bound. The rest is reserved for the proof."""
 MATRIX_COPIES: Final = 5
-"""The number of arrays as large as the matrix in memory: matrix, its file, costs, costs times prior, weights."""
+"""Number of arrays of the matrix's size in memory: the matrix, its file, costs, costs times prior, and weights."""
 
 
 @frozen(kw_only=True)
 class CertifiedMatrix:
-    """The guarantee and the loss of a matrix, measured exactly.
+    """The privacy and the expected loss of a matrix, measured exactly.
 
     Attributes:
-        epsilon: The smallest epsilon that the matrix satisfies over the required pairs, rounded up to a double;
-            infinite if no epsilon is enough. It may exceed ``asked``, which is rounded to nearest, even if ``holds`` is
-            true.
+        epsilon: The smallest epsilon that the matrix satisfies for all required pairs, rounded up to a double; infinite
+            if it satisfies none. It may exceed ``asked`` even if ``holds`` is True, because ``asked`` is rounded to
+            nearest.
         asked: The problem's epsilon, as the nearest double.
         holds: Whether the matrix satisfies the problem's epsilon, decided exactly.
-        pair: The ids of the two records that attain ``epsilon``, with the one whose probability is larger first; None
-            if all required rows are equal.
-        output: The id of the output that attains ``epsilon``; None if all required rows are equal.
-        loss: The expected loss from the matrix itself.
-        lower_bound: The proved lower bound on the loss from every mechanism that satisfies the problem's epsilon; None
-            if no bound was requested.
+        pair: The ids of the two records that attain ``epsilon``, beginning with the record that has the larger
+            probability; None if the rows in every required pair are equal.
+        output: The id of the output that attains ``epsilon``; None if the rows in every required pair are equal.
+        loss: The expected loss of the matrix before any repair.
+        lower_bound: The proved lower bound on the loss of every mechanism that satisfies the problem's epsilon; None if
+            no bound was requested.
         unit: The unit of epsilon.
         loss_unit: The unit of the loss and of the bound.
-        over: A description of the distances that were compared; "" for regions and for notions other than metric DP.
+        over: A description of the distances that were compared; empty for regions and for notions other than metric DP.
         stopped: Whether a limit ended the search for the bound early.
-        problem: The problem, extended by the matrix's file. ``privopt.solve("given", ...)`` makes a certified release
-            from it.
+        problem: The problem together with the matrix, for which ``privopt.solve("given", ...)`` makes a certified
+            release.
     """
 
     epsilon: float
@@ -89,12 +89,12 @@ class CertifiedMatrix:
     problem: Problem = field(repr=False, eq=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that ``privopt certify --json`` prints. Infinite numbers in it are still floats."""
+        """Return the JSON object that ``privopt certify --json`` prints. Infinite numbers in it remain floats."""
         fields = ("epsilon", "asked", "holds", "pair", "output", "loss", "lower_bound")
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
 
     def sentences(self) -> list[str]:
-        """Return sentences about the least epsilon, whether the requested epsilon holds, the loss and the bound."""
+        """Return lines of text that state the least epsilon, whether it satisfies the requested one, loss and bound."""
         min_epsilon, target = self._format_epsilons()
         satisfied = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {min_epsilon} {self.unit}"
         where = "" if self.pair is None else f", reached by {self.pair[0]} against {self.pair[1]} at {self.output}"
@@ -111,9 +111,10 @@ class CertifiedMatrix:
     def _format_epsilons(self) -> tuple[str, str]:
         """Return the least and the requested epsilon as text.
 
-        A requested epsilon that is satisfied is never below the least one. As doubles it may seem to be, because the
-        least one is rounded up and the requested one to nearest, so the smaller of the two doubles is shown. If the
-        requested epsilon is not satisfied, the two strings differ, using more than twelve digits if necessary.
+        If the requested epsilon is satisfied, it is at least the least one. Their doubles may be in the opposite order,
+        because the least epsilon is rounded up and the requested one to nearest. The smaller of the two is then shown
+        as the least one. If the requested epsilon is not satisfied, the two texts differ, with more than twelve digits
+        if necessary.
         """
         min_epsilon = min(self.epsilon, self.asked) if self.holds else self.epsilon
         twelve = f"{min_epsilon:.12g}", f"{self.asked:.12g}"
@@ -133,7 +134,7 @@ def certify(
     time_limit: float | None = None,
     progress: Callable[..., object] | None = None,
 ) -> CertifiedMatrix:
-    """Measure exactly the smallest epsilon that a matrix satisfies over a problem's required pairs.
+    """Compute the smallest epsilon that a matrix satisfies for all required pairs of a problem, in exact arithmetic.
 
     >>> import privopt as po
     >>> places = po.grid(rows=1, cols=2, cell_km=1)
@@ -143,17 +144,17 @@ def certify(
     (False, ('r0c0', 'r0c1'), 1.098612)
 
     Args:
-        matrix: (N, K) probabilities, whose rows are divided by their exact sums, or uint64 weights whose rows sum to
-            2**63; or the path to a ``.npy`` file with either.
-        problem: A problem in memory, or the path to a problem file for a mechanism over places.
-        gap: The relative gap to which a lower bound on the loss is computed; None for no bound.
-        time_limit: The limit in seconds for the whole call; None for no limit.
+        matrix: Array of shape (N, K), or the path to a ``.npy`` file with one. It contains probabilities, whose rows
+            are divided by their exact sums, or uint64 weights, whose rows must sum to 2**63.
+        problem: A problem in memory, or the path to a problem file.
+        gap: The relative optimality gap at which the search for a lower bound on the loss ends; None for no bound.
+        time_limit: The time limit in seconds for the whole call; None for no limit.
         progress: See :class:`privopt.run.task.Options`.
 
     Raises:
         UsageError: An argument has an unsupported type, such as a DataFrame.
         InputError: The matrix or the problem contains errors. Each of them is reported as a fault.
-        StoppedError: The work does not fit into memory, or the time limit has passed.
+        StoppedError: The arrays do not fit into memory, or the time limit has passed.
     """
     for name, value, kinds, expectation in (
         ("matrix", matrix, (np.ndarray, PathLike, str), "an array, or the path of a .npy file"),
@@ -174,15 +175,18 @@ def certify(
 
 
 def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
-    """Measure the matrix in a file; see :func:`certify`.
+    """Compute the smallest epsilon that a matrix from a file satisfies, as :func:`certify` does for arrays.
 
     Args:
         matrix: The ``.npy`` file.
         source: The problem file.
-        options: Only gap (None for no bound), time_limit, memory, solver and progress are used.
+        options: The options, of which only ``gap`` (None for no bound), ``time_limit``, ``memory``, ``solver`` and
+            ``progress`` are used.
 
     Raises:
         UsageError: The solver is unknown, or the gap is out of range.
+        InputError: The matrix or the problem contains errors.
+        StoppedError: The arrays do not fit into memory, or the time limit has passed.
     """
     if options.gap is not None and (expectation := share(options.gap)):
         raise UsageError(f"gap must be {expectation}, got {options.gap:g}")
@@ -193,14 +197,15 @@ def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
 
 
 def _measure_given(problem_file: File, name: str, options: Options) -> CertifiedMatrix:
-    """Measure a problem's matrix. If a gap is requested, bound the loss in the remaining time.
+    """Measure the matrix that a problem file names, and search for a lower bound if the options request one.
 
     Args:
-        problem_file: The problem file with a ``[given]`` table that names the matrix.
-        name: The original problem file's name, for messages.
+        problem_file: The problem file, whose ``[given]`` table names the matrix.
+        name: The name of the original problem file, for error messages.
         options: The options that :func:`measure` received.
 
     Raises:
+        InputError: The matrix or the problem contains errors.
         StoppedError: The arrays do not fit into memory.
     """
     mechanism = Given()
@@ -251,16 +256,19 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
 def _search_bound(
     mechanism: Given, problem: MetricInstance[GivenProblem], context: SolveContext, loss: float
 ) -> tuple[float | None, bool]:
-    """Return a proved lower bound at the problem's epsilon, and whether a limit ended the search.
+    """Search for a lower bound on the loss of all mechanisms that satisfy the problem's epsilon.
 
     Args:
         mechanism: The "given" mechanism.
         problem: The loaded problem.
         context: The solver, gap and limits of the search.
-        loss: The given matrix's loss, in the problem's unit.
+        loss: The loss of the given matrix.
+
+    Returns:
+        The proved bound, or None if there is none, and whether a limit ended the search.
 
     Raises:
-        InputError: The notion is not metric DP, the only one for which bounds are proved.
+        InputError: The privacy notion is not metric DP, the only one for which bounds can be proved.
     """
     privacy = mechanism.privacy(problem, BOUNDED)
     if not isinstance(privacy, MetricDP):
@@ -287,26 +295,27 @@ def _search_bound(
 
 @frozen(eq=False)
 class _GivenLoss:
-    """A certifier that returns a given matrix's loss unchanged, for a search that only improves the bound."""
+    """A certifier for a search that only improves the lower bound. Its candidate is the loss of the given matrix."""
 
     certifier: MatrixCertifier
 
     def certify(self, candidate: float) -> tuple[float, float]:
-        """Return the given matrix's loss, both as the certified value and in place of a release."""
+        """Return the loss of the given matrix, both as the certified value and in place of a release."""
         return candidate, candidate
 
     def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:
-        """Evaluate multipliers exactly, and return the bound and its proof."""
+        """Evaluate dual multipliers exactly, and return the bound that they prove, with the proof."""
         return self.certifier.prove(proof, value)
 
 
 def repair(certified: CertifiedMatrix, out: Path, options: Options) -> SolveOutcome:
-    """Write a certified release from a measured matrix, which is repaired unless it satisfies epsilon.
+    """Write a certified release of a measured matrix, repairing the matrix unless it satisfies the problem's epsilon.
 
     Args:
         certified: The result of :func:`measure`.
-        out: The folder to write.
-        options: Options as for ``privopt solve``. With a gap, the release includes a bound and its proof.
+        out: The release folder to write.
+        options: The options for ``privopt solve``. If they contain a gap, the release includes a lower bound and its
+            proof.
 
     Raises:
         PrivoptError: The solve failed. Nothing was written.
@@ -316,14 +325,15 @@ def repair(certified: CertifiedMatrix, out: Path, options: Options) -> SolveOutc
 
 
 def with_matrix(source: File, matrix: File) -> File:
-    """Add a matrix to a problem, in a ``[given]`` table.
+    """Add a matrix to a problem, as a ``[given]`` table that names its file.
 
     Args:
         source: The problem file.
         matrix: The file that contains the matrix.
 
     Returns:
-        The extended problem. If the TOML cannot be read, the problem itself, whose reader reports the error later.
+        The extended problem file. If ``source`` is not valid TOML, it is returned unchanged, so that its reader reports
+        the error later.
 
     Raises:
         InputError: The problem already contains a ``[given]`` table.

@@ -1,19 +1,19 @@
 """Const-opt: a linear program within a radius, and an exponential form beyond it (Imola et al., UAI 2022).
 
-An entry z_ik is a free variable if output k is within the radius of record i. All other entries are tied: z_ik = sum_f
-y_fk g_fik, with forms g_f, and weights y_fk >= 0 that all records share. Each column of a form satisfies the
-inequalities for every required pair:
+An entry z_ik is a free variable if output k is within the radius of record i. All other entries are tied to the forms
+g_f by z_ik = sum_f y_fk g_fik, with weights y_fk >= 0 that all records share. There are two forms, both of which
+satisfy the privacy constraints for every required pair and output:
 
-- full: g_ik = exp(-eps d_ik), by the triangle inequality. This form is much better unless eps times the distance
-  between records is small. However, there may be no weights that make the rows sum to one.
+- full: g_ik = exp(-eps d_ik), which satisfies them by the triangle inequality. This form is much better unless eps
+  times the distance between records is small. However, there may be no weights for which all rows sum to one.
 - half: g_ik = exp(-eps d_ik / 2) / sum_l exp(-eps d_il / 2), the exponential mechanism. With weights of 1, this form is
-  itself a mechanism, so the program always has a solution. The optimum is never worse than the exponential mechanism,
-  apart from the entries that STEEPEST cuts off. The release is never worse, because the exponential mechanism is
-  offered too.
+  a mechanism by itself, so the program is always feasible. The optimum is at least as good as the exponential
+  mechanism, apart from the entries that STEEPEST cuts off. The release is at least as good, because the exponential
+  mechanism is offered too.
 
-Weighted sums of forms satisfy these inequalities as well, so the program uses both forms at once. Two tied entries in a
-column need no privacy row. A free entry needs two rows: one bounds it from above by all of its tied neighbours, and the
-other from below.
+Weighted sums of forms satisfy the constraints as well, so the program uses both forms at once. No privacy constraint is
+needed between two tied entries. A free entry needs two constraints, which bound it from above and from below by all of
+its tied neighbours.
 """
 
 from __future__ import annotations
@@ -45,29 +45,31 @@ __all__ = [
 
 FORMS = ("full", "half")
 _BLOCK = 1 << 22
-"""The number of pairs times outputs whose privacy rows are built at a time."""
+"""Number of pairs times outputs for which privacy constraints are built at a time."""
 STEEPEST = math.log(1e9)
-"""Largest exponent of a factor in a row that bounds a free entry from above by tied weights. Larger factors are
-replaced by 1e9, which tightens the row only if the weight is below 1e-9."""
+"""The largest exponent of a factor in the upper bound on a free entry. Larger factors are replaced by 1e9, which
+tightens the bound only if the weight is below 1e-9."""
 NEGLIGIBLE_MASS = 2e-9
-"""Tied entries whose coefficients are no larger than this are omitted from row sums, because solvers treat them as 0.
-The repair restores the row sums."""
+"""The largest coefficient of a tied entry that is omitted from the constraint on a row sum. Solvers treat coefficients
+this small as 0, and the repair restores the row sums."""
 
 
 @frozen(kw_only=True, eq=False)
 class TiedForm:
-    """The arrays for a const-opt model with N records, K outputs and F forms.
+    """The arrays of a const-opt model with N records, K outputs and F forms.
 
     Attributes:
-        free: (N, K) whether the entry is a variable. The other entries are tied: sums of forms times weights.
-        exponents: (F, N, K) log g_fik, shifted for each form and output so that the largest tied exponent is 0. A
-            weight is then the largest tied probability that its form contributes to the output.
-        upper_exponents: (F, N, K) exponents u such that a free entry is at most sum_f exp(u_f) y_f; inf if no required
-            pair joins the record to a tied entry.
-        lower_exponents: (F, N, K) exponents l such that a free entry is at least sum_f exp(l_f) y_f; -inf if no
-            required pair joins the record to a tied entry.
-        rows: (R, 3) records i and j and outputs k where both entries are free and must satisfy z_ik <= exp(eps d_ij)
-            z_jk.
+        free: Boolean array of shape (N, K) that is True for free entries. All other entries are tied, that is, sums of
+            forms times weights.
+        exponents: Array of shape (F, N, K) with log g_fik, shifted for each form and output such that the largest tied
+            exponent is 0. A weight is then the largest probability that the form contributes to a tied entry for the
+            output.
+        upper_exponents: Array of shape (F, N, K) with exponents u_f, such that a free entry must be at most sum_f
+            exp(u_f) y_f. They are inf if the record forms no required pair with a record whose entry is tied.
+        lower_exponents: Array of shape (F, N, K) with exponents l_f, such that a free entry must be at least sum_f
+            exp(l_f) y_f. They are -inf if the record forms no required pair with a record whose entry is tied.
+        rows: Array of shape (R, 3) with records i and j and outputs k for which both entries are free and must satisfy
+            z_ik <= exp(eps d_ij) z_jk.
     """
 
     free: npt.NDArray[np.bool_]
@@ -78,24 +80,34 @@ class TiedForm:
 
     @property
     def forms(self) -> Floats:
-        """(F, N, K) the forms g_fik for tied entries, scaled as in ``exponents``; 0 for free entries."""
+        """The forms g_fik as an array of shape (F, N, K), scaled as in ``exponents``, with 0 for free entries."""
         return np.exp(np.where(self.free, -np.inf, self.exponents))
 
     def matrix(self, z: Floats, weights: Floats) -> Floats:
-        """Return the mechanism (N, K) from free entries z (N, K) and weights (F, K)."""
+        """Assemble the obfuscation matrix from its free entries and the weights of the forms.
+
+        Args:
+            z: Array of shape (N, K) with the free entries. Other entries are ignored.
+            weights: Array of shape (F, K) with the weight of each form for each output.
+
+        Returns:
+            Array of shape (N, K) with probabilities.
+        """
         tied: Floats = np.einsum("fk,fik->ik", weights, self.forms)
         return np.where(self.free, np.maximum(z, 0.0), tied)
 
 
 def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pair_distances: Floats) -> TiedForm:
-    """Return the arrays for a const-opt model: free entries, forms for tied entries, and privacy rows.
+    """Compute the arrays of a const-opt model: free entries, forms for tied entries, and privacy constraints.
 
     Args:
-        distances: (N, K) the distances from records to outputs. If they violate the triangle inequality with a pair,
-            the forms use the largest smaller distances that satisfy it (shortest paths over the pairs).
+        distances: Array of shape (N, K) with the distances from records to outputs. If they violate the triangle
+            inequality together with a pair, forms use shortest path lengths along the pairs instead. These are the
+            largest smaller distances that satisfy the inequality.
         epsilon: Epsilon per unit of distance.
-        radius: Entries at no more than this distance are free (`<=` on the doubles).
-        pairs, pair_distances: The required pairs (P, 2) and their distances (P,), or a subset that implies the others.
+        radius: The largest distance at which entries are free, compared with ``<=`` as doubles.
+        pairs: Array of shape (P, 2) with the required pairs, or with a subset that implies the others.
+        pair_distances: Array of shape (P,) with the distance between the records of each pair.
 
     Raises:
         InputError: A record has no output at a finite distance.
@@ -140,13 +152,14 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
 
 
 def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
-    """Return the linear program in the modelling language.
+    """Return the const-opt linear program in the modelling language.
 
-    The variables are the free entries z (N, K) and the weights y (F, K) of the forms, which give the tied entries.
+    Its variables are the free entries z of shape (N, K), and the weights y of shape (F, K), which determine the tied
+    entries.
 
     Args:
-        form: The model's arrays.
-        data: The problem's data.
+        form: The arrays of the model.
+        data: The data of the problem.
     """
     from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 
@@ -182,10 +195,10 @@ def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
 
 
 def const_opt_bytes(data: MetricData, radius: float) -> float:
-    """Estimate the memory in bytes for the linear program and the solver's copy in another process.
+    """Estimate the memory in bytes for the const-opt linear program and for the solver's copy in another process.
 
     Args:
-        data: The problem's data.
+        data: The data of the problem.
         radius: The radius within which entries are free, in units of distance.
     """
     from privopt_metric_dp.mechanisms.optimal_lp import BYTES_A_NUMBER
@@ -197,23 +210,23 @@ def const_opt_bytes(data: MetricData, radius: float) -> float:
 
 
 def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> Matrix:
-    """Solve const-opt's linear program with CBC or HiGHS.
+    """Solve the const-opt linear program with CBC or HiGHS.
 
     Args:
-        data: The problem's data.
-        radius: Entries for outputs within this distance of the record are free variables.
+        data: The data of the problem.
+        radius: The radius within which entries are free, in units of distance.
         context: The solver, gap and limits of the run.
 
     Raises:
         OutOfTime: The time limit passed before a feasible solution was found.
-        SolverError: The solver crashed, or its answer violates the rows.
+        SolverError: The solver crashed, or its solution violates the constraints.
     """
     from privopt_metric_dp.mechanisms.optimal_lp import by_any_solver
 
     form = tied_form(data.to_outputs, float(data.epsilon), radius, *data.needed)
 
     def solve(how: SolveContext) -> Matrix:
-        """Build the program, and solve it with the solver that the context ``how`` names."""
+        """Build the linear program, and solve it with the solver that the context ``how`` names."""
         # check() raises OutOfTime if the time limit has passed. Its message names the step that was not reached.
         check("the program was made")
         model = const_opt_model(form, data)
@@ -239,10 +252,10 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
 
 
 def _form_exponents(d: Floats, epsilon: float) -> Floats:
-    """Return the logarithms (2, N, K) of the "full" and "half" forms.
+    """Return the logarithms of the "full" and "half" forms, as an array of shape (2, N, K).
 
     Args:
-        d: (N, K) the distances from records to outputs.
+        d: Array of shape (N, K) with the distances from records to outputs.
         epsilon: Epsilon per unit of distance.
     """
     full = -epsilon * d

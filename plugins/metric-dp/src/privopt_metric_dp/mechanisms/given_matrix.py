@@ -1,4 +1,4 @@
-"""Matrices from other programs, which are read unchanged, measured exactly and turned into certified releases."""
+"""The ``given`` mechanism, which measures matrices from other programs and turns them into certified releases."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ from privopt_metric_dp.problem.declared import MetricProblem
 __all__ = ["Given", "GivenMatrix", "GivenProblem"]
 
 ROW_SUM: Final = 1e-6
-"""Largest accepted difference between a row sum and 1, for doubles. Solvers leave differences of about this size."""
+"""The largest accepted difference between 1 and the sum of a row of doubles. Solvers leave differences of this size."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
 class GivenMatrix:
-    """A matrix from another program, unchanged.
+    """A matrix from another program, before any repair.
 
     Attributes:
-        values: (N, K) uint64 weights whose rows sum to 2**63, or doubles. In a row of doubles, the probabilities are
-            the doubles divided by the row's exact sum.
+        values: Array of shape (N, K). It contains uint64 weights, whose rows sum to 2**63, or doubles. Doubles stand
+            for the probabilities that result from dividing each row by its exact sum.
     """
 
     values: NDArray[Any] = field(repr=False)
 
     @classmethod
     def read(cls, file: File, shape: tuple[int, int]) -> Self:
-        """Read a ``.npy`` file and check every entry.
+        """Read a matrix from a ``.npy`` file and check every entry.
 
         Args:
-            file: The file, which contains doubles (or floats and integers of at most 64 bits, which are converted), or
-                uint64 weights.
+            file: The file, which contains uint64 weights or other numbers of at most 64 bits. The latter are converted
+                to doubles.
             shape: The expected shape (N, K).
 
         Raises:
@@ -70,12 +70,13 @@ class GivenMatrix:
 
     @classmethod
     def of(cls, array: NDArray[Any], shape: tuple[int, int], name: str = "matrix") -> Self:
-        """Check every entry of an array, and convert the array to doubles unless it consists of uint64 weights.
+        """Create an instance from an array, after checking every entry.
 
         Args:
-            array: The matrix.
+            array: The matrix, which contains uint64 weights or other numbers of at most 64 bits. The latter are
+                converted to doubles.
             shape: The expected shape (N, K).
-            name: The matrix's name in the faults.
+            name: The name of the matrix in faults.
 
         Raises:
             InputError: The array has one of the errors listed for :meth:`read`. A transposed matrix is a single fault.
@@ -112,25 +113,25 @@ class GivenMatrix:
 
     @cached_property
     def weights(self) -> Unsigned:
-        """(N, K) integer weights whose rows sum to 2**63: the values themselves, or the rounded doubles."""
+        """Integer weights as an array of shape (N, K) whose rows sum to 2**63. Doubles are rounded to weights."""
         return self.values if self.exact else read_only(round_to_weights(self.values))
 
     @property
     def rows(self) -> Floats:
-        """(N, K) the probabilities as doubles, for solvers and the repair."""
+        """The matrix as an array of shape (N, K) with doubles, for solvers and the repair."""
         return self.values / TOTAL if self.exact else self.values
 
     def measure_epsilon(
         self, data: MetricData, privacy: MatrixConstraint | None = None, report: Callable[[str], object] | None = None
     ) -> LeastEpsilon:
-        """Return the smallest epsilon that the matrix satisfies over the required pairs, and the pair that attains it.
+        """Return the smallest epsilon that the matrix satisfies for all required pairs, and the pair that attains it.
 
-        Doubles are measured unchanged, over exact distances. For a region or for a notion other than metric DP, the
-        rounded weights are measured instead, as in a certificate.
+        The unrounded values are measured, with exact distances. In a region or under a notion other than metric DP, the
+        integer weights are measured instead, as in a certificate.
 
         Args:
-            data: The problem's data.
-            privacy: The problem's notion; None for metric DP.
+            data: The data of the problem.
+            privacy: The privacy notion of the problem; None for metric DP.
             report: A function that is called with a description of each step.
         """
         if privacy is not None and not isinstance(privacy, MetricDP):
@@ -165,7 +166,7 @@ class GivenMatrix:
         )
 
     def loss(self, data: MetricData) -> float:
-        """Return the expected loss under a problem's prior, in the unit of the problem's loss."""
+        """Return the expected loss of the matrix under the prior and costs of a problem."""
         return ExpectedLoss.of(data).loss_of_rows(self.values, self.sums)
 
 
@@ -173,12 +174,12 @@ def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
     """Return a fault for each entry that is not a probability, and for each row of valid entries with a wrong sum.
 
     Args:
-        values: (N, K) doubles, whose rows must sum to 1 up to ``ROW_SUM``, or uint64 weights with sums of 2**63.
-        name: The matrix's name in the faults.
+        values: Array of shape (N, K) with doubles, whose rows must sum to 1 up to ``ROW_SUM``, or with uint64 weights,
+            whose rows must sum to 2**63.
+        name: The name of the matrix in faults.
 
     Returns:
-        The faults. For doubles, there are at most 100 of each kind, so that a matrix of garbage does not fill the
-        memory with faults.
+        The faults. For doubles, there are at most 100 of each kind, to limit memory use.
     """
     if values.dtype == np.uint64:
         wrong_rows = rows_with_wrong_sum(values).tolist()
@@ -200,22 +201,22 @@ def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
 
 @frozen(kw_only=True)
 class GivenTable:
-    """The [given] table: options for the "given" mechanism."""
+    """The keys of ``[given]``, for the mechanism of this name."""
 
     matrix: File = key(help=".npy (N, K) of probabilities or of uint64 weights that sum to 2**63, made anywhere")
 
 
 @frozen(kw_only=True)
 class GivenProblem(MetricProblem):
-    """A metric problem and the matrix to certify."""
+    """A metric problem with a matrix to certify."""
 
     given: GivenTable = key(help="the matrix")
 
 
 class Given(MetricMechanism[GivenProblem]):
-    """Mechanism that certifies a matrix from another program, and repairs it if it does not satisfy epsilon.
+    """A mechanism that certifies a matrix from another program, repairing it unless it satisfies epsilon.
 
-    Integer weights that satisfy epsilon are released unchanged. The "bounded" method also searches for a lower bound on
+    Integer weights that satisfy epsilon are released unchanged. The method "bounded" also searches for a lower bound on
     the loss.
     """
 
@@ -224,10 +225,11 @@ class Given(MetricMechanism[GivenProblem]):
     kit = "privopt_metric_dp.kit.profiles:GIVEN"
 
     def check_problem(self, problem: MetricInstance[GivenProblem], method: str) -> None:
-        """Run the base class's checks, then read and check the matrix.
+        """Run the checks of the base class, and check the matrix.
 
         Raises:
-            InputError: The matrix has the wrong shape, invalid entries or wrong row sums.
+            InputError: The matrix has the wrong shape, invalid entries or wrong row sums, or a check of the base class
+                fails.
         """
         super().check_problem(problem, method)
         GivenMatrix.read(problem.declared.given.matrix, problem.data.shape)
@@ -235,7 +237,7 @@ class Given(MetricMechanism[GivenProblem]):
     def matrix(self, problem: MetricInstance[GivenProblem], context: SolveContext) -> Matrix:
         """Return the matrix unchanged, with the least epsilon that it satisfies in the details.
 
-        Integer weights are also returned as a release, which is published unchanged if it satisfies the notion.
+        Integer weights are also returned as a release, which is published unchanged if it satisfies the privacy notion.
         """
         data = problem.data
         given_matrix = GivenMatrix.read(problem.declared.given.matrix, data.shape)
@@ -254,14 +256,14 @@ class Given(MetricMechanism[GivenProblem]):
         return Matrix(z=given_matrix.rows, release=release, solver={"name": "as given"}, details={"given": figures})
 
     def search(self, problem: MetricInstance[GivenProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer the matrix and, for the "bounded" method, the structured solvers' bounds but not their matrices.
+        """Offer the matrix and, if the method is "bounded", lower bounds from structured solvers.
 
-        Structured solvers (column generation, an interior point method and others) solve the program for the optimal
-        matrix without building it as a whole.
+        Structured solvers, such as column generation or an interior point method, solve the LP for the optimal matrix
+        without building it as a whole. Their matrices are not offered.
 
         Args:
             problem: The problem with the matrix.
-            incumbent: The search that receives the offers, certifies the matrix and proves the best bound.
+            incumbent: The search, which certifies the matrix and proves the best bound among all offers.
             context: The method, gap and limits of the run.
         """
         from privopt_metric_dp.mechanisms.optimal_lp import search_structured

@@ -1,7 +1,7 @@
-"""The ``optimal-lp`` mechanism, which minimises the expected loss with the whole LP or with structured solvers.
+"""The ``optimal-lp`` mechanism, which minimises the expected loss by solving a linear program (LP).
 
-The whole LP (linear program) has a variable for each record and output. Structured solvers, such as column generation
-and an interior point method, solve it without building it.
+The whole LP has a variable for each record and output. Structured solvers, such as column generation and an interior
+point method, solve it without building it as a whole.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.proof import Proof
 
 BYTES_A_NUMBER: Final = 180.0
-"""Bytes per coefficient in the whole LP, in this process and the solver's together (tests/run/test_memory.py)."""
+"""Bytes per coefficient of the whole LP in this process and the solver's together (tests/run/test_memory.py)."""
 
 
 def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease]) -> dsl.Model:
-    """Return the LP for the least expected loss over all matrices that satisfy the notion (Bordenabe et al. 2014).
+    """Return the LP that minimises the expected loss over all matrices that satisfy a notion (Bordenabe et al. 2014).
 
-    It minimises sum_ik p_i c_ik z_ik over z >= 0 with rows that sum to 1, subject to the notion's privacy rows.
-
-    If the notion holds along paths (:attr:`MatrixConstraint.along_paths`), the model omits each pair that others imply,
-    which means that a path over these is no longer in exact arithmetic. The release is certified over all pairs.
+    It minimises sum_ik p_i c_ik z_ik over z >= 0 with rows that sum to 1, subject to the privacy constraints of the
+    notion. If these add up along paths (:attr:`MatrixConstraint.along_paths`), pairs that other pairs imply are
+    omitted. A pair is implied if a path of other pairs is, in exact arithmetic, no longer than its distance. The
+    release is certified for all required pairs in any case.
 
     Args:
-        data: The problem's data.
-        privacy: The notion, which adds its rows to the model.
+        data: The data of the problem.
+        privacy: The privacy notion, which adds its constraints to the model.
         utility: The loss, which adds the objective.
     """
     from privopt.dsl import Eq, Index, IndexSet, Model, total
@@ -60,7 +60,7 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
 
 
 def full_bytes(data: MetricData) -> float:
-    """Estimate the memory in bytes for the whole LP and the solver's copy in another process."""
+    """Estimate the memory in bytes for the whole LP and for the solver's copy in another process."""
     pairs, (records, outputs) = len(data.standing[0]), data.shape
     # For each output, a pair has two rows with two coefficients each, and a record has a cost, a coefficient in its sum
     # and a bound.
@@ -70,21 +70,21 @@ def full_bytes(data: MetricData) -> float:
 def whole_program(
     data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease], context: SolveContext
 ) -> Matrix:
-    """Solve the whole LP with CBC or HiGHS.
+    """Solve the whole LP with CBC or HiGHS, and return the resulting matrix.
 
     Args:
-        data: The problem's data.
-        privacy: The notion.
+        data: The data of the problem.
+        privacy: The privacy notion.
         utility: The loss.
         context: The solver, gap and limits of the run.
 
     Raises:
         OutOfTime: The time limit passed before a feasible solution was found.
-        SolverError: The solver crashed, or its answer violates the rows.
+        SolverError: The solver crashed, or its solution violates the constraints.
     """
 
     def solve(how: SolveContext) -> Matrix:
-        """Build the model, and solve it with the solver that the context ``how`` names."""
+        """Build the whole LP, and solve it with the solver that the context ``how`` names."""
         model = optimal_model(data, privacy, utility)
         # Building a large model may take longer than the time limit. If so, this raises OutOfTime.
         check("the model was made")
@@ -101,15 +101,15 @@ def whole_program(
 
 
 def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext) -> Matrix:
-    """Return the requested solver's answer or, if that solver fails, the answer of another registered one.
+    """Solve a program with the requested solver or, if it fails, with another registered solver.
 
     Args:
-        solve: A function that solves a program with the solver that its context names.
-        context: The context with the requested solver.
+        solve: A function that solves the program with the solver that its argument names.
+        context: The context that names the requested solver.
 
     Raises:
-        SolverDiedError: The solver's process was killed.
-        SolverError: The other solver failed too, or none is registered.
+        SolverDiedError: The process of the requested solver was killed. No other solver is tried.
+        SolverError: Both solvers failed, or no other solver is registered.
     """
     from privopt.backends.choose import names
 
@@ -130,15 +130,14 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
 
 
 def search_structured(data: MetricData, offers: MatrixOffers, context: SolveContext, *, method: str = "auto") -> None:
-    """Run one structured solver, or in sequence all that suit the problem (``auto``), which make offers to a search.
-
-    In a sequence, later solvers can use the results from earlier ones.
+    """Run structured solvers, which offer matrices and dual multipliers to a search.
 
     Args:
-        data: The problem's data.
-        offers: The search, which receives matrices and multipliers. It also determines the gap to reach.
-        context: The run's context, whose free memory limits the solvers.
-        method: The name of a structured solver, or "auto".
+        data: The data of the problem.
+        offers: The search, which receives the offers and determines the gap to reach.
+        context: The context of the run, whose free memory limits the solvers.
+        method: The name of a structured solver, or "auto" to run all that suit the problem in sequence. Later solvers
+            then use the results of earlier ones.
 
     Raises:
         OutOfTime: The time limit has passed. Earlier offers remain valid.
@@ -155,32 +154,35 @@ def search_structured(data: MetricData, offers: MatrixOffers, context: SolveCont
 
 
 PRICED_PER_OUTPUT: Final = 6
-"""The largest number of priced records (those with multipliers) per output for a bound over all streets. With more of
-them, this bound's program would take too long.
+"""Maximum number of priced records (those with dual multipliers) per output for which a bound over all streets is
+computed. With more of them, it would take too long.
 """
 OVER_ALL: Final = 2.0
-"""The gap to which this bound's program is solved, in multiples of the requested gap.
+"""The optimality gap at which the search for a bound over all streets ends, as a multiple of the requested gap.
 
-It is coarse, because the bound was not requested and takes long. For 5,000 nodes in Helsinki with 960 outputs, a gap of
-4 % took 95 s, and after 220 s it was still 3.8 %.
+It is coarse, because this bound is not requested and takes long to compute. For 5,000 nodes in Helsinki with 960
+outputs, a gap of 4 % took 95 s, and after 220 s the gap was still 3.8 %.
 """
 CHOICE_TIME_SHARE: Final = 0.3
-"""The share of the remaining time that choosing outputs may take."""
+"""The fraction of the remaining time that choosing outputs may take."""
 
 
 class Optimal(MetricMechanism[D], Generic[D]):
-    """Base class for mechanisms that minimise the expected loss, with the whole LP or with structured solvers."""
+    """Base class for mechanisms that minimise the expected loss by the whole LP or by structured solvers."""
 
     any_notion = frozenset({"full"})
     closed_forms = frozenset({"auto", "star"})
     falls_back = True
 
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
-        """Solve the whole LP, with a variable for each record and output, and return the resulting matrix."""
+        """Solve the whole LP, which has a variable for each record and output, and return the resulting matrix."""
         return whole_program(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Solve the whole LP if it is requested and fits into memory. Otherwise run the structured solvers."""
+        """Solve the whole LP if it is requested and fits into memory. Otherwise, run structured solvers.
+
+        For a privacy notion other than metric DP, the whole LP is solved even if it does not seem to fit.
+        """
         if context.method != "full":
             search_structured(problem.data, incumbent, context, method=context.method)
         # The structured solvers solve only for metric DP. For any other notion, the whole LP is solved, however large
@@ -193,13 +195,14 @@ class Optimal(MetricMechanism[D], Generic[D]):
 
 
 MIN_ADVANTAGE: Final = 0.02
-"""Noise without a mesh is recommended if its estimated loss is lower than the mechanism's by this fraction."""
+"""The fraction by which the estimated loss of noise without a mesh must be lower for the noise to be recommended."""
 
 
 def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:
-    """Return a sentence if remapped noise at the position itself would lose less than the mesh; otherwise, nothing.
+    """Return a sentence if noise at the true position, with remapped outputs, would have a smaller loss than a mesh.
 
-    The two are compared only over a plane, if the loss is the distance and the mechanism's outputs are not remapped.
+    The two are compared only in a triangulated plane, if the loss is the distance and outputs are not remapped. The
+    sequence is empty if they are not compared or if the noise is not better.
     """
     from privopt_metric_dp.problem.loss_kinds import DistanceLoss
     from privopt_metric_dp.region.region import Plane
@@ -221,12 +224,12 @@ def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) 
 
 
 class OptimalLP(Optimal[MetricProblem]):
-    """Mechanism with the least expected loss that metric DP allows (Bordenabe et al., CCS 2014)."""
+    """A mechanism with the least expected loss that metric DP allows (Bordenabe et al., CCS 2014)."""
 
     chooses = True
 
     def meaning(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return the base class's sentences, and one more if noise without a mesh would lose less."""
+        """Return the sentences from the base class, and another one if noise without a mesh would lose less."""
         sentences = super().meaning(problem, release, result)
         return (*sentences, *_compare_with_noise(problem, result))
 
@@ -240,14 +243,14 @@ class OptimalLP(Optimal[MetricProblem]):
     def prove_over_all(
         self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext
     ) -> tuple[Proof, float] | None:
-        """Prove a bound for mechanisms that may report any point on the streets.
+        """Prove a lower bound for mechanisms that may report any point on the streets.
 
-        This requires that losses are path lengths and that there are few crossings. Only some records are priced, that
-        is, have multipliers: crossings, dead ends and records that divide long streets. All others lie on pieces of
-        street between two of these (docs/reference/proof.md, "Over all streets").
+        This is possible if losses are path lengths along streets with few junctions. Only some records are priced, that
+        is, have dual multipliers: junctions, dead ends and records that divide long streets. All other records lie on a
+        piece of street between two priced records (docs/reference/proof.md, "Over all streets").
 
         Returns:
-            The proof and its bound, or None if one of the conditions is not met or no multipliers were found in time.
+            The proof and its bound, or None if the conditions are not met or no multipliers were found in time.
         """
         from privopt_metric_dp.proof.make_proof import prove_over_streets
         from privopt_metric_dp.solvers.street_bound import priced_records, solve_street_bound

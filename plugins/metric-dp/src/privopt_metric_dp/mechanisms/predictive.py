@@ -1,4 +1,4 @@
-"""The ``predictive`` mechanism: an optimal matrix for fresh reports, and a private test of the last report."""
+"""The ``predictive`` mechanism for traces, which combines an optimal matrix with a private test of the last report."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["Predictive"]
 
 
 class Predictive(MetricMechanism[PredictiveProblem]):
-    """Mechanism that repeats the last report while a private test finds it good enough, and then draws a fresh one.
+    """A mechanism that repeats the last report until a private test finds it too far off, and then draws a fresh one.
 
-    The mechanism follows Chatzikokolakis et al. (PETS 2014), but its tests use the sparse vector technique, so that any
+    It follows Chatzikokolakis et al. (PETS 2014), but tests reports with the sparse vector technique, so that any
     number of tests before a fresh report costs the same epsilon.
     """
 
@@ -41,10 +41,10 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     )
 
     def load(self, declared: PredictiveProblem, file: str) -> MetricInstance[PredictiveProblem]:
-        """Load the problem, and check that the total budget is enough for a first report.
+        """Load the problem, and check that the total budget is large enough for one report.
 
         Raises:
-            InputError: The files contain faults, or the total budget is below epsilon.
+            InputError: The files contain faults, or the total budget is smaller than epsilon.
         """
         problem = super().load(declared, file)
         total, report = declared.predictive.total, Fraction(declared.privacy.epsilon)
@@ -56,26 +56,26 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     def search(
         self, problem: MetricInstance[PredictiveProblem], incumbent: MatrixOffers, context: SolveContext
     ) -> None:
-        """Run the structured solvers to offer the optimal matrix for fresh reports."""
+        """Run the structured solvers, which offer matrices for fresh reports and lower bounds."""
         from privopt_metric_dp.mechanisms.optimal_lp import search_structured
 
         search_structured(problem.data, incumbent, context)
 
     def release_of(self, release: MatrixRelease, problem: MetricInstance[PredictiveProblem]) -> MatrixRelease:
-        """Return the matrix for fresh reports together with the parameters for the test of the last report."""
+        """Add the parameters for testing the last report to a certified matrix for fresh reports."""
         terms = problem.declared.terms(problem.data)
         prediction = Prediction.of(problem.data, terms)
         return self.release_class.of(release, prediction=prediction, terms=terms)
 
     def privacy(self, problem: MetricInstance[PredictiveProblem], method: str) -> MatrixConstraint:
-        """Return the problem's notion or, if that is metric DP, metric DP for fresh reports and for whole traces."""
+        """Return the privacy notion of the problem, extended to whole traces if it is metric DP."""
         constraint, data = super().privacy(problem, method), problem.data
         return TraceDP.over(data, problem.declared.terms(data)) if isinstance(constraint, MetricDP) else constraint
 
     def meaning(
         self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
     ) -> Sequence[str]:
-        """Return the base class's sentences, and one on what the first fresh report and each later one cost."""
+        """Return the sentences from the base class, and one about the cost of the first and of later fresh reports."""
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""
         if terms.total is not None:
@@ -95,10 +95,10 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         method: str,
         recorded: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """Return the distance up to which the last report is good, and the tests' noise, for result.json.
+        """Return the parameters of the test of the last report, for result.json.
 
-        The noise in the threshold and in each test is stated by its mean, about 1 / epsilon, in the unit of distance.
-        Only the problem is used.
+        They are the distance up to which a report is good, and the mean absolute noise in the threshold and in each
+        test, which is about 1 / epsilon. All are in the unit of distance, and depend only on the problem.
         """
         terms = problem.declared.terms(problem.data)
         return {

@@ -1,4 +1,4 @@
-"""The predictive mechanism's keys in the problem file."""
+"""The keys of the ``predictive`` mechanism in problem files, and their default values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _SHARE_PARTS = 8
 
 @frozen(kw_only=True)
 class PredictiveKeys:
-    """The [predictive] table. Every epsilon is per unit of distance. A fresh report costs ``privacy.epsilon``."""
+    """The keys of the ``[predictive]`` table.
+
+    Every epsilon is per unit of distance. A fresh report costs ``privacy.epsilon``.
+    """
 
     good_within: Fraction | None = key(
         None,
@@ -50,7 +53,7 @@ class PredictiveKeys:
 
 @frozen(kw_only=True)
 class PredictiveProblem(MetricProblem):
-    """A metric problem with options for predictive."""
+    """A metric problem with options for the ``predictive`` mechanism."""
 
     predictive: PredictiveKeys = key(factory=PredictiveKeys, help="options of predictive")
 
@@ -60,7 +63,7 @@ class PredictiveProblem(MetricProblem):
         ADR 16 explains the defaults.
 
         Args:
-            data: The problem's data, on whose mean distances the default epsilons depend.
+            data: The data of the problem. Default epsilons depend on its mean distances.
         """
         report, keys = Fraction(self.privacy.epsilon), self.predictive
         # The default epsilon for thresholds and tests is computed only if one of the two keys is omitted.
@@ -80,15 +83,15 @@ class PredictiveProblem(MetricProblem):
 
 
 def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
-    """Return the share of a report's epsilon that the threshold and each test receive.
+    """Return the default share of a fresh report's epsilon that the threshold and each test receive.
 
-    It is the smallest share from 1/2 to 1, in eighths, with which the default for ``good_within`` is at most the mean
-    distance from the records to the best single output. If no share is large enough, it is 1. This limit is used
-    because a last report that is farther away is no better than that output.
+    It is the smallest multiple of 1/8 from 1/2 to 1 for which the default of ``good_within`` is at most the mean
+    distance from the records to the best single output. A last report that is farther away is no better than this
+    output. If no share is large enough, 1 is returned.
 
     Args:
-        report: A fresh report's epsilon, per unit of distance.
-        data: The problem's data.
+        report: The epsilon of a fresh report, per unit of distance.
+        data: The data of the problem.
     """
     distances = data.to_outputs if data.region is None else data.distance.to_outputs()
     is_finite = np.isfinite(distances)

@@ -1,4 +1,4 @@
-"""Metric DP over traces: the guarantee for a subject's sequence of reports, some of which repeat the last one."""
+"""Metric DP for traces: the guarantee for a subject's sequence of reports, some of which repeat the previous one."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _READ = (
 
 @frozen(kw_only=True, eq=False)
 class TraceRelease(MatrixRelease):
-    """An obfuscation matrix for fresh reports, and the parameters for the test of the last report.
+    """A release that contains an obfuscation matrix for fresh reports, and parameters for testing the last report.
 
     Attributes:
-        prediction: The test's parameters. Sampling uses exactly the values that were certified.
-        terms: The epsilons for the parts of a segment (a report with its repetitions); None if the problem was not
-            read.
-        walks: The class that draws the reports along a trace.
+        prediction: The parameters of the test. Sampling uses exactly the values that were certified.
+        terms: The epsilons for the parts of a segment, which is a fresh report with its repetitions; None if the
+            problem was not read.
+        walks: The class of the objects that draw reports along a trace.
     """
 
     prediction: Prediction
@@ -52,13 +52,17 @@ class TraceRelease(MatrixRelease):
     walks: ClassVar[type[Walker]] = Walker
 
     def write(self, folder: Path) -> None:
-        """Write the matrix to mechanism.npz, and the test's parameters to prediction.npz."""
+        """Write the matrix to mechanism.npz, and the parameters of the test to prediction.npz."""
         super().write(folder)
         self.prediction.write(folder)
 
     @classmethod
     def read(cls, folder: Path, problem: MetricInstance[PredictiveProblem]) -> TraceRelease:
-        """Read mechanism.npz and prediction.npz.
+        """Read the release from mechanism.npz and prediction.npz.
+
+        Args:
+            folder: The release folder.
+            problem: The loaded problem, which determines the epsilons.
 
         Raises:
             InputError: A file is missing or malformed.
@@ -68,7 +72,7 @@ class TraceRelease(MatrixRelease):
 
     @property
     def walker(self) -> Walker | None:
-        """The object that draws the reports along a trace; None if the terms are unknown."""
+        """The object that draws reports along a trace; None if ``terms`` is None."""
         if self.terms is None:
             return None
         return self.walks(weights=self.weights, prediction=self.prediction, terms=self.terms)
@@ -76,9 +80,9 @@ class TraceRelease(MatrixRelease):
 
 @frozen(kw_only=True)
 class TraceDP(MetricDP):
-    """Epsilon-metric DP for fresh reports, and metric DP for whole traces, whose epsilon is a sum over segments.
+    """The notion of metric DP for fresh reports and, with an epsilon that is a sum over segments, for whole traces.
 
-    A segment is a fresh report with its repetitions. The proof is in docs/guide/repeated.md, "Prediction".
+    A segment is a fresh report with its repetitions. The guarantee is proved in docs/guide/repeated.md, "Prediction".
 
     Attributes:
         kind: The name of the notion.
@@ -91,10 +95,10 @@ class TraceDP(MetricDP):
 
     @classmethod
     def over(cls, data: MetricData, terms: Terms) -> Self:
-        """Return the notion over a problem's required pairs, including the statement of its guarantee.
+        """Return the notion for the required pairs of a problem, including the statement of its guarantee.
 
         Args:
-            data: The problem's data.
+            data: The data of the problem.
             terms: The epsilons for a fresh report, a threshold, a test and a segment, and the limits.
         """
         fresh = MetricDP.of(data)
@@ -125,21 +129,24 @@ class TraceDP(MetricDP):
 
     @classmethod
     def keys(cls) -> None:
-        """Declare no keys: problem files name metric DP, which mechanisms over traces replace by this notion."""
+        """Return None, because problem files name metric DP, which mechanisms for traces replace with this notion."""
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return sentences that state the guarantee for one fresh report and the cost of later reports."""
+        """Return sentences that state the guarantee for one fresh report, and what later reports cost."""
         segment = result.guarantee.extra["traces"]["segment"]
         later = f"This holds for a person's first report. Each later new report costs epsilon {segment}."
         return f"{super().promise(result)} {later}"
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return two lists of sentences: what verify checks about the guarantee, and what it does not check.
+        """Return sentences about what ``verify`` checks about the guarantee, and about what it does not check.
 
-        The sentences for metric DP are followed by others about the tests' noise, and about the number and times of
-        reports, which are public.
+        The sentences for metric DP are followed by others about the noise in tests, and about the number and the times
+        of reports, which are public.
+
+        Returns:
+            A list about what is checked, and a list about what is not checked.
         """
         checked, unchecked = super().limits(result)
         checked.append("The noise of every test against how much distances to every output can differ, in rationals.")
@@ -150,7 +157,7 @@ class TraceDP(MetricDP):
         return checked, unchecked
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify fresh reports over the release's pairs, and the tests' noise over all outputs, both exactly."""
+        """Certify fresh reports for the release's pairs, and the noise in tests for all outputs, both exactly."""
         fresh = super().measure(release)
         if not isinstance(release, TraceRelease) or self.data is None:
             return evolve(fresh, holds=False, failures=(*fresh.failures, f"{ARTEFACT}: no test to certify"))
