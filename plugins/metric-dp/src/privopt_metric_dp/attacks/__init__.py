@@ -1,1 +1,1 @@
-"""Attacks on obfuscation matrices, on many reports from one place, and on traces."""
+"""Attacks on obfuscation matrices and on many reports from one place, and explanations of what they reveal."""

@@ -1,8 +1,9 @@
 """A maximum-likelihood attack on many reports from one place.
 
-The attack is run on fresh reports (each drawn anew), on a single report that is repeated (sticky), and, if the release
-can draw them, on reports along a trace, where a random test decides whether the last report is repeated. The reports
-are simulated from public data with a fixed seed, so a release always gets the same figures.
+The attack runs on fresh reports, each of which is drawn independently, and on sticky reports, which repeat the first
+one. If the release can draw reports along a trace, it also runs on these, for which a random test decides whether the
+last report is repeated. Reports are simulated from public data with a fixed seed, so a release always gets the same
+figures.
 """
 
 from __future__ import annotations
@@ -23,33 +24,33 @@ from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
 __all__ = ["MAX_REPORTS", "ObservedReports", "describe_attack", "guess_records", "over_time"]
 
 MAX_REPORTS: Final = 1000
-"""Default for the largest number of reports from one place that the attacker uses."""
+"""Default for the maximum number of reports from one place that the attacker uses."""
 
 ATTACKED_PLACES: Final = 2_000
-"""Number of places to attack, drawn from the prior. With only 200, 95th percentiles were off by up to 10 %."""
+"""Number of places to attack, drawn from the prior. With only 200, 95th percentiles were wrong by up to 10 %."""
 
 ATTACKED_TRACES: Final = 500
-"""Number of places to attack if the release draws reports along traces, where the attack takes four times as long."""
+"""Number of places to attack if the release draws reports along traces. The attack then takes four times as long."""
 
 MAX_SCORES: Final = 1 << 22
-"""Number of scores (rows of counts times records) that are held in memory at a time."""
+"""Maximum number of scores (distinct rows of counts times records) that are in memory at a time."""
 
 NOISE_VALUES: Final = 24
-"""Number of quadrature points that the attacker uses to integrate over the noise in a threshold."""
+"""Number of quadrature points with which the attacker integrates over the noise in a threshold."""
 
 _RANDOM_SEED: Final = 17
-"""Seed for all simulations, fixed so that a release always gets the same figures."""
+"""The seed for all simulations. It is fixed, so that a release always gets the same figures."""
 # Stands for the logarithm of 0 in sums of count times logarithm. Minus infinity times a count of 0 would be NaN.
 _IMPOSSIBLE: Final = -1e9
 
 
 @frozen(kw_only=True, eq=False)
 class ObservedReports:
-    """Reports from several places (M) at several times (T), as the attacker sees them.
+    """The reports from M places at T times, as an attacker observes them.
 
     Attributes:
-        outputs: (M, T) indices of the reported outputs, with -1 where there is no report.
-        kept: (M, T) whether the report repeats the one before it.
+        outputs: Array of shape (M, T) with the index of each reported output, or -1 if there is no report.
+        kept: Boolean array of shape (M, T) that is True for a report that repeats the previous one.
     """
 
     outputs: Ints
@@ -57,16 +58,16 @@ class ObservedReports:
 
 
 def simulate_reports(release: MatrixRelease, places: Ints, count: int, seed: int) -> dict[str, ObservedReports]:
-    """Simulate each kind of report from the given places: fresh, sticky (the first one repeated), and along traces.
+    """Simulate fresh reports, sticky reports and, if the release can draw them, reports along traces.
 
     Args:
-        release: The release to draw from.
-        places: (M,) index of the record at each place.
-        count: Number of reports to simulate for each place.
-        seed: Seed for the draws.
+        release: The release from which reports are drawn.
+        places: Array of shape (M,) with the index of the record at each place.
+        count: The number of reports to simulate for each place.
+        seed: The seed of the random generator.
 
     Returns:
-        The reports (M, count) by kind. The keys are "fresh", "sticky" and, if the release draws traces, "predicted".
+        The reports by kind, which is "fresh", "sticky" (the first report is repeated) or "predicted" (along a trace).
     """
     fresh = _simulate_fresh(release, places, count, seed)
     reports = {"fresh": fresh, "sticky": _repeat_first_report(fresh)}
@@ -76,13 +77,13 @@ def simulate_reports(release: MatrixRelease, places: Ints, count: int, seed: int
 
 
 def _simulate_fresh(release: MatrixRelease, places: Ints, count: int, seed: int) -> ObservedReports:
-    """Draw independent reports from each place.
+    """Draw independent reports for each place.
 
     Args:
-        release: The release to draw from.
-        places: (M,) index of the record at each place.
-        count: Number of reports to draw for each place.
-        seed: Seed for the draws.
+        release: The release from which reports are drawn.
+        places: Array of shape (M,) with the index of the record at each place.
+        count: The number of reports to draw for each place.
+        seed: The seed of the random generator.
     """
     # The first reports of all places are drawn first, then all second reports, and so on. So asking for more reports
     # does not change the earlier ones: audit, the report page and the papers ask for different counts, and must get the
@@ -92,20 +93,20 @@ def _simulate_fresh(release: MatrixRelease, places: Ints, count: int, seed: int)
 
 
 def _repeat_first_report(fresh: ObservedReports) -> ObservedReports:
-    """Return sticky reports: the first fresh report of each place, repeated at all later times."""
+    """Return sticky reports, which repeat the first fresh report from each place at all later times."""
     outputs = np.broadcast_to(fresh.outputs[:, :1], fresh.outputs.shape)
     is_repeated = np.broadcast_to(np.arange(outputs.shape[1]) > 0, outputs.shape)
     return ObservedReports(outputs=outputs, kept=is_repeated)
 
 
 def _simulate_predicted(release: MatrixRelease, places: Ints, count: int, seed: int) -> ObservedReports:
-    """Draw reports for each place along a trace that never leaves it, as the release would.
+    """Draw reports along a trace that stays at the same place, for each place.
 
     Args:
-        release: The release to draw from, which draws reports along traces.
-        places: (M,) index of the record at each place.
-        count: Number of reports to draw for each place.
-        seed: Seed for the draws.
+        release: The release from which reports are drawn, which must support traces.
+        places: Array of shape (M,) with the index of the record at each place.
+        count: The number of reports to draw for each place.
+        seed: The seed of the random generator.
     """
     walker = release.walker
     assert walker is not None  # checked by the caller
@@ -122,12 +123,13 @@ def over_time(release: MatrixRelease, data: MetricData, *, max_reports: int = MA
 
     Args:
         release: The release to attack.
-        data: The problem's data.
-        max_reports: Largest number of reports from one place; powers of ten below it are tried as well.
+        data: The data of the problem.
+        max_reports: The maximum number of reports from one place. All smaller powers of ten are tried as well.
 
     Returns:
-        The unit of distance, the number of places, the numbers of reports and, for each kind of report, the median and
-        the 95th percentile of the errors. None if the release does not have a row for every record.
+        A mapping with the unit of distance, the number of places, the numbers of reports and, for each kind of report,
+        the medians and the 95th percentiles of the errors. The result is None if the release does not have a row for
+        every record.
     """
     if len(release.records) != data.shape[0]:
         return None
@@ -156,29 +158,31 @@ def _summarize_errors(errors: Iterable[Floats]) -> dict[str, list[float]]:
     """Return the median and the 95th percentile of the errors for each number of reports.
 
     Args:
-        errors: For each number of reports, the distances (M,) between the places and the attacker's guesses.
+        errors: For each number of reports, an array of shape (M,) with the distance from each place to the attacker's
+            guess.
     """
     quantiles = [np.quantile(distances, [0.5, 0.95]).tolist() for distances in errors]
     return {"median": [median for median, _ in quantiles], "p95": [percentile for _, percentile in quantiles]}
 
 
 def _log_probabilities(release: MatrixRelease) -> Floats:
-    """Return the logarithms (N, K) of a release's probabilities, with `_IMPOSSIBLE` in place of log 0."""
+    """Return the logarithms of all probabilities in a release, with ``_IMPOSSIBLE`` in place of log 0."""
     z = release.probabilities
     return np.where(z > 0, np.log(np.where(z > 0, z, 1.0)), _IMPOSSIBLE)
 
 
 def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports, count: int) -> Ints:
-    """Return, for each place, the record that maximises the likelihood of its first ``count`` reports.
+    """Return the record that maximises the likelihood of the first ``count`` reports, for each place.
 
     Args:
-        logs: (N, K) logarithms of the release's probabilities, since the attacker knows its matrix.
-        walker: The object that draws the release's reports along traces, or None if the release draws no traces.
+        logs: Array of shape (N, K) with the logarithms of the output probabilities, which the attacker knows.
+        walker: The object that draws reports along traces, or None if the release does not support traces.
         observed: The reports from M places.
-        count: Number of reports from each place that the attacker uses.
+        count: The number of reports from each place that the attacker uses.
 
     Returns:
-        (M,) indices of the records. If several are equally likely, the first one is returned.
+        Array of shape (M,) with the record index for each place. If several records are equally likely, it is the first
+        one.
     """
     outputs, kept = observed.outputs[:, :count], observed.kept[:, :count]
     # A repeated report reveals no more than its first copy did, but the times of repetitions may reveal something
@@ -204,19 +208,19 @@ def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports
 
 
 def _log_probability_of_tests(walker: Walker, outputs: Ints, kept_steps: Bools) -> Floats:
-    """Return, for each record, the log-likelihood of the observed outcomes of all tests at one place.
+    """Return the log-likelihood of each record, given the outcomes of all tests along a trace at one place.
 
-    A test decides whether the last report is repeated. A segment is a fresh report together with its repetitions; the
-    tests in a segment share one threshold with its noise. The attacker does not know this noise, so probabilities are
-    averaged over it before the logarithm is taken.
+    A test decides whether the last report is repeated. All tests in a segment, which is a fresh report with its
+    repetitions, share a threshold with noise. The attacker does not know the noise, so probabilities are averaged over
+    it before the logarithm is taken.
 
     Args:
-        walker: The object that draws the release's reports along traces.
-        outputs: (T,) indices of the place's reported outputs, with -1 where there is no report.
-        kept_steps: (T,) whether each report repeats the one before it.
+        walker: The object that draws reports along traces.
+        outputs: Array of shape (T,) with the index of the reported output at each time, or -1 if there is no report.
+        kept_steps: Boolean array of shape (T,) that is True if the report repeats the previous one.
 
     Returns:
-        (N,) log probabilities.
+        Array of shape (N,) with the log-likelihoods.
     """
     # Quadrature points of the noise, and their weights.
     weights, noise = walker.nodes(NOISE_VALUES)
@@ -240,16 +244,18 @@ def _log_probability_of_tests(walker: Walker, outputs: Ints, kept_steps: Bools) 
 
 
 def _last_change(values: Sequence[float]) -> int:
-    """Return the smallest index from which on all values equal the last one."""
+    """Return the smallest index n such that ``values[n]`` and all later values are equal."""
     return next((n for n in range(len(values) - 1, 0, -1) if values[n - 1] != values[-1]), 0)
 
 
 def describe_attack(attack: Mapping[str, Any], noun: str = "place") -> str:
-    """Return a sentence on how close the attacker's guess is after one report, and after how many it is closest.
+    """Return a sentence that states the attacker's errors after one report, and after many reports.
+
+    It also states the smallest number of reports after which the errors no longer change.
 
     Args:
-        attack: The figures of `over_time`.
-        noun: What readers call a record.
+        attack: The result of :func:`over_time`.
+        noun: The word for a record.
     """
     fresh, counts = attack["likelihood"]["fresh"], attack["reports"]
     (first_median, last_median), (first_p95, last_p95) = (
@@ -260,7 +266,7 @@ def describe_attack(attack: Mapping[str, Any], noun: str = "place") -> str:
     half, last = f"{counts[median_step]:,}", f"{counts[max(median_step, p95_step)]:,}"
 
     def describe_miss(error: float) -> str:
-        """Return a phrase for a guess that is wrong by at most ``error``, in the unit of distance."""
+        """Return a phrase for a guess that is at most ``error`` units of distance from the true place."""
         if error == 0:
             return "exactly right"
         return f"at most {amount_text(f'{error:.3g}', attack['unit'])} off"

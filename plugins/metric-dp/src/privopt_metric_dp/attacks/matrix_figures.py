@@ -1,7 +1,7 @@
 """Figures for the audit of a matrix: achieved epsilon, violations, and a lower bound on epsilon from samples.
 
-The audit trusts none of the release's claims. It works with probabilities in doubles (weights / 2**63), so its figures
-are approximate; only the certificate decides whether the guarantee holds.
+The audit relies on none of the claims in a release. It computes with probabilities as doubles (weights / 2**63), so its
+figures are approximate. Only the certificate decides whether the guarantee is satisfied.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ __all__ = [
 PairBlock = tuple[Ints, Floats]
 
 _PAIRS = 1 << 16
-"""Largest number of pairs in a block, unless a single record has more pairs."""
+"""Maximum number of pairs in a block, unless a single record has more pairs."""
 _CELLS = 1 << 22
-"""Largest number of entries, pairs times outputs, that are compared at a time."""
+"""Maximum number of pairs times outputs that are compared at a time."""
 
 EQUAL: Final = 2.0**-49
-"""Rows count as equal up to this log-ratio, which rounding their probabilities to doubles can cause."""
+"""The largest log ratio between equal rows that rounding their probabilities to doubles can cause."""
 
 RECORD_DRAWS: Final = 100_000
-"""Number of samples for each of the two records that the statistical attack compares."""
+"""Number of samples from each of the two records that the statistical attack compares."""
 
 _SEEDS: Final = (101, 102)
-"""Seeds for these draws, one for each record."""
+"""The seeds with which the samples are drawn, one for each of the two records."""
 
 MAX_CHOSEN_PAIRS: Final = 20_000
-"""Approximate limit on the number of required pairs that are compared to choose the two records."""
+"""Approximate maximum number of pairs among which the two records for the statistical attack are chosen."""
 
 
 @frozen(kw_only=True)
 class Violations:
-    """Geo-Ind violations: the inequalities of metric DP that fail, measured as in the LR-Geo paper.
+    """Statistics of violated privacy constraints, called Geo-Ind violations in LR-Geo (Equations (34) and (35)).
 
-    Source: LR-Geo, Equations (34) and (35).
+    There is a constraint ``z_ik <= exp(eps d) z_jk`` for each direction of a pair and each output.
 
     Attributes:
-        ratio: Share of the inequalities that are violated. Each pair and output has two, one in each direction.
-        error: Largest ``z_ik - exp(eps d) z_jk`` among the violated inequalities; 0 if there is none.
-        mean_error: Mean of ``z_ik - exp(eps d) z_jk`` over the violated inequalities; 0 if there is none.
-        violated: Number of violated inequalities.
-        checked: Number of inequalities that were checked.
+        ratio: The share of constraints that are violated.
+        error: The largest ``z_ik - exp(eps d) z_jk`` over the violated constraints; 0 if there are none.
+        mean_error: The mean ``z_ik - exp(eps d) z_jk`` over the violated constraints; 0 if there are none.
+        violated: The number of violated constraints.
+        checked: The number of constraints that were checked.
     """
 
     ratio: float
@@ -75,12 +75,13 @@ class Violations:
 def pair_blocks(
     records: int, distance: Callable[[Ints, Ints], ArrayLike], *, block: int = _PAIRS
 ) -> Iterable[PairBlock]:
-    """Yield all pairs i < j of records in lexicographic order, block by block, with their distances.
+    """Yield all pairs of records i < j in lexicographic order, block by block, with their distances.
 
     Args:
-        records: N, the number of records.
-        distance: Function that takes two index arrays and returns the distance between each two of their elements.
-        block: Largest number of pairs in a block, unless a single record has more pairs.
+        records: The number of records.
+        distance: A function that takes two index arrays of the same length and returns the distances between the
+            records at the same positions.
+        block: The maximum number of pairs in a block, unless a single record has more pairs.
     """
     start = 0
     while start < records - 1:
@@ -99,14 +100,14 @@ def pair_blocks(
 
 
 def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> float:
-    """Return the largest |log z_ik / z_jk| / d over the given pairs and all outputs.
+    """Return the largest |log(z_ik / z_jk)| / d over the given pairs and all outputs.
 
-    It is infinite if a zero is paired with a positive probability, or if records at distance 0 have different rows.
+    It is infinite if only one of the two probabilities is 0, or if two records at distance 0 have different rows.
 
     Args:
-        probabilities: (N, K) matrix.
-        blocks: Pairs and their distances. They should include pairs that no guarantee covers, since an attacker can
-            compare those records too.
+        probabilities: Array of shape (N, K) with the probabilities z.
+        blocks: Blocks of pairs and their distances d. They should include pairs that no guarantee covers, because an
+            attacker can compare their records too.
     """
     greatest = 0.0
     for pairs, distances in blocks:
@@ -120,13 +121,13 @@ def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> floa
 def count_violations(
     probabilities: Floats, blocks: Iterable[PairBlock], epsilon: float, *, tolerance: float = 1e-12
 ) -> Violations:
-    """Count the violated inequalities z_ik <= exp(eps d) z_jk over the given pairs (LR-Geo, Equations (34) and (35)).
+    """Count the violated constraints z_ik <= exp(eps d) z_jk over the given pairs (LR-Geo, Equations (34) and (35)).
 
     Args:
-        probabilities: (N, K) matrix.
-        blocks: The pairs to check, and their distances.
+        probabilities: Array of shape (N, K) with the probabilities z.
+        blocks: Blocks of pairs to check, and their distances d.
         epsilon: Epsilon per unit of distance.
-        tolerance: Largest excess, relative to z_ik, that counts as rounding rather than as a violation.
+        tolerance: The largest excess, relative to z_ik, that counts as a rounding error rather than as a violation.
     """
     violated = checked = 0
     max_excess = sum_of_excess = 0.0
@@ -155,20 +156,20 @@ def count_violations(
 
 
 def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
-    """Return figures on what an attacker gains from a matrix, and the matrix's expected loss.
+    """Compute figures about what an attacker gains from a matrix, and the expected loss of the matrix.
 
     ``epsilon.achieved`` covers all pairs of records, required or not, and is stated per unit of distance. ``gv``
-    (Geo-Ind violations, :class:`Violations`) covers the pairs that the certificate checks. With a region,
-    ``epsilon.achieved`` covers any two points of the region, each of which is replaced by a random vertex before a
-    report is drawn, and ``gv`` covers the edges between the vertices.
+    (:class:`Violations`) covers the pairs that the certificate checks. If the guarantee covers a region,
+    ``epsilon.achieved`` covers any two points in it, which are snapped to random vertices before reports are drawn, and
+    ``gv`` covers the edges between vertices.
 
     Args:
         release: The release, with a row for every record.
-        data: The problem's data.
+        data: The data of the problem.
         loss: The loss to evaluate on the release.
 
     Returns:
-        The figures, by name. Probabilities are between 0 and 1, and the entropy is in bits.
+        The figures by name. Probabilities are between 0 and 1, and the entropy is in bits.
     """
     z, prior = release.probabilities, data.prior
     if data.region is not None:
@@ -194,9 +195,10 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
 
 def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
-    """Return a lower bound on epsilon from sampled reports of two records; None if no pair has a positive distance.
+    """Return a lower bound on epsilon from sampled reports of two records, as an entry for the audit.
 
-    Among about `MAX_CHOSEN_PAIRS` pairs or fewer, the one whose rows differ most, relative to the distance, is used.
+    The two records are those whose rows differ most relative to their distance, among at most about
+    ``MAX_CHOSEN_PAIRS`` pairs. The result is None if no pair has a positive distance.
     """
     separate_pairs = np.flatnonzero(release.distances > 0)
     if not separate_pairs.size:

@@ -1,8 +1,8 @@
-"""What a metric DP guarantee means in figures: even a valid one may protect nothing in practice.
+"""Explanations of what a metric DP guarantee means in practice, where even a valid guarantee may protect nothing.
 
-Epsilon is stated per unit of distance: whether exp(epsilon d) between neighbours is 1.2 or 20,000 depends on how far
-apart the records are. So the guarantee is explained at the distance to the nearest neighbour, together with the share
-of cases in which an attacker's best guess from one report is right.
+Epsilon is stated per unit of distance. Whether the factor exp(epsilon d) between neighbours is 1.2 or 20,000 depends on
+the distances between the records. The guarantee is therefore explained at the distance to the nearest neighbour,
+together with the probability that an attacker's best guess from one report is right.
 """
 
 from __future__ import annotations
@@ -39,23 +39,27 @@ __all__ = [
 ]
 
 NEARLY_CERTAIN: Final = 0.9
-"""A warning is given if the best guess after one report is right more often than this, and is also wrong less than half
-as often as a guess without a report."""
+"""The probability that the best guess after one report is right, above which the guess is nearly certain.
+
+A warning is given if the guess is also wrong less than half as often as a guess without a report.
+"""
 
 MORE_OFTEN_RIGHT_THAN_WRONG: Final = 0.5
-"""A warning is also given if the best guess after one report is right at least this often, and at least twice as often
-as a guess without a report."""
+"""The probability that the best guess after one report is right, from which a warning is given.
+
+The warning requires that the guess is also right at least twice as often as a guess without a report.
+"""
 
 RECORDS_NAMED: Final = 3
-"""Largest number of records that a sentence names."""
+"""Maximum number of records that a sentence names."""
 
 
 @frozen(kw_only=True)
 class Interpretation:
-    """Sentences that explain to people what a guarantee means.
+    """An explanation of a guarantee for readers of a report.
 
     Attributes:
-        sentences: Explanations of the guarantee in figures.
+        sentences: Sentences that explain the guarantee by figures.
         warnings: Reasons why the guarantee protects little in practice; empty if there are none.
     """
 
@@ -66,14 +70,14 @@ class Interpretation:
 def interpret_guarantee(
     release: MatrixRelease, data: MetricData, *, by_distance: bool = True, rows_of: Ints | None = None
 ) -> Interpretation:
-    """Return sentences and warnings on what the guarantee of a release means for people.
+    """Return sentences and warnings that explain the guarantee of a release.
 
     Args:
-        release: The release, with one row for each record, or one for each element of ``rows_of``.
-        data: The problem's data.
-        by_distance: Whether the notion bounds odds by exp(epsilon d). If it does not, the sentences name no distance.
-        rows_of: (M,) index of the record to which each row belongs, if the rows belong to M equally likely senders.
-            None if there is one row for each record; the records then have the probabilities of the prior.
+        release: The release, with a row for each record or for each element of ``rows_of``.
+        data: The data of the problem.
+        by_distance: Whether the privacy notion bounds odds by exp(epsilon d). If not, the sentences state no distances.
+        rows_of: Array of shape (M,) with the record index of each row, if the rows belong to M equally likely senders;
+            None if there is a row for each record, in which case senders are distributed by the prior.
 
     Notes:
         This takes one pass over the required pairs and one over the matrix.
@@ -138,25 +142,28 @@ def interpret_guarantee(
 
 
 def guess_rates(release: MatrixRelease, data: MetricData, rows_of: Ints | None = None) -> tuple[float, float]:
-    """Return how often the best guess of the record is right after one report, and how often without a report.
+    """Return the probabilities that an attacker's best guess of the record is right, with and without a report.
 
     Args:
-        release: The release, with one row for each record, or one for each element of ``rows_of``.
-        data: The problem's data.
-        rows_of: (M,) index of the record to which each row belongs, if the rows belong to M equally likely senders.
-            None if there is one row for each record; the records then have the probabilities of the prior.
+        release: The release, with a row for each record or for each element of ``rows_of``.
+        data: The data of the problem.
+        rows_of: Array of shape (M,) with the record index of each row, if the rows belong to M equally likely senders;
+            None if there is a row for each record, in which case senders are distributed by the prior.
+
+    Returns:
+        The probability after one report, and the probability without a report.
     """
     rows, prior = _average_by_record(release, data, rows_of)
     return 1.0 - bayes_error(rows, prior), float(prior.max())
 
 
 def describe_error(data: MetricData, objective: Objective, kind: str) -> str:
-    """Return a sentence on how far off a report is on average or, if the loss is not a distance, on what it costs.
+    """Return a sentence that states the expected loss, as the average error of a report or as its cost.
 
     Args:
-        data: The problem's data.
-        objective: The release's expected loss and its unit.
-        kind: The loss kind, as ``utility.kind`` names it, or "" if the loss is not the one that the problem declares.
+        data: The data of the problem.
+        objective: The expected loss of the release, and its unit.
+        kind: The kind of loss, as ``utility.kind`` names it, or "" if the problem does not declare this loss.
     """
     amount = f"{format_digits(objective.value)} {objective.unit}"
     in_words = in_readers_unit(data, objective, objective.value)
@@ -173,11 +180,12 @@ def describe_error(data: MetricData, objective: Objective, kind: str) -> str:
 
 
 def describe_guess(guess_rate: float, prior_rate: float, noun: str) -> str:
-    """Return a sentence on how often an attacker names the right record after one report, and how often without.
+    """Return a sentence that states how often an attacker's best guess is right, with and without a report.
 
     Args:
-        guess_rate, prior_rate: Probabilities that the best guess is right, after one report and without a report.
-        noun: What readers call a record, such as "place".
+        guess_rate: The probability that the guess is right after one report.
+        prior_rate: The probability that the guess is right without a report.
+        noun: The word for a record, such as "place".
     """
     # Both rates are rounded in the same way; otherwise a report that reveals nothing could seem to reveal a little.
     after, without = _times_in_100(guess_rate), _times_in_100(prior_rate)
@@ -187,16 +195,16 @@ def describe_guess(guess_rate: float, prior_rate: float, noun: str) -> str:
 
 
 def noun_of(space: Space) -> str:
-    """Return what readers call a record in a space: "word", "place", "value" or "record"."""
+    """Return the word for a record in a space: "word", "place", "value" or "record"."""
     return {"vector": "word", "plain": "record"}.get(space.kind, "place" if space.unit == "km" else "value")
 
 
 def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
-    """Yield a warning if some records have no neighbour, because the guarantee then says nothing about them.
+    """Yield a warning if some records have no neighbour, in which case the guarantee does not protect them.
 
     Args:
-        data: The problem's data.
-        pairs: (P, 2) required pairs, or pairs that imply them.
+        data: The data of the problem.
+        pairs: Array of shape (P, 2) with the required pairs, or with pairs that imply them.
     """
     isolated_records = (
         np.setdiff1d(np.arange(len(data.records)), pairs) if data.within is not None else np.zeros(0, dtype=int)
@@ -212,16 +220,17 @@ def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
 
 
 def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints | None) -> tuple[Floats, Floats]:
-    """Return the mean row of each record that has rows, and the share of senders at each of these records.
+    """Average the rows that belong to the same record, and return the share of senders at each record.
 
     Args:
         release: The release, whose rows are averaged.
-        data: The problem's data.
-        rows_of: Index of the record to which each row belongs, or None if there is one row for each record. In that
-            case, a record's share is its prior.
+        data: The data of the problem.
+        rows_of: The record index of each row, or None if there is a row for each record, in which case the share of a
+            record is its prior.
 
     Returns:
-        (M, K) mean rows of the M records that have rows, and their shares (M,).
+        Array of shape (M, K) with the mean rows of the M records that have rows, and array of shape (M,) with their
+        shares.
     """
     if rows_of is None:
         return release.probabilities, data.prior
@@ -233,29 +242,32 @@ def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints |
 
 
 def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
-    """Return a sentence on the loss in the unit that the problem names for readers; an empty tuple if it names none.
+    """Return a sentence that states the loss in the unit from ``per_km``, or an empty tuple if there is no such unit.
 
     Args:
-        data: The problem's data.
-        objective: The release's expected loss and its unit.
+        data: The data of the problem.
+        objective: The expected loss of the release, and its unit.
     """
     cost = in_readers_unit(data, objective, objective.value)
     return (f"It costs {format_digits(objective.value)} km on average: {cost}.",) if cost else ()
 
 
 def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str:
-    """Return a loss or bound in km as text in the unit for readers, or "" if the problem names no such unit.
+    """Convert a loss or bound in km to text in the unit that ``per_km`` declares, such as "3.2 minutes".
 
     Args:
-        data: The problem's data.
-        objective: The release's expected loss. If its unit is not km, the result is "".
+        data: The data of the problem.
+        objective: The expected loss of the release, and its unit.
         value: The loss or bound to convert.
+
+    Returns:
+        The text, or "" if the problem does not declare ``per_km`` or if the loss is not in km.
     """
     return "" if data.per_km is None or objective.unit != "km" else data.per_km.of(value)
 
 
 def _format_factor(exponent: float) -> str:
-    """Return exp(exponent) as text. It is stated as an upper limit, so it is rounded up to a readable number of digits.
+    """Format exp(exponent) as text. It is an upper bound, so it is rounded up to a readable number of digits.
 
     >>> [_format_factor(exponent) for exponent in (0.0, 0.004, 1.5, 9.5, 25.0, 1000.0, 1e300)]
     ['1', '1.01', '4.49', '13,360', '7.21e+10', '10^435', '10^(4.35e+299)']
@@ -272,7 +284,7 @@ def _format_factor(exponent: float) -> str:
 
 
 def _times_in_100(rate: float) -> str:
-    """Return a rate as a number of times in 100, to three digits. A rate below 1 is never shown as 100.
+    """Format a rate as a number of times in 100, to three digits. A rate below 1 is never shown as 100.
 
     >>> _times_in_100(1 / 3), _times_in_100(0.0003), _times_in_100(0.99996), _times_in_100(1.0)
     ('33.3', '0.03', 'more than 99.9', '100')
@@ -286,7 +298,7 @@ def _times_in_100(rate: float) -> str:
 
 
 def _format_percent(share: float) -> str:
-    """Return a share as a percentage. A share above 0 is never shown as 0, and one below 1 never as 100 %."""
+    """Format a share as a percentage. A share above 0 is never shown as 0 %, nor one below 1 as 100 %."""
     # Small shares get two significant digits. Others get as many decimals as it takes to keep a share below 1 from
     # being shown as 100 %.
     if 0.0 < share < 0.01:
