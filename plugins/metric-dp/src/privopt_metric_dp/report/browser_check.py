@@ -1,7 +1,7 @@
-"""The report section that embeds the release, with a button that checks it in the browser (``check*.js``).
+"""A report section that embeds a release, with a button that checks it in the browser (``check*.js``).
 
-The button checks guarantees between records. For a guarantee over a region, the section refers to the stand-alone
-checker.
+The button can check guarantees between records. For a guarantee that covers a region, the section refers to the
+stand-alone checker.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from privopt_metric_dp.proof import PROOF, read_proof
 __all__ = ["MOST_RECORDS", "check_section"]
 
 MOST_RECORDS: Final = 150
-"""The largest number of records, and of outputs, in an embedded release. A browser can check this many in seconds."""
+"""Maximum number of records, and of outputs, in an embedded release. A browser can check this many in seconds."""
 SCRIPTS: Final = ("privopt_metric_dp.checkers/check_read.js", "privopt_metric_dp.checkers/check.js")
-"""The files of the program that checks releases in the browser."""
+"""The JavaScript files that check releases in the browser."""
 SCOPES: Final = ("all-pairs", "neighbours")
-"""The guarantees' scopes that this program can check."""
+"""The scopes of guarantees that the browser can check."""
 CHECKER: Final = "privopt checker --out check.pyz; python -I check.pyz DIR"
 """The commands that check a release folder with the stand-alone checker."""
 TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
-"""The tables in a problem file on which the checked claims depend."""
+"""The tables of a problem file on which the checked claims depend."""
 
 
 def check_section(folder: Path, release: MatrixRelease, result: Result) -> Section | None:
-    """Return a section on how to check the release without the program that made it.
+    """Return a section by which readers can check a release without the program that made it.
 
     Args:
         folder: The release folder.
-        release: The release in it.
+        release: The release in the folder.
         result: The contents of its result.json.
 
     Returns:
-        A section with the release and a button that checks it or, for a region, a section that refers to the
-        stand-alone checker. None if the release bears a mark, which says that it is not private, or if the page cannot
-        check it because it has more than ``MOST_RECORDS`` records or outputs, a scope that the page's program does not
-        support, several records without pairs, or chosen outputs.
+        A section with the release and a button that checks it or, if the guarantee covers a region, a section that
+        refers to the stand-alone checker. The result is None if the release is marked as not private. It is also None
+        if the browser cannot check it, because it has more than ``MOST_RECORDS`` records or outputs, an unsupported
+        scope, several records without pairs, or chosen outputs.
     """
     if release.region is not None and not result.mark:
         return Section(
@@ -97,7 +97,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
 
 
 def _integers_to_text(value: Any) -> Any:
-    """Return a JSON value in which integers beyond 2**53 are strings, because JavaScript would round them."""
+    """Convert integers beyond 2**53 inside a JSON value to strings, because JavaScript would round them."""
     if isinstance(value, dict):
         return {name: _integers_to_text(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -106,22 +106,22 @@ def _integers_to_text(value: Any) -> Any:
 
 
 def _names_file(table: Any, name: str) -> bool:
-    """Return whether a table in a problem file, or a table inside it, contains the file name ``name`` as a value."""
+    """Return whether a table of a problem file, or a table nested in it, contains a file name as a value."""
     if isinstance(table, dict):
         return any(_names_file(value, name) for value in table.values())
     return bool(table == name)
 
 
 def _to_base64(raw: bytes) -> str:
-    """Return bytes as base-64 text, for JSON."""
+    """Encode bytes as base64 text, for JSON."""
     return base64.b64encode(raw).decode()
 
 
 def _encode_array(array: NDArray[Any]) -> list[str]:
-    """Return an array's type, such as "<f8", and its bytes in base 64."""
+    """Return the NumPy type of an array, such as "<f8", and its bytes as base64 text."""
     return [array.dtype.str, _encode_as(array, array.dtype.str)]
 
 
 def _encode_as(array: NDArray[Any], kind: str) -> str:
-    """Convert an array to the NumPy type ``kind``, and return its bytes, row by row, in base 64."""
+    """Convert an array to the NumPy type ``kind``, and return its bytes in row-major order as base64 text."""
     return _to_base64(np.ascontiguousarray(array).astype(kind).tobytes())

@@ -1,6 +1,6 @@
-"""The interactive map in a report, which shows the output probabilities for a record that the reader chooses.
+"""The interactive map in a report, which shows the output probabilities for a record that the reader selects.
 
-The page contains the matrix with one byte per entry, which ``explorer.js`` unpacks and draws.
+The page contains the matrix with one byte per entry, compressed. The script ``explorer.js`` unpacks and draws it.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 __all__ = ["ExplorerData", "cell_around", "explorer_section", "hidden_among", "lines_between"]
 
 BLOCK = 1 << 22
-"""The largest number of path lengths that are in memory at a time."""
+"""Maximum number of path lengths that are in memory at a time."""
 
 BLOCK_RECORDS = 500
-"""The number of records whose paths are searched for together, in a common part of the graph."""
+"""Number of records for which shortest paths are computed together, in a common part of the graph."""
 
 CURVE_BITS = 16
-"""How many times the square is divided into four for the Hilbert curve along which rows are ordered."""
+"""Order of the Hilbert curve along which rows are sorted, that is, the number of bits per coordinate."""
 
 LENGTH_MARGIN = 1e-9
-"""The relative margin by which path lengths and epsilon are increased. It exceeds the rounding errors in the sums."""
+"""The relative margin by which path lengths and epsilon are increased, which exceeds the rounding errors in sums."""
 
 
 def cell_around(places: Floats) -> tuple[float, float] | None:
-    """Return the size of a regular grid's cells, or None if the places do not form a complete grid.
+    """Return the size of the cells in a regular grid, or None if the places do not form a complete grid.
 
     Args:
-        places: (N, 2) x and y of the cells' centres on the map, in km or the problem's own unit of length.
+        places: Array of shape (N, 2) with x and y of the cell centres on the map.
 
     Returns:
-        The width (along x) and the height (along y) of a cell, in the unit of ``places``. None also for a single row or
-        column, which does not determine both.
+        The width (along x) and the height (along y) of a cell, in the unit of ``places``. The result is also None for a
+        single row or column, which does not determine both.
     """
     # Coordinates are rounded to 1e-6 (a millimetre, if they are km), because projected ones in the same column may
     # differ in their last bits.
@@ -62,26 +62,27 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
 
 
 def lines_between(data: MetricData) -> Ints | None:
-    """Return the pairs of records (E, 2) that a street or a triangle's edge joins; None if there are none."""
+    """Return the pairs of records that a street or a triangle side connects, as an array of shape (E, 2), or None."""
     if data.region is not None:
         return data.region.edges
     return data.metric.road_pairs if isinstance(data.metric, RoadMetric) else None
 
 
 def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) -> Ints | None:
-    """Count, for each record, the other records against which no report changes the odds by more than given factors.
+    """Count the records with which each record can be confused, for several limits on the change of odds.
 
-    A report changes the odds between a certified pair's two records by at most exp(epsilon d). If a path of certified
-    pairs with total length L joins two records, a report therefore changes the odds between them by at most exp(epsilon
-    L).
+    A report changes the odds between the two records of a certified pair at distance d by at most exp(epsilon d). If a
+    path of certified pairs with total length L connects two records, a report therefore changes the odds between them
+    by at most exp(epsilon L). The count for a limit includes all other records for which this bound is within the
+    limit.
 
     Args:
-        release: The release, with its pairs and distances. For a region, the pairs are the region's edges.
-        result: The result, with the guarantee.
-        odds: The factors by which odds may change, in ascending order.
+        release: The release, with its pairs and distances. In a region, the pairs are the edges of the region.
+        result: The result, which contains the guarantee.
+        odds: The limits on the factor by which odds change, in ascending order.
 
     Returns:
-        (N, len(odds)) the counts; None if the release does not guarantee metric DP.
+        Array of shape (N, len(odds)) with the counts, or None if the release does not guarantee metric DP.
     """
     guarantee = result.guarantee
     if guarantee.kind != MetricDP.kind or guarantee.epsilon is None or result.mark:
@@ -95,14 +96,14 @@ def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) ->
 
 
 def _count_near(graph: csr_array, limits: Floats) -> Ints:
-    """Count, for each node in a graph, the other nodes to which the shortest path is no longer than each limit.
+    """Count the other nodes within each of several distances of every node in a graph.
 
     Args:
-        graph: (N, N) the edges' lengths, in both directions.
-        limits: The limits, in ascending order.
+        graph: Sparse matrix of shape (N, N) with edge lengths, in both directions.
+        limits: The distances, in ascending order.
 
     Returns:
-        (N, len(limits)) the counts.
+        Array of shape (N, len(limits)) with the counts.
     """
     from scipy.sparse.csgraph import dijkstra, reverse_cuthill_mckee
 
@@ -124,34 +125,34 @@ def _count_near(graph: csr_array, limits: Floats) -> Ints:
 
 
 STEPS: Final = (255, 63, 31, 15)
-"""The choices for the number of steps to which probabilities are rounded.
+"""The possible numbers of steps to which probabilities are rounded.
 
 A byte contains the ratio of a probability to the largest one in its row, on a square root scale. Fewer steps are used
-if the page would otherwise be too large, because rows from the exponential mechanism contain no zeros and compress
-badly.
+if the page would otherwise be too large. This happens for the exponential mechanism, because its rows contain no zeros
+and compress badly.
 """
 
 WANTED_BYTES: Final = 1_000_000
-"""The most bytes that the encoded matrix may take, except with the fewest steps. With this limit, a page for 2,032
-street nodes in Rome (exponential mechanism, 3 per km) uses 63 steps and stays below 1.5 MB.
+"""Maximum size of the encoded matrix in bytes, unless the smallest number of steps is used. With this limit, a page for
+2,032 street nodes in Rome (exponential mechanism, 3 per km) uses 63 steps and stays below 1.5 MB.
 """
 
 MOST_BYTES: Final = 3_000_000
-"""The most bytes that the encoded matrix may take with the fewest steps. A matrix that needs more gets no map."""
+"""Maximum size of the encoded matrix in bytes with the smallest number of steps. A larger matrix gets no map."""
 
 MAX_EXCESS_FACTOR: Final = 3.0
-"""If the encoded matrix exceeds this multiple of MOST_BYTES, fewer steps are not tried. For the 2,032 nodes in Rome, 15
-steps took 0.36 times as many bytes as 255 steps.
+"""The multiple of MOST_BYTES above which an encoded matrix is given up without trying fewer steps. For 2,032 street
+nodes in Rome, 15 steps took 0.36 times as many bytes as 255 steps.
 """
 
 MOST_ENTRIES: Final = 40_000_000
-"""The largest number of entries that a browser may have to unpack."""
+"""Maximum number of matrix entries that a browser has to unpack."""
 
 ODDS: Final = (2, 3, 5, 10, 20)
-"""The odds to 1 that the reader can select. Places within the selected odds may be mistaken for each other."""
+"""The odds (to 1) that the reader can select. Places within the selected odds can be mistaken for each other."""
 
 ODDS_AT_FIRST: Final = 3
-"""The odds to 1 that are selected at first."""
+"""The odds (to 1) that are selected initially."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -159,27 +160,30 @@ class ExplorerData:
     """The content of the interactive map.
 
     Attributes:
-        rows: The ids of the N records that can be chosen.
+        rows: The ids of the N records that can be selected.
         outputs: The ids of the K outputs.
-        probabilities: (N, K) the matrix of output probabilities.
-        places: (N, 2) the records' positions on the map.
-        output_places: (K, 2) the outputs' positions on the map.
-        axes: The names of the two axes.
-        scale: The name of the axes' unit for a scale bar; "" for no bar.
-        facts: Arrays (N,) by name, whose values for the chosen record are shown next to its likeliest outputs.
-        unit: The unit of each fact, by name.
-        marked: For each record, the indices of the outputs that get a dark rim; None for no rims.
-        marking: The meaning of a rim.
-        streets: (E, 2) pairs of records that a street or a triangle's edge joins; None if there are none.
+        probabilities: Array of shape (N, K) with the output probabilities.
+        places: Array of shape (N, 2) with the positions of the records on the map.
+        output_places: Array of shape (K, 2) with the positions of the outputs on the map.
+        axes: The labels of the two axes.
+        scale: The unit of the axes, for a scale bar; "" for no bar.
+        facts: Figures about the records: arrays of shape (N,) by name. The values for the selected record are shown
+            next to its likeliest outputs.
+        unit: The unit of each array in ``facts``, by name.
+        marked: For each record, the indices of the outputs with a dark outline; None for no outlines.
+        marking: The meaning of an outline.
+        streets: Array of shape (E, 2) with the pairs of records that a street or a triangle side connects; None if
+            there are none.
         streets_join_outputs: Whether ``streets`` contains pairs of outputs instead, because only some records have
             rows.
-        noun: The noun for a record.
-        descriptions: The name or position of each of the N records; empty if ids suffice.
-        output_descriptions: The name or position of each of the K outputs; empty if ids suffice.
-        cell: The width and height of the cell around each output, in the axes' unit; None for dots.
-        prior: (N,) the records' prior, used to show which records could be mistaken for each other; None to omit this.
-        hidden: A function that returns the counts (N, len(ODDS)) from :func:`hidden_among`, or None without a metric DP
-            guarantee. It is called only if the map fits into the page.
+        noun: The word for a record.
+        descriptions: The name or position of each record; empty if ids suffice.
+        output_descriptions: The name or position of each output; empty if ids suffice.
+        cell: The width and height of the cell around each output, in the unit of the axes; None to draw dots.
+        prior: Array of shape (N,) with the prior of each record, from which the map shows which records could be
+            mistaken for each other; None to omit this.
+        hidden: A function that returns the result of :func:`hidden_among` for :data:`ODDS`. It is called only if the
+            map fits into the page.
     """
 
     rows: Sequence[str]
@@ -204,9 +208,9 @@ class ExplorerData:
 
 
 def _order_along_curve(places: Floats) -> Ints:
-    """Return an order (N,) of the places along a Hilbert curve (Hilbert 1891), on which neighbours are near each other.
+    """Return the order of places along a Hilbert curve (Hilbert 1891), as an array of shape (N,) with their indices.
 
-    Places that are near each other have similar rows, which compress well in this order.
+    Consecutive places in this order are near each other, so their rows are similar and compress well.
     """
     side = 1 << CURVE_BITS
     shifted = places - places.min(axis=0)
@@ -225,14 +229,16 @@ def _order_along_curve(places: Floats) -> Ints:
 
 
 def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None:
-    """Encode the matrix with the largest number of steps for which it is small enough.
+    """Encode a matrix with the largest number of steps for which it is small enough.
 
     Args:
-        z: (N, K) the probabilities.
-        rows, columns: (N,) and (K,) the orders in which rows and columns are written.
+        z: Array of shape (N, K) with the probabilities.
+        rows: Array of shape (N,) with the row indices in the order in which rows are written.
+        columns: Array of shape (K,) with the column indices in the order in which columns are written.
 
     Returns:
-        The number of steps, and the compressed shares in base 64; None if no number of steps fits.
+        The number of steps and the compressed matrix as base64 text, or None if it is too large for all numbers of
+        steps.
     """
     # On a square root scale, small probabilities remain visible even with few steps.
     roots = np.sqrt(z / z.max(axis=1, keepdims=True))[rows][:, columns]
@@ -249,19 +255,19 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
 
 
 def _round_figures(values: Floats, figures: int = 6) -> list[float]:
-    """Return an array's values as a flat list, rounded to significant figures so that the page is smaller."""
+    """Return the values of an array as a flat list, rounded to a number of significant figures to save space."""
     return [float(f"{value:.{figures}g}") for value in values.ravel().tolist()]
 
 
 def explorer_section(data: ExplorerData, lead: str = "", title: str = "Where a report falls") -> Section | None:
-    """Return the section with the interactive map, or None if the matrix is too large.
+    """Return a section with the interactive map, or None if the matrix is too large.
 
-    A page can have only one such section.
+    A page can contain only one section of this kind.
 
     Args:
         data: The content of the map.
         lead: The sentence below the title.
-        title: The section's title.
+        title: The title of the section.
     """
     if data.probabilities.size > MOST_ENTRIES:
         return None

@@ -1,4 +1,4 @@
-"""Functions that draw the figures for a metric release with matplotlib."""
+"""Functions that draw figures about a metric release with matplotlib."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ __all__ = ["Layout", "convergence", "layout", "loss_map", "privacy_map", "spent_
 
 
 PER_KIND: Final = [(SERIES[1], "D"), (SERIES[0], "o"), (SERIES[2], "s")]
-"""Colours and markers for reports that are fresh, sticky (the first is repeated) and predicted (along a trace)."""
+"""The colours and markers for fresh reports, sticky reports (the first one repeated) and reports along a trace."""
 
 MOST_RATIOS: Final = 3e8
-"""The largest number of probability ratios (pairs times outputs) that are computed for a figure."""
+"""Maximum number of probability ratios (pairs times outputs) that are computed for a figure."""
 
 
 MOST_POINTS: Final = 2_000
-"""The largest number of pairs in the figure that plots log ratios against distances."""
+"""Maximum number of pairs in the figure that plots log ratios against distances."""
 
 
 @frozen(kw_only=True, eq=False)
 class Layout:
-    """The positions of places on a drawing.
+    """The positions of N places on a drawing.
 
     Attributes:
-        places: (N, 2) the positions, x before y.
-        axes: The names of the two axes, which are empty if the axes have no meaning.
-        unit: The unit of lengths on the drawing, if these lengths are distances between places; otherwise empty.
+        places: Array of shape (N, 2) with x and y.
+        axes: The labels of the two axes, which are empty if the axes have no meaning.
+        unit: The unit of lengths on the drawing if these are distances between places; otherwise empty.
     """
 
     places: Floats
@@ -50,11 +50,11 @@ class Layout:
 
 
 def layout(*spaces: Space) -> list[Layout]:
-    """Return the layout of each space, with all spaces in the same plane.
+    """Return a layout for each of several spaces, all in the same plane.
 
     Geographic places are drawn in km from their south-west corner, with longitudes scaled by the cosine of the mean
-    latitude. Vectors are projected onto their first two principal components. If a space has no coordinates, all places
-    are drawn on a circle, in their order.
+    latitude. Vectors are projected onto their first two principal components. If any space has no coordinates, all
+    places are drawn on a circle, in order.
     """
     coordinates = [space.coordinates for space in spaces]
     counts = [len(space) for space in spaces]
@@ -70,15 +70,16 @@ def layout(*spaces: Space) -> list[Layout]:
 
 
 def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, str], str]:
-    """Return positions in the plane for places of one kind.
+    """Return positions in the plane for places of the same kind.
 
     Args:
-        values: (N, dim) the coordinates: lat and lon in degrees, x and y in the space's unit, or vectors.
-        space: One of the spaces, whose kind ("geographic", "planar" or "vector") and unit apply to all places.
+        values: Array of shape (N, dim) with the coordinates: latitude and longitude in degrees, x and y in the unit of
+            the space, or vectors.
+        space: A space whose kind ("geographic", "planar" or "vector") and unit apply to all places.
 
     Returns:
-        The positions (N, 2), the names of both axes, and the unit of length on the drawing, which is "" if lengths have
-        no unit.
+        Array of shape (N, 2) with positions, the labels of the two axes, and the unit of length on the drawing, which
+        is "" if there is none.
     """
     if space.kind == "geographic":
         south, west = values.min(axis=0)
@@ -99,29 +100,31 @@ def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, 
 
 
 def _draw_map(space: Space, values: Floats, label: str, upper: float | None, streets: Ints | None) -> Figure:
-    """Draw a map of a space's places, coloured by a value.
+    """Draw a map of places that are coloured by a value.
 
     Args:
         space: The N records or outputs.
-        values: (N,) the value at each place.
-        label: The label for the colour scale, which starts at 0.
+        values: Array of shape (N,) with the value at each place.
+        label: The label of the colour scale, which begins at 0.
         upper: The end of the colour scale; None for the largest value.
-        streets: (E, 2) pairs of places to join by a line; None for no lines.
+        streets: Array of shape (E, 2) with pairs of places to connect by lines; None for no lines.
     """
     space_layout = layout(space)[0]
     return draw_maps({"": values}, space_layout.places, space_layout.axes, label, upper=upper, streets=streets)
 
 
 def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
-    """Return the expected loss (N,) for each record, sum_k z_ik c_ik, in the loss's unit."""
+    """Return the expected loss sum_k z_ik c_ik for each record i, as an array of shape (N,)."""
     return np.asarray(np.einsum("ik,ik->i", release.probabilities, data.cost))
 
 
 def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
-    """Select a release's pairs for a figure: all of them or, if there are too many, each record's nearest ones.
+    """Select the pairs of a release to show in a figure.
+
+    All pairs are selected unless there are too many, in which case only the nearest pairs of each record are.
 
     Returns:
-        Row indices into ``release.pairs``, in ascending order. Pairs at distance 0 are omitted.
+        Row indices into ``release.pairs`` in ascending order. Pairs at distance 0 are omitted.
     """
     positive_pairs = np.flatnonzero(release.distances > 0)
     max_pairs = max(len(release.records), int(MOST_RATIOS / max(1, len(release.outputs))))
@@ -141,10 +144,11 @@ def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
 
 
 def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
-    """Return the share of epsilon (N,) that each record uses: its pairs' largest log ratio divided by epsilon d.
+    """Return the share of the allowed epsilon that each record uses, as an array of shape (N,).
 
-    Only the pairs from :func:`nearest_pairs` are examined. If the release satisfies epsilon, the share is at most 1 up
-    to rounding. It is 0 for a record without pairs.
+    It is the largest log ratio divided by epsilon d over all pairs of the record, of which only those from
+    :func:`nearest_pairs` are examined. If the release satisfies epsilon, the share is at most 1, up to rounding. It is
+    0 for a record without pairs.
     """
     selected = nearest_pairs(release)
     spent = max_log_ratios(release.weights, release.pairs[selected]) / (epsilon * release.distances[selected])
@@ -161,16 +165,21 @@ def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
 
 
 def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
-    """Draw a map of the share of epsilon that each record uses, on a scale up to 1, the largest allowed share."""
+    """Draw a map of the share of the allowed epsilon that each record uses, on a colour scale from 0 to 1."""
     spent = spent_of_records(release, float(data.epsilon))
     return _draw_map(data.records, spent, "share of the allowed epsilon", 1.0, lines_between(data))
 
 
 def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure:
-    """Draw a map of each output's probability for one record.
+    """Draw a map of the output probabilities for a single record.
+
+    Args:
+        release: The release.
+        data: The data of the problem.
+        record: The id of the record.
 
     Raises:
-        ValueError: No record has the id ``record``.
+        ValueError: No record has this id.
     """
     row = release.records.tolist().index(record)
     label = f"probability of a report from {record}"
@@ -180,7 +189,10 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
 
 @use_theme
 def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
-    """Plot each required pair's largest log ratio against its distance, with the line that epsilon allows."""
+    """Plot the largest log ratio of each certified pair against its distance, with the line that epsilon allows.
+
+    If there are too many pairs, only a sample is plotted.
+    """
     figure, axes = axes_of(5.6, 4.3)
     # Every n-th pair is drawn, so that there are at most `MOST_POINTS`. Negating twice rounds n up.
     selected = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // MOST_POINTS))]
@@ -199,12 +211,12 @@ def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
 
 @use_theme
 def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -> Figure:
-    """Plot a search's lower bound and loss against time.
+    """Plot the lower bound and the loss of a search against time.
 
     Args:
-        trajectory: Rows with seconds, lower bound and loss. Values that are not finite numbers are unknown, and are not
-            drawn.
-        unit: The label for the vertical axis.
+        trajectory: Rows with seconds, lower bound and loss. Values that are not finite numbers count as unknown and are
+            not drawn.
+        unit: The label of the vertical axis.
     """
     figure, axes = axes_of(7.6, 3.4)
     values = np.array(
@@ -229,11 +241,11 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
 def over_time(attacked: Mapping[str, Any], noun: str = "place") -> Figure:
     """Plot the median and the 95th percentile of an attacker's errors against the number of reports.
 
-    There is one panel for each of the two, with one line for each kind of report.
+    Each has a panel, with a line for each kind of report.
 
     Args:
         attacked: The result of :func:`privopt_metric_dp.attacks.many_reports.over_time`.
-        noun: What readers call a record.
+        noun: The word for a record.
     """
     figure, sides = panels_of(7.6, 4.0, 2, share_y=True)
     style: dict[str, Any] = {"ms": 4, "mfc": "none", "clip_on": False}  # an error of 0 lies on the axis

@@ -1,4 +1,4 @@
-"""The sections in a metric mechanism's report: an interactive map, losses, worst pairs, baselines and convergence."""
+"""The sections of the report about a metric release: interactive map, losses, worst pairs, baselines, convergence."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
 
 
 MOST_ATTACKED: Final = 4_000_000
-"""The largest number of matrix entries for which the report shows attacks on many reports about one place."""
+"""Maximum number of matrix entries for which a report shows attacks on many reports about one place."""
 
 _SECRET: Final = {
     "geographic": "--lat LAT --lon LON",
@@ -54,7 +54,7 @@ _SECRET: Final = {
     "vector": "--text TEXT --unknown mask",
     "plain": "--id ID",
 }
-"""The options that name the secret columns in ``privopt apply``, by kind of records."""
+"""The options of ``privopt apply`` that name the columns with secrets, for each kind of records."""
 
 _MANY = (
     "New reports of one {noun} add up. An attacker who knows the table of probabilities guesses the likeliest {noun}. "
@@ -64,10 +64,10 @@ _ATTACKED = " The attack was tried {count:,} times, on {noun}s drawn by how comm
 
 
 def trajectory_of(result: Result) -> list[Any]:
-    """Return the rows (seconds, lower bound, loss) in the search's trajectory that contain a bound or a loss.
+    """Return the trajectory of a search from its result, as rows of seconds, lower bound and loss.
 
-    The field ``details.told.trajectory`` in result.json is not verified and may contain anything, so its form is
-    checked.
+    Only rows that contain a bound or a loss are returned. The field ``details.told.trajectory`` of result.json is not
+    verified, so malformed rows are dropped.
     """
     rounds = result.details.told.get("trajectory")
     rows = [row for row in rounds if isinstance(row, list) and len(row) == 3] if isinstance(rounds, list) else []
@@ -75,15 +75,15 @@ def trajectory_of(result: Result) -> list[Any]:
 
 
 def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, float, str]]:
-    """Return this release's loss and, if costs are known, the losses of mechanisms that need no solver.
+    """Return the loss of a release and, if costs are known, the losses of mechanisms that need no solver.
 
     Args:
-        data: The problem's data with the costs that the mechanism's loss uses; None if the loss is not an expected
-            cost.
-        result: The result, with the mechanism's name and its loss.
+        data: The data of the problem with the costs from which the loss is computed; None if the loss is not an
+            expected cost.
+        result: The result, which contains the name of the mechanism and the loss of the release.
 
     Returns:
-        For each mechanism, its name, its loss and a remark.
+        The name, the loss and a remark for each mechanism.
     """
     rows = [(f"this release ({result.mechanism})", float(result.objective.value), "")]
     if data is None:
@@ -109,14 +109,14 @@ def metric_figures(
     *,
     attacked: Mapping[str, Any] | None = None,
 ) -> dict[str, Figure]:
-    """Return the report's figures by file name. Figures for which there are no data are omitted.
+    """Draw the figures for a report, and return them by file name. Figures for which there are no data are omitted.
 
     Args:
         release: The release.
-        data: The problem's data.
-        result: The result, with the bound and the search's trajectory.
-        loss: The mechanism's loss.
-        attacked: The result of :func:`attack_reports`, if it is known.
+        data: The data of the problem.
+        result: The result, which contains the lower bound and the trajectory of the search.
+        loss: The loss that the mechanism minimises.
+        attacked: The result of :func:`attack_reports`; computed if it is None.
     """
     release = release.along_edges(data)
     attacked = attacked or attack_reports(release, data)
@@ -139,20 +139,20 @@ def metric_figures(
 
 
 def attack_reports(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
-    """Return the results of attacks on many reports about one place; None if the matrix is too large for them."""
+    """Return the results of attacks on many reports about one place, or None if the matrix is too large for them."""
     return over_time(release, data) if release.weights.size <= MOST_ATTACKED else None
 
 
 def metric_sections(
     release: MatrixRelease, data: MetricData, result: Result, loss: UtilityLoss[MatrixRelease]
 ) -> list[Section]:
-    """Return the sections in the report about a release: map, losses, worst pairs, attacks and convergence.
+    """Return the sections of the report about a release: map, losses, worst pairs, attacks and convergence.
 
     Args:
         release: The release.
-        data: The problem's data.
-        result: The result, with the bound and the search's trajectory.
-        loss: The mechanism's loss.
+        data: The data of the problem.
+        result: The result, which contains the lower bound and the trajectory of the search.
+        loss: The loss that the mechanism minimises.
     """
     release = release.along_edges(data)
     attacked = attack_reports(release, data)
@@ -192,7 +192,7 @@ def metric_sections(
 def _covered_mechanisms(result: Result) -> str:
     """Return a phrase that begins with "no mechanism" and describes the mechanisms that a lower bound covers.
 
-    For a region, bounds hold only for mechanisms that satisfy the constraints along its edges
+    In a region, bounds hold only for mechanisms that satisfy the constraints along its edges
     (docs/guide/everywhere.md).
     """
     if result.guarantee.scope == "everywhere":
@@ -201,14 +201,14 @@ def _covered_mechanisms(result: Result) -> str:
 
 
 def meaning_section(sentences: Sequence[str], records: Space, result: Result, relation: str = "") -> Section:
-    """Return the section that explains the guarantee and proposes a command to protect a table.
+    """Return a section that explains the guarantee and proposes commands to protect a table.
 
     Args:
         sentences: The sentences that explain the guarantee.
-        records: The records, whose kind determines the proposed command.
-        result: The result. No command is proposed for a release with a mark, such as "seeded, not private".
-        relation: The unit of epsilon followed by the distance's name, such as "per km by road"; by default only the
-            unit.
+        records: The records, whose kind determines the proposed commands.
+        result: The result. No commands are proposed for a release with a mark, such as "seeded, not private".
+        relation: The unit of epsilon with the kind of distance, such as "per km by road". By default, it is the unit
+            alone.
     """
     epsilon, unit = result.guarantee.epsilon, relation or result.guarantee.unit
     amount = "the guarantee" if epsilon is None else f"epsilon {format_digits(float(epsilon))} {unit}".strip()
@@ -230,11 +230,11 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result, re
 
 
 def _maps_section(figures: Mapping[str, Figure], noun: str) -> Section:
-    """Return the section with maps of each record's loss and of the share of epsilon that it uses.
+    """Return a section with maps of the loss of each record, and of the share of epsilon that it uses.
 
     Args:
-        figures: The report's figures by name. "loss-map" is missing if the loss is not an expected cost.
-        noun: What readers call a record.
+        figures: The figures of the report by name. "loss-map" is missing if the loss is not an expected cost.
+        noun: The word for a record.
     """
     spent = (
         f"the share of the allowed epsilon that each {noun} uses; the certificate proves that none uses more than 1."
@@ -257,8 +257,8 @@ def space_features(space: Space, columns: Mapping[str, Any]) -> list[Feature]:
     """Return a map feature, which is a point with properties, for each place in a space.
 
     Args:
-        space: The N records or outputs.
-        columns: The properties by name, each with N values, one for each place.
+        space: The records or outputs.
+        columns: The properties by name, each with a value for every place.
 
     Raises:
         UsageError: The space has no coordinates on a map.
@@ -269,15 +269,15 @@ def space_features(space: Space, columns: Mapping[str, Any]) -> list[Feature]:
 
 
 def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> Layer | None:
-    """Return records with their losses, and outputs with their frequencies, as a map layer.
+    """Return a map layer with the loss of each record and the frequency of each output.
 
     Args:
         release: The release.
-        data: The problem's data.
-        loss: The mechanism's loss.
+        data: The data of the problem.
+        loss: The loss that the mechanism minimises.
 
     Returns:
-        The layer; None if the records have no coordinates on a map.
+        The layer, or None if the records have no coordinates on a map.
     """
     if data.records.kind not in ("geographic", "planar"):
         return None
@@ -310,12 +310,14 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
 
 def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
-    """Return the section on how well an attacker distinguishes pairs: a figure of all, and a table of the worst.
+    """Return a section about how well an attacker can distinguish pairs of records.
+
+    It contains a figure of all pairs, and a table of the pairs that are distinguished best.
 
     Args:
-        release: The release. For a region, its pairs are the region's edges.
-        data: The problem's data.
-        spent: The figure that plots the pairs' log ratios against their distances.
+        release: The release. In a region, its pairs are the edges of the region.
+        data: The data of the problem.
+        spent: The figure that plots the log ratio of each pair against its distance.
     """
     noun = noun_of(data.records)
     header = (noun, noun, f"distance ({data.unit})", "advantage", "most allowed")
@@ -330,14 +332,14 @@ def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> S
 
 
 def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ...]]:
-    """Return up to ten pairs that an attacker can distinguish best, relative to their distance.
+    """Return up to ten pairs of records that an attacker can distinguish best relative to their distance.
 
-    A pair's total variation is the largest difference between an event's probabilities under the two records. An
-    attacker who must choose between two equally likely records is right with probability (1 + total variation) / 2.
+    The measure is the total variation distance between the output distributions of the two records. An attacker who
+    must choose between two equally likely records is right with probability (1 + total variation) / 2.
 
     Returns:
         For each pair, the labels of both records, their distance, their total variation, and the largest total
-        variation that is allowed.
+        variation that the guarantee allows.
     """
     z = release.probabilities
     positive_pairs = np.flatnonzero(release.distances > 0)
@@ -365,13 +367,14 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
 
 
 def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: Figure) -> Section:
-    """Return the section that compares the loss with the bound and with mechanisms that need no solver.
+    """Return a section that compares the loss with the lower bound and with mechanisms that need no solver.
 
     Args:
-        data: The problem's data with the costs that the loss uses; None if the loss is not an expected cost.
+        data: The data of the problem with the costs from which the loss is computed; None if the loss is not an
+            expected cost.
         result: The result.
-        unit: The loss's unit.
-        chart: The figure that shows these losses.
+        unit: The unit of the loss.
+        chart: The figure that shows the losses.
     """
     rows = compare_losses(data, result)
     if result.objective.lower_bound is not None:
@@ -392,13 +395,13 @@ def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: 
 def _explorer_data(
     release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease], result: Result
 ) -> ExplorerData:
-    """Return the content of a release's interactive map.
+    """Return the content of the interactive map for a release.
 
     Args:
-        release: The release. For a region, its pairs are the region's edges.
-        data: The problem's data.
-        loss: The mechanism's loss, from which each record's loss is computed.
-        result: The result, with the guarantee.
+        release: The release. In a region, its pairs are the edges of the region.
+        data: The data of the problem.
+        loss: The loss that the mechanism minimises.
+        result: The result, which contains the guarantee.
     """
     spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
     placed = figures.layout(*spaces)  # the last one is the outputs' layout, whether they are the records or not

@@ -1,4 +1,4 @@
-"""The report page for a metric mechanism's release."""
+"""The class that presents the releases of metric mechanisms on report pages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["MetricReporting"]
 
 
 class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
-    """The report about a metric release: a map to explore, losses, worst pairs, baselines and convergence."""
+    """The report about a metric release: an interactive map, losses, worst pairs, baselines and convergence."""
 
     def headline(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> str:
-        """Return sentences that say what is reported, how large the error is and how often an attacker is right."""
+        """Return sentences that state what is reported, the average error, and how often an attacker guesses right."""
         data, noun = problem.data, noun_of(problem.data.records)
         # A mechanism may use another class for its problem files, without a [utility] table.
         declared = problem.declared
@@ -40,7 +40,7 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         return f"{published} {describe_error(data, result.objective, kind)} {guess}"
 
     def report(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Sequence[Section]:
-        """Return the report's sections: the map, what the guarantee means, and further sections about the release."""
+        """Return the sections of the report: the map, an explanation of the guarantee, losses and others."""
         utility = self.mechanism.utility(problem, result.method)
         sections = pages.metric_sections(release, problem.data, result, utility)
         relation = self.mechanism.privacy(problem, result.method).relation
@@ -54,21 +54,24 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         return [*sections[:1], pages.meaning_section(sentences, problem.data.records, result, relation), *sections[1:]]
 
     def in_readers_unit(self, problem: MetricInstance[Any], result: Result, value: float) -> str:
-        """Return a loss in km as text in the unit that ``[utility] per_km`` names."""
+        """Convert a loss in km to text in the unit that ``[utility] per_km`` declares; "" if there is none."""
         return in_readers_unit(problem.data, result.objective, value)
 
     def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:
-        """Return the section with the release and a button that proves privacy and bound in the browser.
+        """Return a section with the release and a button that checks its privacy and lower bound in the browser.
 
         The result is None if the release is too large for the page or if the page cannot check it.
         """
         return check_section(folder, release, result)
 
     def figures(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Mapping[str, Figure]:
-        """Return the figures by file name: loss and privacy over the map, one record's outputs, and others."""
+        """Return the figures of the report by file name, such as maps of the loss and of the privacy of each record."""
         utility = self.mechanism.utility(problem, result.method)
         return pages.metric_figures(release, problem.data, result, utility)
 
     def geo(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Layer | None:
-        """Return records with their losses, and outputs with how often they are released."""
+        """Return a map layer with the loss of each record and the frequency of each output.
+
+        The result is None if the records have no coordinates on a map.
+        """
         return pages.metric_layer(release, problem.data, self.mechanism.utility(problem, result.method))

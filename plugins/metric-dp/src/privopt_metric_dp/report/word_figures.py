@@ -1,4 +1,4 @@
-"""Figures for a release of words: how often a word stays unchanged, and which words replace it at what distance.
+"""Figures about a release of words: how often words stay unchanged, and which words replace them at what distance.
 
 Source:
     Feyisetan, Balle, Drake, Diethe: Privacy- and Utility-Preserving Textual Analysis via Calibrated Multivariate
@@ -21,31 +21,32 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["WordFigures", "word_figures", "word_section"]
 
 DRAWS_PER_WORD: Final = 1_000
-"""The number of reports about a word among which the distinct words are counted, as in the paper."""
+"""Number of reports of a word among which distinct words are counted, as in the paper."""
 
 LISTED_WORDS: Final = 12
-"""How many of the most probable words are listed with their replacements."""
+"""Number of words, those with the largest prior, that are listed with their replacements."""
 
 LISTED_REPLACEMENTS: Final = 5
-"""The largest number of replacements that are listed for a word."""
+"""Maximum number of replacements that are listed for a word."""
 
 BLOCK: Final = 1 << 22
-"""The largest number of probabilities that are in memory as doubles at a time."""
+"""Maximum number of probabilities that are in memory as doubles at a time."""
 
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""The quantile levels, over all words, at which figures are shown."""
+"""The quantile levels at which figures are shown."""
 
 
 @frozen(kw_only=True, eq=False)
 class WordFigures:
-    """Figures for each of the N words in a release.
+    """Figures about each of the N words in a release.
 
     Attributes:
-        stays: (N,) the probability that a word is reported as itself (N_w in the paper); 0 for a word that is not an
-            output.
-        distinct: (N,) the expected number of distinct words among ``DRAWS_PER_WORD`` reports (S_w in the paper).
-        away: (N,) the expected distance from a word to its report, in the unit of distance; None if distances are
-            unknown.
+        stays: Array of shape (N,) with the probability that each word is reported as itself (N_w in the paper). It is 0
+            for a word that is not an output.
+        distinct: Array of shape (N,) with the expected number of distinct words among ``DRAWS_PER_WORD`` reports of
+            each word (S_w in the paper).
+        away: Array of shape (N,) with the expected distance from each word to its report; None if distances to outputs
+            are unknown.
     """
 
     stays: Floats
@@ -54,11 +55,11 @@ class WordFigures:
 
 
 def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
-    """Compute the figures for each word from the release's probabilities, without drawing reports.
+    """Compute the figures about each word from the probabilities in a release, without drawing reports.
 
     Args:
-        release: A release over words, with N rows.
-        data: The problem's data, for distances.
+        release: The release, with a row for each of N words.
+        data: The data of the problem, which provides distances.
     """
     column = {name: index for index, name in enumerate(release.outputs.tolist())}
     column_by_record = np.array([column.get(name, -1) for name in release.records.tolist()], dtype=np.int64)
@@ -81,7 +82,7 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
 
 
 def word_section(release: MatrixRelease, data: MetricData) -> Section:
-    """Return the section with the figures' quantiles over all words, and with replacements for the likeliest words."""
+    """Return a section with quantiles of the figures over all words, and with replacements for the commonest words."""
     figures = word_figures(release, data)
     rows = [
         ("stays as it is", *_format_quantiles(100.0 * figures.stays, "\u00a0%")),
@@ -114,17 +115,17 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
 
 
 def _format_quantiles(values: Floats, unit: str) -> list[str]:
-    """Return the quantiles of values at the levels ``SHARES``, as strings with a unit."""
+    """Compute the quantiles of values at the levels in ``SHARES``, and format each with a unit."""
     return [f"{value:.3g}{unit}" for value in np.quantile(values, SHARES).tolist()]
 
 
 def _name_replacements(release: MatrixRelease, name: str, row: int) -> str:
-    """Return the likeliest replacements for a word as text, each with its probability in per cent.
+    """Return the likeliest replacements for a word as text, with their probabilities as percentages.
 
     Args:
         release: The release.
-        name: The word, which is left out of the list.
-        row: The word's row in the release.
+        name: The word, which is not listed itself.
+        row: The row index of the word in the release.
     """
     weights = release.weights[row]
     # One more than is listed, because the word itself may be among them. Weights are converted to doubles, because
