@@ -1,1 +1,1 @@
-"""The Python API for metric problems, which builds them in memory from data frames and arrays."""
+"""Functions of the Python API that build metric problems in memory, from data frames and arrays."""

@@ -5,7 +5,7 @@ exp(epsilon d_ij). For any multipliers f >= 0 of the privacy constraints w_ik <=
 is at least the sum over i of the minimum over k of the reduced cost c_ik + sum over j of (f_ijk - g_ji f_jik). The file
 contains the multipliers themselves, or prices and trees that determine them.
 
-Numbers are integers scaled by 2**256, rounded such that an error can only refuse a true claim
+Numbers are integers scaled by 2**256. They are rounded so that rounding errors never let a false claim pass
 (:mod:`privopt.checker.exact`). ``need`` raises RefusedError with code 1 if a claim is false, and with code 2 if it
 cannot be checked.
 """
@@ -31,8 +31,8 @@ Row = tuple[int, int]
 """Records i and j in the privacy constraints w_ik <= exp(epsilon d_ij) w_jk, one for each output k."""
 
 BASE_BYTES = 2**20
-"""Number of bytes that an unpacked proof may take in addition to eight times the file's size and 8 bytes for each
-record at each output."""
+"""Number of bytes that an unpacked proof may take in addition to eight times the file's size and 8 bytes for each entry
+of the matrix."""
 
 FINEST = 2**48
 """The largest allowed ratio of a bound to its unit of rounding. A finer unit would claim more digits than were
@@ -84,7 +84,7 @@ class _Growth:
     """
 
     def __init__(self, metric: Metric, epsilon: Fraction, limit: float) -> None:
-        """Store the arguments, which the class describes as attributes."""
+        """Store the arguments. The docstring of the class describes them."""
         self.metric, self.epsilon, self.limit = metric, epsilon, limit
         self.size = len(metric.points)
         self._adjacency: list[list[tuple[int, int]]] = []

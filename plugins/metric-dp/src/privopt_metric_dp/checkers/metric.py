@@ -48,7 +48,7 @@ TAKES = {"euclidean": ("planar", "vector"), "haversine": ("geographic",)}
 """The kinds of places that each kind of distance accepts. Kinds that are not listed here accept any places."""
 
 MAX_CACHED_ROWS = 4096
-"""Maximum number of cached rows of distances. Each row is requested three times."""
+"""Maximum number of rows of distances in the cache. Rows are cached because each is requested three times."""
 
 ARCS = ONE >> 96
 """Upper bound on the error in the computed length of an arc, in units of 2**-256 km."""
@@ -169,7 +169,7 @@ class Metric:
             return x, y, cosine(latitude - PI // 2)
 
         def way(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-            """Return the great-circle distance between two unit vectors in units of 2**-256 km, rounded down."""
+            """Return a lower bound on the great-circle distance between two unit vectors, in units of 2**-256 km."""
             if a == b:
                 return 0
             # The shift by BITS + 2 divides the squared chord by 4, so its root is half the chord.
@@ -205,7 +205,7 @@ class Metric:
             streets: The ids of the two ends of each road, and its length in km.
 
         Raises:
-            RefusedError: A record or output does not lie on any road.
+            RefusedError: A record or output is not an end of any road.
         """
         joined = {name for road in streets for name in road[:2]}
         isolated = [name for name in [*self.points, *self.outputs.ids] if name not in joined]

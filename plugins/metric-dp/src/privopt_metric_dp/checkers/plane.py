@@ -41,10 +41,10 @@ and its coordinates as prepared by ``Metric.ready``.
 """
 
 Part = tuple[tuple[int, ...], ...]
-"""The corners of a triangle's part, each in the barycentric coordinates of the whole triangle."""
+"""The corners of part of a triangle, each in the barycentric coordinates of the whole triangle."""
 
 MILLION = 10**6
-"""Millimetres per km."""
+"""Number of millimetres in a kilometre."""
 
 
 class Plane:
@@ -181,7 +181,7 @@ class Plane:
         return []
 
     def rate(self, excess: float) -> float:
-        """Return ln(1 + ``excess``), the largest log ratio between two rows with weight ratios up to 1 + ``excess``."""
+        """Return ln(1 + ``excess``), the log ratio between two rows that differ by the factor 1 + ``excess``."""
         return math.log1p(excess)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:

@@ -10,13 +10,13 @@ from privopt.checker.exact import RADIUS_KM, need, radians
 __all__ = ["Point", "Projection", "in_millimetres"]
 
 Point = tuple[int, int]
-"""A point in the plane: millimetres to the east and to the north of the origin."""
+"""A point in the plane, as integer millimetres to the east and to the north of the origin."""
 
 UNITS = 10**7
-"""Units per degree: positions are integers in units of 1e-7 degrees."""
+"""Number of angular units in a degree. Positions on the earth are integers in units of 1e-7 degrees."""
 
 TURN = 360 * UNITS
-"""A full turn in units of 1e-7 degrees."""
+"""A full turn (360 degrees) in units of 1e-7 degrees."""
 
 FARTHEST = 2.0**50
 """The largest absolute value of a coordinate, in millimetres."""

@@ -161,7 +161,7 @@ def _to_mpf(value: Fraction) -> Any:
 Point = tuple[int, tuple[Fraction, ...]]
 """The index of the simplex that contains a point, and the probability of being snapped to each of its corners."""
 Pair = tuple[Point, Point, Fraction]
-"""Two points, and the square of the length of a path between them, in km^2."""
+"""Two points in a region, and the square of the length of a path between them in km^2."""
 
 
 def _draw_pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -> Iterator[Pair]:
@@ -331,7 +331,7 @@ def _to_place(region: Plane, triangle: int, shares: Sequence[Fraction]) -> Place
 
 
 def _squared_km(a: Place, b: Place) -> Fraction:
-    """Return the squared distance in km^2 between two places given in millimetres."""
+    """Return the squared distance in km^2 between two points whose coordinates are in millimetres."""
     return ((a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2) / MM_PER_KM**2
 
 
@@ -455,7 +455,7 @@ def _describe_point(records: Any, region: Any, point: tuple[int, Sequence[Fracti
 
 
 def _nearest_rows(data: Any, rows: list[list[int]]) -> tuple[int, int]:
-    """Return the indices of the closest two records in a required pair that have different rows.
+    """Return the indices of the closest two records that form a required pair and have different rows.
 
     Args:
         data: The data of the problem.

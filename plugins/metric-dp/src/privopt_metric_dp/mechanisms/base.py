@@ -457,7 +457,8 @@ class MetricMechanism(MatrixWords[D]):
     def memory_advice(self, problem: MetricInstance[D]) -> str:
         """Return a phrase that proposes fewer outputs, for the error message of a run that lacks memory.
 
-        The phrase is empty unless all of many records are outputs and the mechanism can choose among them.
+        The phrase is empty unless all records are outputs, there are many of them, and the mechanism can choose among
+        them.
         """
         records, outputs = problem.shape
         if not (self.chooses and records == outputs > PROPOSED_OUTPUTS):

@@ -103,9 +103,10 @@ class Exponential(_ClosedForm):
     def first_offers(
         self, problem: MetricInstance[MetricProblem], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """Return a function that offers the exponential mechanism with s = 1/2, in case a time limit ends the search.
+        """Return a sequence with a function that offers the exponential mechanism with s = 1/2.
 
-        The sequence is empty if there is no limit, or if the requested method itself uses s = 1/2.
+        Its matrix is released if a time limit ends the search. The sequence is empty if there is no limit, or if the
+        requested method itself uses s = 1/2.
         """
         # The first of the offers, one output for all records, is left out, because it is not an exponential mechanism
         # and verify() would refuse it.

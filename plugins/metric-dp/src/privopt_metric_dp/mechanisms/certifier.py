@@ -1,4 +1,4 @@
-"""The code on which metric DP guarantees rest, which repairs and certifies candidates and proves lower bounds."""
+"""The trusted code of metric DP mechanisms, which repairs and certifies candidates and proves lower bounds."""
 
 from __future__ import annotations
 

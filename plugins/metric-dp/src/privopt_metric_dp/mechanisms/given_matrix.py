@@ -103,12 +103,12 @@ class GivenMatrix:
 
     @property
     def exact(self) -> bool:
-        """Whether the values are integer weights."""
+        """Whether the matrix contains integer weights rather than doubles."""
         return self.values.dtype == np.uint64
 
     @cached_property
     def sums(self) -> list[Fraction]:
-        """The exact sum of each row."""
+        """The exact sum of each row, as a rational."""
         return [Fraction(TOTAL)] * len(self.values) if self.exact else exact_sums(self.values)
 
     @cached_property
@@ -201,7 +201,7 @@ def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
 
 @frozen(kw_only=True)
 class GivenTable:
-    """The keys of ``[given]``, for the mechanism of this name."""
+    """The keys of ``[given]``, which configure the ``given`` mechanism."""
 
     matrix: File = key(help=".npy (N, K) of probabilities or of uint64 weights that sum to 2**63, made anywhere")
 

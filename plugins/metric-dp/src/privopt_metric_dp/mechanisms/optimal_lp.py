@@ -234,7 +234,7 @@ class OptimalLP(Optimal[MetricProblem]):
         return (*sentences, *_compare_with_noise(problem, result))
 
     def choose(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> None:
-        """Choose the outputs that a rough solution for a sample of records uses most."""
+        """Choose as outputs the records that a rough solution for a sample of records reports most often."""
         from privopt_metric_dp.solvers.choose_outputs import choose_outputs
 
         time = Clock(CHOICE_TIME_SHARE * context.search_time.left, clock())

@@ -129,7 +129,7 @@ class TraceDP(MetricDP):
 
     @classmethod
     def keys(cls) -> None:
-        """Return None, because problem files name metric DP, which mechanisms for traces replace with this notion."""
+        """Declare no keys: problem files name metric DP, which mechanisms for traces replace with this notion."""
 
     @classmethod
     def promise(cls, result: Result) -> str:
@@ -157,7 +157,7 @@ class TraceDP(MetricDP):
         return checked, unchecked
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify fresh reports for the release's pairs, and the noise in tests for all outputs, both exactly."""
+        """Certify fresh reports for all pairs, and the noise in tests for all outputs, in exact arithmetic."""
         fresh = super().measure(release)
         if not isinstance(release, TraceRelease) or self.data is None:
             return evolve(fresh, holds=False, failures=(*fresh.failures, f"{ARTEFACT}: no test to certify"))

@@ -112,7 +112,8 @@ class DistanceKind(ABC):
         kind: The name of the kind in problem files.
         places: The keys of ``[records]`` and ``[outputs]`` with which the kind can be used.
         ids_alone: Whether points may have ids without coordinates.
-        path_metric: Whether distances are shortest path lengths, in which case all records must be connected.
+        path_metric: Whether distances are shortest path lengths. If so, all records must be connected unless only pairs
+            within a limit are required.
         kit: The name ``"package.module:STRATEGY"`` of a Hypothesis strategy for problems with this kind, which
             :mod:`privopt.testing.kit` uses.
     """
@@ -125,7 +126,7 @@ class DistanceKind(ABC):
 
     @classmethod
     def keys(cls) -> type:
-        """Return the class whose fields are the keys in this kind's table in a problem file: the kind itself."""
+        """Return the class whose fields declare the keys of this kind's table, which is the kind itself."""
         return cls
 
     @abstractmethod
@@ -145,8 +146,8 @@ class DistanceKind(ABC):
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
         """Return the region that a guarantee with ``privacy.everywhere`` covers.
 
-        A path in the region must not be longer than the distance between its ends. By default, kinds of distance have
-        no regions.
+        The shortest path in the region between two records must not be longer than their distance. By default, kinds of
+        distance have no regions.
 
         Args:
             records: The records, which become the first vertices of the region.
@@ -223,7 +224,7 @@ class LossKind(ABC):
 
     @classmethod
     def keys(cls) -> type:
-        """Return the class whose fields are the keys in this kind's table in a problem file: the kind itself."""
+        """Return the class whose fields declare the keys of this kind's table, which is the kind itself."""
         return cls
 
     @abstractmethod
@@ -278,7 +279,7 @@ MAX_EPSILON: Final = Fraction(10**150)
 
 
 def _check_epsilon(value: Fraction) -> str | None:
-    """Return None if an epsilon per unit of distance is valid, and otherwise a description of valid values."""
+    """Check an epsilon per unit of distance, and return None if it is valid, or else a description of valid values."""
     return positive(value) or (None if value <= MAX_EPSILON else f"a number of at most {float(MAX_EPSILON):g}")
 
 
@@ -320,7 +321,7 @@ class MetricPrivacy(MetricNotion):
 
 
 def _check_corner(value: tuple[float, ...]) -> str | None:
-    """Return None if a grid's corner [lat, lon] in degrees is valid, and otherwise a description of valid values."""
+    """Check the corner [lat, lon] of a grid, and return None if it is valid, or else a description of valid values."""
     if len(value) == 2 and -90 <= value[0] <= 90 and -180 <= value[1] <= 180:
         return None
     return "two numbers, latitude in [-90, 90] and longitude in [-180, 180]"
@@ -335,7 +336,7 @@ MOST_RECORDS: Final = 10_000_000
 
 
 def _check_count(value: int) -> str | None:
-    """Return None if a number of places is valid, and otherwise a description of valid values."""
+    """Check a number of places, and return None if it is valid, or else a description of valid values."""
     return None if 1 <= value <= MOST_RECORDS else f"a whole number from 1 to {MOST_RECORDS:,}"
 
 
@@ -399,9 +400,10 @@ _GIVEN: Final = ("grid", "points", "vectors", "count", "mesh", "choose")
 
 
 def _check_places(value: Places) -> str | None:
-    """Return None if the keys of a table of places are consistent, and otherwise a description of valid tables.
+    """Check that the keys of ``[records]`` or ``[outputs]`` are consistent.
 
-    The description is used in messages of the form "expected ...".
+    Returns:
+        None if they are, or a description of valid tables for a message of the form "expected ...".
     """
     given_keys = [name for name in _GIVEN if getattr(value, name) is not None]
     if len(given_keys) != 1:
@@ -417,7 +419,11 @@ def _check_places(value: Places) -> str | None:
 
 
 def _check_listed_places(value: Places) -> str | None:
-    """Return None if ``[records]`` is valid, and otherwise a description of valid tables, which have no ``choose``."""
+    """Check ``[records]``, which must not contain ``choose``.
+
+    Returns:
+        None if the table is valid, or a description of valid tables.
+    """
     if value.choose is not None:
         return "places, not a number of those to choose"
     if value.unit is None:
@@ -428,13 +434,17 @@ def _check_listed_places(value: Places) -> str | None:
 
 
 def _check_output_places(value: Places) -> str | None:
-    """Return None if ``[outputs]`` is valid, and otherwise a description of valid tables, which have no ``unit``."""
+    """Check ``[outputs]``, which must not contain ``unit``.
+
+    Returns:
+        None if the table is valid, or a description of valid tables.
+    """
     return "unit only in [records], for both" if value.unit is not None else _check_places(value)
 
 
 @frozen(kw_only=True)
 class ConstOpt:
-    """The keys of ``[const-opt]``, for the mechanism of this name."""
+    """The keys of ``[const-opt]``, which configure the ``const-opt`` mechanism."""
 
     radius: float = key(help="beyond it the exponential form", unit="units of distance", check=positive)
 

@@ -27,7 +27,7 @@ _UNNAMED = "unit of distance"
 
 @frozen(kw_only=True)
 class Euclidean(DistanceKind):
-    """Straight-line distance between planar points (in km) or vectors."""
+    """Straight-line distance between planar points (by default in km) or between vectors."""
 
     kind: ClassVar[str] = "euclidean"
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors", "mesh"})
@@ -72,7 +72,7 @@ class Euclidean(DistanceKind):
 
 @frozen(kw_only=True)
 class Haversine(DistanceKind):
-    """Great-circle distance between geographic points, with R = 6371.0 km."""
+    """Great-circle distance between geographic points, with an earth radius of 6371.0 km."""
 
     kind: ClassVar[str] = "haversine"
 
@@ -96,7 +96,7 @@ class Haversine(DistanceKind):
 
 @frozen(kw_only=True)
 class Graph(DistanceKind):
-    """Shortest-path distance over undirected edges. Records are nodes."""
+    """Shortest-path distance along undirected roads. Records and outputs are nodes of the road network."""
 
     kind: ClassVar[str] = "graph"
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points"})

@@ -136,7 +136,7 @@ class MetricData:
         return short
 
     def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
-        """Return which required pairs are provably required even when their distance is computed exactly.
+        """Return, for each required pair, whether its exact distance provably makes it required.
 
         Lower bounds use only these pairs, so that they hold for every mechanism that satisfies the declared guarantee.
 

@@ -221,7 +221,7 @@ def _table_resolution(records: Space) -> float:
 
 
 def _is_zero(text: str) -> bool:
-    """Return whether a text is a decimal equal to 0."""
+    """Return whether text is a decimal that equals 0."""
     try:
         return not Decimal(text)
     except InvalidOperation:

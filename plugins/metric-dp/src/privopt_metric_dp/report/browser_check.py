@@ -31,7 +31,7 @@ SCRIPTS: Final = ("privopt_metric_dp.checkers/check_read.js", "privopt_metric_dp
 SCOPES: Final = ("all-pairs", "neighbours")
 """The scopes of guarantees that the browser can check."""
 CHECKER: Final = "privopt checker --out check.pyz; python -I check.pyz DIR"
-"""The commands that check a release folder with the stand-alone checker."""
+"""The shell commands that check a release folder with the stand-alone checker."""
 TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
 """The tables of a problem file on which the checked claims depend."""
 
