@@ -1,9 +1,9 @@
 """Assign locations to facilities with capacity bounds: single-source capacitated facility location.
 
-The uncapacitated problem is solved first (`opening`). Its lower bound holds with capacities too, and if its solution
-respects all capacities, that solution is optimal. Otherwise one of privopt's solver backends solves the mixed-integer
+The uncapacitated problem is solved first (`opening`). Its lower bound is valid with capacities too, and if its solution
+respects all capacities, that solution is kept. Otherwise one of privopt's solver backends solves a mixed-integer
 program over all allowed pairs, if there are at most `MAX_PAIRS`. If there are more, the program covers only the
-cheapest facilities for each location, and the uncapacitated bound is the only proved one.
+cheapest facilities for each location. Then the uncapacitated bound is the only proved one.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def assign_within_bounds(
     If the solution without capacities respects them, it is returned. Otherwise a mixed-integer program is solved.
 
     Args:
-        costs: The non-negative costs of serving C locations from F facilities. Infinite for pairs that are not allowed.
-        opening: (F,) The non-negative cost of opening each facility.
-        weight: (C,) The non-negative capacity that each location takes up, in clients.
+        costs: The costs of serving C locations from F facilities, >= 0. Infinite for pairs that are not allowed.
+        opening: (F,) The cost of opening each facility, >= 0.
+        weight: (C,) The capacity that each location takes up, in clients, >= 0.
         capacity: (F,) The capacity of each facility, in clients. Negative if the facility cannot be opened, infinite if
             it is unbounded.
         relaxed: The solution without capacities. Its lower bound holds with capacities as well.
@@ -56,7 +56,7 @@ def assign_within_bounds(
         The solution. Facilities and locations are identified by the rows and columns of ``costs``.
 
     Raises:
-        InfeasibleError: No such assignment exists. If simple sums show why, the message says so.
+        InfeasibleError: No assignment respects the capacities. If simple sums show why, the message says so.
         StoppedError: No assignment was found within the time limit, or among the cheapest pairs.
     """
     facilities, locations = costs.shape
@@ -110,10 +110,10 @@ def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
 
 
 def _describe_shortage(weight: Floats, capacity: Floats, max_facilities: int) -> str | None:
-    """Return the reason why no assignment can exist, if simple sums show one, and None otherwise.
+    """Return the reason why no assignment can exist, or None if simple sums show no reason.
 
-    The total of ``weight`` (C,), the clients of each location, is compared with the sum of the ``max_facilities``
-    largest entries of ``capacity`` (F,). The largest location is compared with the largest facility.
+    The sum of ``weight`` (C,), the clients of each location, is compared with the sum of the ``max_facilities`` largest
+    entries of ``capacity`` (F,). The largest location is compared with the largest facility.
     """
     # A negative capacity means that the facility cannot be opened, and must not reduce the total.
     needed, available = math.fsum(weight), math.fsum(np.sort(np.maximum(capacity, 0.0))[::-1][:max_facilities])
@@ -177,8 +177,8 @@ def _solve_program(
 
     # Single source: exactly one facility serves a location.
     model.add_block("served", make_rows(v, ones, locations), columns=serves, lower=1.0, upper=1.0)
-    # x <= y for each pair: for whole numbers the capacity rows imply most of these rows, but they
-    # make the relaxation tighter.
+    # x <= y for each pair. For binary variables the capacity rows imply most of these rows, but they make the linear
+    # relaxation tighter.
     links = csr_array(coo_array((-ones, (number, i)), shape=(len(i), facilities)))
     model.add_block("linked", hstack([make_rows(number, ones, len(i)), links]), columns=[serves, opens], upper=0.0)
     # A capacity above the sum of all weights never binds. Capping it there keeps infinite values out of the

@@ -1,4 +1,4 @@
-"""The conformance kit's profile of FL-Linear: small problems, their neighbours, reports and an independent check."""
+"""Profile of FL-Linear for the conformance kit: small problems, their neighbours, reports and an independent check."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["PROFILE", "neighbours", "problems"]
 
 POINTS, MATRIX = "locations.csv", "distances.npy"
 PLANTED = 10**6
-"""Counts of at least this size are planted secrets: the kit checks that none of them appears in a public file."""
+"""Smallest count that is planted as a secret. The kit checks that no planted count appears in a public file."""
 
 
 @st.composite
 def problems(draw: st.DrawFn) -> GeneratedProblem:
     """Draw a small problem for the conformance kit (a Hypothesis strategy).
 
-    The problem has up to six locations in the plane, on the sphere or with a matrix of distances. Counts are small, or
-    have seven digits so that they can be recognised in files. Some problems have capacity bounds that are too large to
-    bind.
+    The problem has up to six locations, in the plane, on the sphere or with a matrix of distances. Counts either are
+    small or have seven digits, so that they can be recognised in files. Some problems have capacity bounds that are too
+    large to bind.
     """
     n = draw(st.integers(1, 6))
     spot = st.tuples(st.integers(0, 999), st.integers(0, 999))
@@ -85,9 +85,10 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _has_ties(problem: GeneratedProblem) -> bool:
-    """Return whether some location has two facilities of equal cost. Renaming ids may then change the plan.
+    """Return whether two facilities may cost the same for some location.
 
-    Ties go to the first id, so the kit skips its check with other ids for such problems.
+    Ties go to the first id, so renaming ids may change the plan of such a problem. The kit then skips its check with
+    other ids. Problems on the sphere are always taken to have ties.
     """
     # The columns are id, coordinates (none with a matrix), capacity, facility cost and clients.
     rows = problem.rows(POINTS)[1:]
@@ -105,10 +106,10 @@ def _has_ties(problem: GeneratedProblem) -> bool:
 
 
 def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return the problem with lengths and costs four times as large, to check that units do not matter.
+    """Return the problem with all lengths and costs multiplied by 4, to check that units do not matter.
 
-    Multiplication by a power of two is exact in doubles. Returns None for the sphere, whose unit is fixed (km).
-    ``chance``, the kit's random generator, is not used.
+    Multiplication by a power of two is exact in doubles. The result is None for a problem on the sphere, whose unit is
+    always km. ``chance``, the kit's random generator, is not used.
     """
     if problem.facts["kind"] == "sphere":
         return None
@@ -125,19 +126,19 @@ def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant |
 
 
 def _draw_reports(problem: Any, method: str, count: int) -> Any:
-    """Draw ``count`` reports for each of the n locations as it would send them, shape (count, n).
+    """Draw ``count`` independent reports for each of the n locations, shape (count, n).
 
-    The kit attacks these draws, because the release depends on the secret counts only through them. ``method`` is not
-    used: the reports are the same for every private method.
+    The kit attacks these reports, because the release depends on the secret counts only through reports. ``method`` is
+    not used, because reports have the same distribution for every private method.
     """
     clients = np.tile(problem.data.clients, (count, 1))
     return noisy_counts(clients, problem.declared.privacy.epsilon, noise=problem.noise)[0]
 
 
 def _sum_distribution(epsilon: float, k: int) -> Any:
-    """Return the distribution of the sum of k discrete Laplace draws with rate ``epsilon``, by repeated convolution.
+    """Return the probabilities of the sum of k discrete Laplace draws of rate ``epsilon``, by repeated convolution.
 
-    The middle entry of the array is the probability of 0, and the entries next to it are those of -1 and 1.
+    The middle entry of the array is the probability of 0, and the entries beside it are those of -1 and 1.
     """
     # One draw exceeds 40 / epsilon with a probability of only e**-40. The factor tanh(epsilon / 2) makes the
     # probabilities of all integers sum to 1.
@@ -152,13 +153,13 @@ def _sum_distribution(epsilon: float, k: int) -> Any:
 def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
     """Check a release without using the plugin's algorithms, and yield a message for each fault.
 
-    Exact margins for discrete noise are compared with tails computed by convolution, and the paper's margins with its
-    formula. With reconnection, every location within the radius of an open facility must be served by it.
+    Exact margins for discrete noise are compared with tails computed by convolution, and the paper's margins with the
+    paper's formula. With reconnection, every location within the radius of an open facility must be served by it.
 
     Args:
         problem: The problem, with its public data and the server's choices.
-        release: The release that a method found.
-        result: The recorded result, with the method and the details.
+        release: The release to check.
+        result: The stated result, with the method and the details.
     """
     if result.method == "optimal":
         return
@@ -189,7 +190,7 @@ def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
     delta = result.details.facts["delta"]
     everyone, metric = np.arange(n), problem.data.site.metric
     for s in opened.tolist():
-        # The radius is slightly less than delta, so that rounding at the edge of a ball has no effect.
+        # The radius is slightly smaller than delta, so that rounding at the edge of a ball has no effect.
         nearby = everyone[metric.distances_between(np.full(n, s), everyone) <= delta * (1 - 1e-12)]
         if result.method == "reconnection" and (facility[nearby] != s).any():
             yield f"a location within {delta} of facility {s} is served elsewhere"

@@ -24,8 +24,8 @@ MOST_NOISY: Final = 2 * MOST_CLIENTS
 def compute_noise_budget(epsilon: Fraction) -> Fraction:
     """Return the budget for which noise is drawn: epsilon, or a slightly smaller fraction with smaller terms.
 
-    The budget depends only on epsilon, which is public. So both sides know the scale of the noise, which is the
-    reciprocal of the budget.
+    The budget depends only on epsilon, which is public. So both the location and the server know the scale of the
+    noise, which is the reciprocal of the budget.
 
     >>> compute_noise_budget(Fraction(1, 10))
     Fraction(1, 10)
@@ -40,11 +40,11 @@ def compute_noise_budget(epsilon: Fraction) -> Fraction:
 def noisy_counts(
     counts: NDArray[Any], epsilon: Fraction, *, noise: Noise = "discrete", seed: int | None = None
 ) -> tuple[Any, NoiseRecord]:
-    """Add Laplace noise of scale 1 / epsilon to each count, and return the noisy counts, one report per location.
+    """Add independent Laplace noise of scale 1 / epsilon to each location's count, and return the noisy counts.
 
     Args:
         counts: (n,) The number of clients at each location, as whole numbers.
-        epsilon: The exact budget for one client at one location.
+        epsilon: The exact privacy budget for one client at one location.
         noise: ``"discrete"`` for integers with discrete Laplace noise, ``"continuous"`` for doubles with Laplace noise.
         seed: Seed of the noise, for experiments only: seeded noise is not private. None draws from the operating
             system.

@@ -20,17 +20,22 @@ __all__ = ["AnySet", "Kind", "MarginRule", "paper_margin"]
 
 Kind = Literal["exact", "paper"]
 MAX_BEYOND = 2000
-"""A margin per location (the slope of `AnySet`) is tried only if the noise of about this many locations at most is
-expected to exceed it."""
+"""A slope of `AnySet` (a margin per location) is tried only if n exp(-epsilon slope), about twice the expected number
+of locations whose noise exceeds it, is at most this number."""
 
 
 def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> Floats:
     """Return the paper's margin for each facility, (2 / epsilon) sqrt(|L|) ln(2 n / alpha) clients (Algorithm 2).
 
-    ``sizes`` (m,) contains |L|, the number of locations that each facility serves, and ``locations`` is n.
+    The proof in the paper uses the moment generating function of Laplace(1/epsilon). The function for the discrete
+    Laplace distribution is never larger, because (cosh s - 1) / s^2 increases in s. So the margin is valid for integer
+    noise too.
 
-    The proof uses the moment generating function of Laplace(1/epsilon). That of the discrete Laplace distribution is
-    never larger, because (cosh s - 1) / s^2 increases in s, so the margin is valid for integer noise too.
+    Args:
+        sizes: (m,) |L|, the number of locations that each facility serves.
+        locations: n, the number of all locations.
+        epsilon: Rate of the noise in each count, the reciprocal of its scale.
+        alpha: Maximum probability that the margin of some facility is too small.
     """
     return np.asarray(2.0 / epsilon * np.sqrt(sizes) * math.log(2.0 * locations / alpha), dtype=np.float64)
 
@@ -40,13 +45,13 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
     """Return the least w with P(sum over n draws S_v of max(0, S_v - slope) > w) <= level, rounded up.
 
     The quantile is an integer for discrete noise. The number of draws that exceed the slope is binomial. Laplace tails
-    are memoryless, so the total excess is a sum of that many exponential (or geometric) draws. All terms of the tail's
-    series are positive; 1e-6 of the level covers their rounding errors and the omitted terms.
+    are memoryless, so the total excess is a sum of that many exponential (or geometric) draws. All terms of the series
+    for the tail are positive. 1e-6 of the level covers their rounding errors and the omitted terms.
 
     Args:
         n: The number of draws of Laplace(1/epsilon) noise, one for each location.
-        slope: The margin per location, in clients. Only the part of a draw above it counts.
-        level: The largest allowed probability that the total excess is above w.
+        slope: The margin per location, in clients. Only the excess of a draw over it counts.
+        level: The maximum probability that the total excess exceeds w.
         epsilon, noise: The rate (the reciprocal of the scale) and the kind of noise in one draw.
 
     Raises:
@@ -60,19 +65,19 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
     else:
         pass_probability, unit = 0.5 * math.exp(-epsilon * slope), 2.0**-10 / epsilon
     max_count = min(n, 8)
-    # More than max_count draws pass the slope with a probability of at most 1e-7 of the level, which the 1e-6 below
+    # The probability that more than max_count draws exceed the slope is at most 1e-7 of the level, which the 1e-6 below
     # covers.
     while max_count < n and bdtrc(max_count, n, pass_probability) > 1e-7 * level:
         max_count = min(n, 2 * max_count)
     # N is the number of draws that exceed the slope, and bdtrc(c - 1, n, p) = P(N >= c).
     counts = np.arange(1.0, max_count + 1.0)
     count_probabilities = bdtrc(counts - 1.0, n, pass_probability)
-    # P(N >= c) becomes P(N = c); the last entry covers all larger numbers too.
+    # Differences turn P(N >= c) into P(N = c). The last entry covers all larger numbers too.
     count_probabilities[:-1] -= count_probabilities[1:]
     count_probabilities = np.maximum(count_probabilities, 0.0)
 
     def tail_probability(w: float) -> float:
-        """Return the probability that the total excess is above w, rounded up."""
+        """Return the probability that the total excess exceeds w, rounded up."""
         # The sum of c geometric draws exceeds w if w trials have fewer than c successes (binomial); that of c
         # exponential draws has a gamma distribution.
         if noise == "discrete":
@@ -86,8 +91,8 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
             raise ArithmeticError(f"no probability that {n} draws pass {slope:g} by more than {w:g} in all")
         return total
 
-    # The least multiple of the unit: double `upper` until its tail is small enough, then bisect. `upper` then always
-    # has a tail of at most the level.
+    # To find the least multiple of the unit, double `upper` until its tail is small enough, then bisect. From then on
+    # the tail at `upper` is at most the level.
     lower, upper = -1, 0
     while tail_probability(upper * unit) > level:
         lower, upper = upper, 2 * upper + 1
@@ -100,7 +105,7 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
 
 @frozen(kw_only=True)
 class MarginRule:
-    """The parameters from which margins are computed.
+    """The parameters from which the margins added to noisy counts are computed.
 
     >>> import numpy as np
     >>> rule = MarginRule(n=1000, epsilon=0.1, noise="continuous")
@@ -109,7 +114,7 @@ class MarginRule:
 
     Attributes:
         n: Number of locations.
-        epsilon: The privacy budget for one location's report. The noise has the scale 1 / epsilon.
+        epsilon: The privacy budget for one location's report. Its noise has the scale 1 / epsilon.
         kind: ``"exact"`` for quantiles of the noise, ``"paper"`` for the paper's formula (`paper_margin`).
         noise: Kind of Laplace noise, ``"discrete"`` or ``"continuous"``.
     """
@@ -122,22 +127,22 @@ class MarginRule:
     def margins(self, sizes: Ints, alpha: float) -> Floats:
         """Return the margin for each facility (m,), in clients, for a total failure probability of alpha.
 
-        ``sizes`` (m,) contains |L_v|, the number of locations that each facility serves. Facility v gets beta_v = |L_v|
-        alpha / n, as in Theorem 3.
+        ``sizes`` (m,) contains |L_v|, the number of locations that each facility v serves. Facility v may fail with
+        probability beta_v = |L_v| alpha / n, as in Theorem 3.
         """
         if self.kind == "paper":
             return paper_margin(sizes, self.n, self.epsilon, alpha)
         return upper_quantiles(sizes, sizes / self.n * alpha, self.epsilon, self.noise)
 
     def any_set(self, facilities: int, alpha: float) -> AnySet:
-        """Return margins that hold for all sets of locations at once, with the cheapest slope (margin per location).
+        """Return margins that hold for all sets of locations at once, with the slope that makes their sum smallest.
 
-        Every slope gives valid margins, so the cheapest one may be chosen.
+        The margins are valid for every slope (margin per location), as long as public data alone determine it.
 
         Args:
             facilities: The number of facilities for which the sum of the margins is minimised. It must be public,
                 because the slope depends on it.
-            alpha: Largest allowed probability that the margin of some set is too small.
+            alpha: Maximum probability that the margin of some set is too small.
         """
         # Beyond ln(n / alpha) / epsilon hardly any location exceeds the slope, so larger slopes only cost more. The
         # candidates below that are a quarter of the noise's scale apart, and whole numbers for integer noise.
@@ -146,8 +151,8 @@ class MarginRule:
         # Slopes that many locations exceed are left out, because the quantile would take long to compute.
         is_rare = self.n * np.exp(-self.epsilon * slopes) <= MAX_BEYOND
         lines = [(_excess_quantile(self.n, slope, alpha, self.epsilon, self.noise), slope) for slope in slopes[is_rare]]
-        # Each line is (start, slope). The cheapest one has the smallest sum of margins over `facilities` sets that
-        # together contain all n locations. Ties go to the smaller slope.
+        # Each line is (start, slope). The best one has the smallest sum of margins over `facilities` sets that together
+        # contain all n locations. Ties go to the smaller slope.
         start, slope = min(lines, key=lambda line: (facilities * line[0] + self.n * line[1], line[1]))
         return AnySet(start=start, slope=float(slope))
 
@@ -161,7 +166,7 @@ class AnySet:
     margin w + t k suffices for all sets of k locations at once.
 
     >>> line = MarginRule(n=1000, epsilon=0.1).any_set(100, 0.1)
-    >>> line.start + 10 * line.slope  # 148 where the set was chosen before, 850 with a margin for each location
+    >>> line.start + 10 * line.slope  # 148 if the set did not depend on the noise, 850 with a margin for each location
     547.0
 
     Attributes:

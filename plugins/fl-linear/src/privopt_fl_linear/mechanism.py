@@ -28,24 +28,24 @@ from privopt_fl_linear.site import Assignment, cost_parts, sum_counts
 __all__ = ["FLLinear"]
 
 AUDIT_DRAWS, CONFIDENCE = 50_000, 0.999
-"""Number of fresh reports that an audit draws at each of two counts, and the confidence in the epsilon that it
-shows."""
+"""Number of fresh reports that an audit draws at each of two counts, and the confidence level of the lower bound on
+epsilon that it computes from them."""
 DROPPED = (
     "; the noise that was drawn is discarded; another draw spends epsilon again, and failure_probability too: if "
     "noise is drawn until a plan fits, plans fail more often than that"
 )
-"""Text that is added to the message of an error which occurs after noise was drawn."""
+"""Text that is appended to the message of an error that occurs after noise was drawn."""
 
 BYTES_PER_LOCATION, BYTES_PER_DISTANCE = 2_000.0, 100.0
-"""Peak memory for each location and for each entry in a matrix of distances, including the plan, its files and their
+"""Peak memory in bytes per location, and per entry of a matrix of distances. It includes the plan, its files and their
 proof, as measured at 1,500 locations (tests/run/test_memory.py)."""
 
 
 class FLLinear(Mechanism[FLInstance, FLRelease]):
     """Facility location with linear facility costs under local differential privacy.
 
-    The methods ``reconnection`` and ``laplace`` plan from noisy counts, and ``optimal`` from the true ones, without
-    privacy.
+    The methods ``reconnection`` and ``laplace`` make a plan from noisy counts. The method ``optimal`` makes it from the
+    true counts, without privacy.
     """
 
     problem_class = FLProblem
@@ -77,16 +77,16 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return CostAtCounts(site=problem.data.site)
 
     def bytes_needed(self, problem: FLInstance, method: str) -> float:
-        """Estimate the memory for the locations and a matrix of distances, in bytes.
+        """Estimate the memory for the locations and the matrix of distances, if there is one, in bytes.
 
-        Solvers that work on (facility, location) pairs reserve their own memory (`choose_facilities`).
+        `choose_facilities` requires the memory for solving over (facility, location) pairs separately.
         """
         size = problem.data.site.size
         entries = size**2 if isinstance(problem.data.site.metric, Matrix) else 0
         return BYTES_PER_LOCATION * size + BYTES_PER_DISTANCE * entries
 
     def check_problem(self, problem: FLInstance, method: str) -> None:
-        """Check that the problem has the counts, and the mean count, that the method needs.
+        """Check that the problem has the counts, and the public mean count, that the method needs.
 
         Raises:
             InputError: The counts or the mean count are missing.
@@ -105,8 +105,11 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def solve(self, problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
         """Draw noise unless the problem has noisy counts, and plan facilities and capacities from the noisy counts.
 
-        The ``optimal`` method plans from the true counts instead. ``context`` contains the method, solver, limits and
-        progress.
+        The ``optimal`` method plans from the true counts instead.
+
+        Args:
+            problem: The problem, with true or noisy counts.
+            context: The method, the solver and its limits, the seed, and the receiver of progress reports.
 
         Raises:
             InfeasibleError, StoppedError: No plan respects the capacity bounds, or none was found within the time
@@ -156,14 +159,14 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         )
 
     def public_files(self, problem: FLInstance, release: FLRelease) -> Mapping[str, bytes]:
-        """Return the files of locations and distances, sorted by id, with noisy counts in place of the true ones.
+        """Return the contents of the files of locations and distances to publish, keyed by file name.
+
+        Rows are sorted by id. Noisy counts replace the true ones. If the release has no noisy counts, the files have no
+        counts at all.
 
         Args:
             problem: The problem, with its locations.
-            release: The release, with its counts, and whether noise was drawn for them.
-
-        Returns:
-            The contents of the files, keyed by name.
+            release: The release, with its counts and a record of whether noise was drawn for them.
         """
         # The release's counts are noisy if noise was drawn here or if they are the problem's own noisy counts.
         # Otherwise they are the true counts, which must not be published.
@@ -180,14 +183,16 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def details(
         self, problem: FLInstance, release: FLRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Describe the plan, its cost and its margins, which depend only on noisy counts and public data.
+        """Return the details for result.json: the plan's size, cost and margins.
+
+        They depend only on noisy counts and public data.
 
         Args:
             problem: The problem. When a release is verified, this is the published problem.
             release: The release.
             method: The method that was run.
-            recorded: The result's ``details.told``, which states how the plan was chosen, because the files do not show
-                it.
+            recorded: ``details.told`` of the result. It states how the plan was chosen, which the release's files do
+                not show.
 
         Raises:
             InputError: The release was read from files, and its problem has no noisy counts.
@@ -205,7 +210,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return _describe_plan(problem, method, plan, release.counts)
 
     def verify(self, problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
-        """Repeat the server's computation from the noisy counts, and compare the plan with the release.
+        """Repeat the server's computation from the noisy counts, and compare the resulting plan with the release.
 
         Args:
             problem: The published problem.
@@ -245,11 +250,11 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return _round_down(result.objective.value) if is_optimal and not _verify_openly(problem, release) else None
 
     def audit(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Any]:
-        """Return the claimed epsilon, and the epsilon that an attacker achieves against the released noise.
+        """Return the claimed epsilon, the epsilon that an attacker achieves, and an empirical lower bound.
 
-        The attacker achieves the full epsilon, because neighbouring counts shift the noise by 1. ``statistical`` is a
-        lower bound on epsilon, measured by an attack on fresh reports at counts 0 and 1. It is None if the noise was
-        drawn elsewhere.
+        The attacker achieves the full epsilon, because neighbouring counts shift the noise by 1. The entry
+        ``statistical`` is a lower bound on epsilon, measured by an attack on fresh reports at counts 0 and 1. It is
+        None if the noise was drawn elsewhere.
 
         Args:
             problem: The problem, with epsilon and the kind of noise.
@@ -277,7 +282,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return facts
 
     def warnings(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[str]:
-        """Return a warning if the problem states no public mean count, which might allow smaller margins.
+        """Return a warning if no public data determine a plan, because a public mean count might allow smaller margins.
 
         ``result`` contains the method, and what `solve` recorded about the reports.
         """
@@ -320,10 +325,10 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
 
 
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
-    """Check the connections in a release made by ``optimal``, if public data alone determine them.
+    """Check the connections in a release of method ``optimal``, if public data alone determine them.
 
-    They do if every location is served by its cheapest facility. Capacities are not checked, because they follow from
-    the true counts, which are not published.
+    That is the case if connecting every location to its cheapest facility is optimal for any counts. Capacities are not
+    checked, because they are sums of the true counts, which are not published.
 
     Returns:
         The difference, as one sentence. Empty if there is none.
@@ -336,7 +341,7 @@ def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
 def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[str, Any]:
     """Return the entries of result.json that describe a plan: sizes, costs, margins and failure probability.
 
-    All entries are functions of the counts ``noisy`` (n,) and of public data, so they may be published.
+    All entries are functions of the noisy counts and of public data, so they may be published.
 
     Args:
         problem: The problem, with public data and settings.
@@ -379,7 +384,7 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
 def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, Any]:
     """Evaluate a plan at the true counts: its cost, the overflowing facilities and the optimum without privacy.
 
-    The optimum is included only if connecting each location to its cheapest facility is optimal for any counts.
+    The optimum is included only for the paper's problem (`FLInstance.is_paper_problem`).
 
     Args:
         problem: The problem, with the locations and their costs.
@@ -387,8 +392,9 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
         clients: (n,) The true client counts. They are secret, so the result is for the owner only.
 
     Returns:
-        The entries of truth.json: the number of ``clients``, the parts of the ``cost``, the facilities in ``overflow``
-        and, where it is known, the cost of the ``optimum`` and ``normalised_cost``, which is cost / optimum.
+        The entries of truth.json: the number of ``clients``, the parts of the ``cost``, the facilities that
+        ``overflow`` and, if the optimum is included, its cost ``optimum`` and the ratio ``normalised_cost``, which is
+        cost / optimum.
     """
     site, ids, opened = problem.data.site, problem.data.ids, plan.assignment.opened
     counts, costs = sum_counts(plan.assignment, clients), plan.costs(site, clients)
@@ -413,10 +419,10 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
 
 
 def _round_down(value: float) -> float:
-    """Return a lower bound on a cost: the value minus the largest possible rounding error of its sums.
+    """Return a lower bound on an exact cost, given the value computed for it in doubles.
 
-    The relative error of 2**-48 that is subtracted is 16 units in the last place. Each product and each correctly
-    rounded sum is off by at most half a unit.
+    A relative error of 2**-48 is subtracted, which is at least 16 units in the last place. Each product and each
+    correctly rounded sum is off by at most half a unit.
     """
     return value * (1.0 - 2.0**-48)
 
@@ -425,12 +431,13 @@ def _plan_openly(problem: FLInstance, server: Server, context: SolveContext) -> 
     """Make the plan for the ``optimal`` method from the true counts, without noise or margins.
 
     By default this is Algorithm 1. If the open facilities are to be chosen, or capacities are bounded, facility
-    location is solved instead, and ``recorded`` has the proved ``lower_bound`` and the number of ``nodes``.
+    location is solved instead, and the plan's ``recorded`` contains the proved ``lower_bound`` and the number of
+    ``nodes``.
 
     Args:
         problem: The problem, with the true counts.
-        server: The server's public choices, such as the number of facilities that may open.
-        context: The solver, gap and limits.
+        server: The server's public choices, such as the maximum number of open facilities.
+        context: The solver, its gap and limits, and the receiver of progress reports.
     """
     data, site, recorded, stopped = problem.data, problem.data.site, {}, False
     if problem.is_nearest_best:

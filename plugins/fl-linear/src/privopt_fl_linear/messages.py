@@ -1,12 +1,12 @@
 """Messages: a location's report as one line of JSON, and the server's table of locations, made from many reports.
 
-A message contains the noisy count and what the server needs to use the count, and nothing else::
+A message contains only the noisy count and the parameters that the server needs to interpret it::
 
     {"format": "privopt-fl-linear/1", "location": "v7", "round": "2026-11", "epsilon": "0.1", "noise": "discrete",
      "noisy_clients": 57}
 
-A round is one collection of reports. If a location is asked twice in a round, it repeats its message. A second draw
-would spend epsilon again, because the mean of two reports reveals more than a single report.
+A round is one collection of reports. A location that is asked twice in a round repeats its message. A second draw would
+spend epsilon again, because the mean of two reports reveals more than a single report.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ APPLICATION_ID: Final = 0x666C6D31
 
 
 def _strip_blanks(text: str) -> str:
-    """Return the text without blanks at both ends."""
+    """Return the text without leading and trailing blanks."""
     return text.strip()
 
 
@@ -64,8 +64,8 @@ class Message:
 
     Attributes:
         location: The location's id, without surrounding blanks.
-        round: Name of the collection, without surrounding blanks.
-        epsilon: The budget for one client at this location in this round.
+        round: Name of the round, without surrounding blanks.
+        epsilon: The privacy budget for one client at this location in this round.
         noise: The kind of noise that was added.
         noisy: The noisy count, an integer with discrete noise.
     """
@@ -77,7 +77,7 @@ class Message:
     noisy: int | float
 
     def to_line(self) -> str:
-        """Return the message as one line of JSON, which `from_line` can read."""
+        """Return the message as one line of JSON, which `from_line` can parse."""
         return json.dumps(
             {
                 "format": FORMAT,
@@ -117,7 +117,7 @@ class Message:
 
 
 def parse_epsilon(text: str) -> Fraction:
-    """Parse an epsilon from a decimal number.
+    """Parse an epsilon, written as a decimal number, into an exact fraction.
 
     Raises:
         ValueError: The text is not a decimal number between 1e-10 and 1e6.
@@ -142,13 +142,15 @@ def format_epsilon(epsilon: Fraction) -> str:
 
 
 def draw_report(location: str, clients: int, epsilon: Fraction, round_: str, noise: Noise = "discrete") -> Message:
-    """Draw a location's report with the operating system's entropy. This is all that the location's side runs.
+    """Draw a location's report, with entropy from the operating system.
+
+    A location runs no other part of the mechanism.
 
     Args:
         location: The location's id, which is public.
         clients: The number of the location's clients, which is secret.
-        epsilon: The budget for one client in this round.
-        round_: Name of the collection.
+        epsilon: The privacy budget for one client in this round.
+        round_: Name of the round.
         noise: Discrete or continuous Laplace noise of scale 1 / epsilon.
     """
     noisy_count = noisy_counts(np.array([clients], dtype=np.int64), epsilon, noise=noise)[0][0]
@@ -174,21 +176,22 @@ def repeat_or_draw(
             misspelt folder would lead to a second draw.
         location: The location's id, which is public.
         clients: The number of the location's clients, which is secret. It is not used if the message was sent before.
-        epsilon: The budget for one client in this round.
-        round_: Name of the collection.
+        epsilon: The privacy budget for one client in this round.
+        round_: Name of the round.
         noise: Discrete or continuous Laplace noise of scale 1 / epsilon.
-        ledger: Ledger that is charged before a message is drawn.
+        ledger: File of the ledger that is charged before a new message is drawn. None charges no ledger.
 
     Returns:
         The message, and whether it is new.
 
     Raises:
-        InputError: The file is not a file of sent messages, or the round's message has another epsilon or noise.
+        InputError: The file is not a file of sent messages, or the round's message has another epsilon or kind of
+            noise.
         BudgetSpentError: The location's remaining budget is too small. Nothing was drawn.
         UsageError: A file cannot be opened. Nothing was drawn.
     """
     location, round_ = location.strip(), round_.strip()
-    # `adding` locks the file, so that two processes at once cannot both draw a message of this round.
+    # `adding` locks the file, so that two concurrent processes cannot both draw a message for this round.
     with DurableLog(sent_file, name="file of messages sent", mark=APPLICATION_ID) as log, log.adding():
         sent = {(message.location, message.round): message for message in map(Message.from_line, log.texts())}
         message = sent.get((location, round_))
@@ -215,9 +218,9 @@ def repeat_or_draw(
 
 
 def _parse_file(path: Path, faults: Faults) -> Iterator[Message]:
-    """Yield the messages in a file, and add a fault for each line that is not a message to ``faults``.
+    """Yield the messages in a file, and append to ``faults`` a fault for each line that is not a message.
 
-    A fault states the number of the line but not its text, because a file passed by mistake may contain true counts.
+    A fault states the line's number but not its text, because a file passed by mistake may contain true counts.
     """
     try:
         file = File.read(path)
@@ -245,7 +248,9 @@ def _parse_file(path: Path, faults: Faults) -> Iterator[Message]:
 
 
 def read_messages(paths: Sequence[Path]) -> list[Message]:
-    """Read the messages of one round from files with one message per line. Repeated messages count once.
+    """Read the messages of one round from files with one message per line.
+
+    A message that occurs several times is returned once.
 
     Raises:
         InputError: A line is not a message; the messages have different rounds, epsilons or kinds of noise; or a
@@ -274,18 +279,19 @@ def read_messages(paths: Sequence[Path]) -> list[Message]:
 def collect_reports(
     sites: Path, messages: Sequence[Message], *, missing: Literal["refuse", "leave out"] = "refuse"
 ) -> tuple[bytes, list[str]]:
-    """Make the server's file of locations from the table of public columns and the reports.
+    """Make the server's file of locations by adding the reported counts to a table of public columns.
 
     Args:
-        sites: CSV with a column ``id`` and the public columns of a locations file, without counts.
+        sites: CSV file with a column ``id`` and the public columns of a locations file, without counts.
         messages: The messages of one round.
-        missing: Whether sites without a message are refused or left out.
+        missing: Whether a site without a message is an error (``"refuse"``) or is left out.
 
     Returns:
-        The CSV with a ``noisy_clients`` column, and the ids that were left out.
+        The contents of the CSV file with the column ``noisy_clients``, and the ids of the sites that were left out.
 
     Raises:
-        InputError: The table is missing or has counts, a message belongs to no site, or a site has no message.
+        InputError: The table cannot be read or contains counts, an id is missing or occurs twice, a message belongs to
+            no site, or a site has no message.
     """
     import polars as pl
 

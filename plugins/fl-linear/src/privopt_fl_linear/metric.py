@@ -1,7 +1,7 @@
 """Metrics between locations: in the plane, on the sphere, or given as a matrix.
 
-Each metric answers the few queries that the algorithms need. Points use SciPy's KD-tree, a matrix uses its rows.
-Locations and distances are public.
+Each metric implements the few queries that the algorithms need, for points with SciPy's KD-tree and for a matrix with
+its rows. Locations and distances are public.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Matrix", "Metric", "Plane", "Sphere"]
 BLOCK_ENTRIES: Final = 4_000_000
 """Maximum number of distances that are computed at once, which limits the memory that is used."""
 FIRST_NEIGHBOURS: Final = 8
-"""Number of facilities that the tree returns for each location at first. It doubles for locations that need more."""
+"""Initial number of facilities that the tree returns for each location. It is doubled for locations that need more."""
 
 
 class Metric(ABC):
@@ -42,25 +42,29 @@ class Metric(ABC):
 
     @abstractmethod
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return the centre that lies within ``radius`` of each location, or -1 if there is none, shape (n,).
+        """Return, for each location, the centre within ``radius`` of it, or -1 if there is none, shape (n,).
 
-        ``centres`` are locations more than twice the radius apart, so that no location is in two balls.
+        ``centres`` are location indices. The centres must be more than twice the radius apart, so that no location is
+        in two balls. The radius is in the metric's unit.
         """
 
     @abstractmethod
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """Return a function that maps a location to the positions, in ``among``, of all locations within the radius."""
+        """Return a function that finds the locations in ``among`` within ``radius`` of a location.
+
+        The function takes a location index and returns positions in the array ``among``, not location indices.
+        """
 
     @abstractmethod
     def distances_between(self, a: Ints, b: Ints) -> Floats:
-        """Return the distance between the two locations in each pair (a[i], b[i])."""
+        """Return the distance between the locations ``a[i]`` and ``b[i]`` for each i, in the metric's unit."""
 
     def select_independent(self, candidates: Ints, reach: float) -> Ints:
-        """Go through the candidates in order, and select each one that is not near an already selected one.
+        """Return a maximal subset of the candidates in which any two are more than ``reach`` apart.
 
-        Two candidates are near each other if the distance between them is at most ``reach``, in the metric's unit. So
-        the selected candidates are a maximal independent set in the graph whose edges join candidates that are near
-        each other.
+        The subset is selected greedily: in the given order, each candidate is taken unless one within ``reach`` of it
+        was taken before. So it is a maximal independent set in the graph that joins candidates within ``reach`` of each
+        other. ``candidates`` and the result are location indices, and ``reach`` is in the metric's unit.
         """
         find_neighbours, is_blocked, selected = (
             self.neighbours_within(candidates, reach),
@@ -75,29 +79,35 @@ class Metric(ABC):
         return np.array(selected, dtype=np.int64)
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
-        """Return the facility u with the least cost_u + d(u, v) for each location v. Ties go to the lowest index.
+        """Return, for each location v, the facility u that minimises cost_u + d(u, v). Ties go to the lowest index.
 
-        ``facilities`` are ascending location indices, and ``cost`` (n,) covers all locations. The result (n,) contains
-        location indices.
+        ``facilities`` are ascending location indices, and ``cost`` (n,) has an entry for each location. The result (n,)
+        contains location indices.
         """
         everyone = np.arange(self.size)
         return facilities[self.nearest(everyone, facilities, cost, np.ones(self.size), 1)[0][:, 0]]
 
     def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
-        """Return the ``count`` facilities u with the least scale_v cost_u + d(u, v) for each place v, and the sums.
+        """Return the ``count`` facilities u with the smallest sums scale_v cost_u + d(u, v) for each place v.
 
-        This takes O(M F) time for M places and F facilities. ``places`` (M,) and ``facilities`` (F,) are location
-        indices. ``cost`` (n,) has an entry for each location, and ``scale`` (M,) one for each place.
+        This takes O(M F) time for M places and F facilities.
+
+        Args:
+            places: (M,) location indices of the places v.
+            facilities: (F,) location indices of the facilities.
+            cost: (n,) facility cost at each location.
+            scale: (M,) factor of the facility cost for each place.
+            count: Number of facilities per place, at most F.
 
         Returns:
-            The positions in ``facilities`` (M, count), and the sums (M, count) in ascending order. Ties go to the first
-            facility.
+            The positions of the facilities in ``facilities`` (M, count), and the sums (M, count), ascending for each
+            place. Ties go to the first facility.
         """
         which = np.empty((len(places), count), dtype=np.int64)
         value = np.empty((len(places), count))
 
         def fill_rows(first_row: int, end_row: int) -> None:
-            """Write the rows of ``which`` and ``value`` from ``first_row`` to below ``end_row``."""
+            """Compute rows ``first_row`` to ``end_row - 1`` of ``which`` and ``value``."""
             # A block has only a quarter of BLOCK_ENTRIES, because threads and temporary arrays multiply the memory that
             # is used.
             step = max(1, BLOCK_ENTRIES // (4 * len(facilities)))
@@ -124,16 +134,16 @@ class Metric(ABC):
 
 @frozen(eq=False)
 class _PointSet(Metric):
-    """Points in the plane or on the sphere, whose neighbours are found with a KD-tree.
+    """The metric between points in the plane or on the sphere, with a KD-tree for finding neighbours.
 
-    The tree is searched slightly farther than the radius, and exact distances decide, so rounding in the tree does not
-    affect results.
+    The tree is searched slightly beyond the radius, and exact distances decide. So rounding in the tree does not affect
+    results.
 
     Attributes:
-        _tree_points: Coordinates of the points in the tree: (n, 2) x, y in the plane, (n, 3) unit vectors on the
+        _tree_points: Coordinates of the points in the tree: (n, 2) x and y in the plane, (n, 3) unit vectors on the
             sphere.
-        _exact_points: Coordinates from which the distance between two points is computed: (n, 2) x, y, or (n, 3)
-            latitude and longitude in radians and the cosine of the latitude.
+        _exact_points: Coordinates from which distances are computed: (n, 2) x and y in the plane, and on the sphere
+            (n, 3) latitude and longitude in radians, and cosine of the latitude.
         _sphere: Whether the points are on the sphere, with distances in km, rather than in the plane.
     """
 
@@ -148,20 +158,20 @@ class _PointSet(Metric):
 
     @property
     def extent(self) -> float:
-        """Half the diagonal of the bounding box or, on the sphere, half the arc whose chord is that diagonal."""
+        """Half the diagonal of the bounding box. On the sphere, half the arc whose chord is that diagonal, in km."""
         diagonal = float(np.sqrt(np.sum(np.ptp(self._tree_points, axis=0) ** 2)))
         if not self._sphere:
             return diagonal / 2.0
         return EARTH_RADIUS_KM * math.asin(min(1.0, diagonal / 2.0))
 
     def _make_tree(self, points: Ints) -> Any:
-        """Build a SciPy KD-tree of the given locations."""
+        """Build a SciPy KD-tree of the locations with the indices ``points``."""
         from scipy.spatial import cKDTree
 
         return cKDTree(self._tree_points[points])
 
     def _straight_radius(self, radius: float) -> float:
-        """Convert ``radius`` from the metric's unit to a distance in tree coordinates, rounded up."""
+        """Convert a radius from the metric's unit to the straight-line distance in tree coordinates, rounded up."""
         straight = radius
         if self._sphere:
             # The chord of the arc between unit vectors.
@@ -170,10 +180,10 @@ class _PointSet(Metric):
         return straight * (1.0 + 1e-9) + 1e-9 * self._sphere
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
-        """Return the facility u with the least cost_u + d(u, v) for each location v, in about O(n log n).
+        """Return, for each location v, the facility u that minimises cost_u + d(u, v), in about O(n log n) time.
 
-        ``facilities`` are ascending location indices, and ``cost`` (n,) covers all locations. Ties go to the lowest
-        index.
+        ``facilities`` are ascending location indices, and ``cost`` (n,) has an entry for each location. Ties go to the
+        lowest index. The result (n,) contains location indices.
 
         The tree has an additional dimension, in which facility u is raised by cost_u. Then the distance between u and v
         is sqrt(d(u, v)^2 + cost_u^2), which is at most d(u, v) + cost_u. So a facility whose distance in the tree
@@ -190,8 +200,8 @@ class _PointSet(Metric):
         unique_rows = np.sort(np.unique(raised, axis=0, return_index=True)[1])
         facilities, tree = facilities[unique_rows], cKDTree(raised[unique_rows])
         remaining, count, answer = np.arange(self.size), FIRST_NEIGHBOURS, np.empty(self.size, dtype=np.int64)
-        # Ask the tree for the `count` nearest facilities of each undecided location, then double `count`. The locations
-        # are split into parts of at most about BLOCK_ENTRIES distances; -(-a // b) is a / b rounded up.
+        # The tree returns the `count` nearest facilities for each undecided location, then `count` is doubled. The
+        # locations are split into parts of at most about BLOCK_ENTRIES distances; -(-a // b) is a / b rounded up.
         while len(remaining):
             count, undecided = min(count, len(facilities)), []
             for part in np.array_split(remaining, -(-len(remaining) * count // BLOCK_ENTRIES)):
@@ -213,23 +223,25 @@ class _PointSet(Metric):
         return answer
 
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """Return a function that maps a location to the positions, in ``among``, of all locations within the radius.
+        """Return a function that finds the locations in ``among`` within ``radius`` of a location.
 
-        Each call of that function searches a tree of the locations ``among``.
+        The function takes a location index and returns positions in the array ``among``. Each call searches a tree of
+        the locations ``among``.
         """
         tree, straight = self._make_tree(among), self._straight_radius(radius)
 
         def find_neighbours(point: int) -> Ints:
-            """Return the positions of the points near a location, from the tree and then from exact distances."""
+            """Return the positions in ``among`` of the locations near ``point``: the tree's, checked exactly."""
             candidates = np.asarray(tree.query_ball_point(self._tree_points[point], straight), dtype=np.int64)
             return candidates[self.distances_between(np.full(len(candidates), point), among[candidates]) <= radius]
 
         return find_neighbours
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return the centre that lies within ``radius`` of each location, or -1 if there is none, shape (n,).
+        """Return, for each location, the centre within ``radius`` of it, or -1 if there is none, shape (n,).
 
-        The nearest centre is the only candidate, because ``centres`` are more than twice the radius apart.
+        The nearest centre is the only candidate, because ``centres`` (location indices) are more than twice the radius
+        apart.
         """
         straight = np.nextafter(self._straight_radius(radius), np.inf)  # the tree's bound is exclusive
         nearest_centres = self._make_tree(centres).query(self._tree_points, distance_upper_bound=straight)[1]
@@ -241,7 +253,7 @@ class _PointSet(Metric):
         return owner
 
     def distances_between(self, a: Ints, b: Ints) -> Floats:
-        """Return the distance for each pair (a[i], b[i]): Euclidean, or haversine in km on the sphere."""
+        """Return the distance between ``a[i]`` and ``b[i]`` for each i: Euclidean, or haversine in km on the sphere."""
         first, second = self._exact_points[a].T, self._exact_points[b].T
         if not self._sphere:
             return np.asarray(np.sqrt((first[0] - second[0]) ** 2 + (first[1] - second[1]) ** 2))
@@ -254,7 +266,7 @@ class _PointSet(Metric):
 
 @frozen(eq=False, init=False)
 class Plane(_PointSet):
-    """Euclidean distance between planar points.
+    """The metric of Euclidean distance between points in the plane.
 
     >>> import numpy as np
     >>> plane = Plane(np.array([[0.0, 0.0], [3.0, 4.0]]))
@@ -263,7 +275,7 @@ class Plane(_PointSet):
     """
 
     def __init__(self, points: Any) -> None:
-        """Check the (n, 2) coordinates, which the tree and the distances use unchanged.
+        """Check the array of coordinates x and y, shape (n, 2), and make the metric from them.
 
         Raises:
             InputError: The array has another shape, or entries that are not finite.
@@ -276,10 +288,10 @@ class Plane(_PointSet):
 
 @frozen(eq=False, init=False)
 class Sphere(_PointSet):
-    """Haversine distance in km (R = 6371.0) between points given as degrees (latitude, longitude)."""
+    """The metric of haversine distance in km (R = 6371.0) between points with latitude and longitude in degrees."""
 
     def __init__(self, degrees: Any) -> None:
-        """Check the (n, 2) latitudes and longitudes ``degrees``, and convert them to radians and to unit vectors.
+        """Check the array of latitudes and longitudes in degrees, shape (n, 2), and make the metric from them.
 
         Raises:
             InputError: The array has another shape, entries that are not finite, or latitudes beyond a pole.
@@ -295,9 +307,10 @@ class Sphere(_PointSet):
 
 @frozen(eq=False)
 class Matrix(Metric):
-    """A metric given as its (n, n) matrix: symmetric, zero diagonal, triangle inequality.
+    """A metric given as an (n, n) matrix that is symmetric, has a zero diagonal and satisfies the triangle inequality.
 
-    The triangle inequality is checked on all triples of up to 400 locations, and on two million random triples of more.
+    The triangle inequality is checked on all triples if there are at most 400 locations, and otherwise on two million
+    random triples.
 
     >>> Matrix([[0.0, 2.0], [2.0, 0.0]]).size
     2
@@ -336,9 +349,9 @@ class Matrix(Metric):
             raise InputError([Fault(self.source, f"row {i}, column {j} (from 0)", actual, expectation)])
 
     def _shortest_detour(self) -> tuple[int, int, int]:
-        """Return the locations i, k, j for which the path from i through k to j falls most short of d(i, j).
+        """Return the locations i, k, j that maximise d(i, j) - d(i, k) - d(k, j).
 
-        If there are more than 400 locations, two million random triples are compared.
+        If there are more than 400 locations, only two million random triples are compared.
         """
         d, n = self.distances, len(self.distances)
         if n > 400:
@@ -358,21 +371,27 @@ class Matrix(Metric):
 
     @property
     def extent(self) -> float:
-        """Half the largest distance."""
+        """Half the largest distance between two locations."""
         return float(self.distances.max(initial=0.0)) / 2.0
 
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """Return a function that maps a location to the positions, in ``among``, of all locations within the radius."""
+        """Return a function that finds the locations in ``among`` within ``radius`` of a location.
+
+        The function takes a location index and returns positions in the array ``among``.
+        """
         return lambda point: np.flatnonzero(self.distances[point, among] <= radius)
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return the centre that lies within ``radius`` of each location, or -1 if there is none, shape (n,)."""
+        """Return, for each location, the centre within ``radius`` of it, or -1 if there is none, shape (n,).
+
+        ``centres`` are location indices, more than twice the radius apart.
+        """
         nearest_centres = np.argmin(self.distances[centres], axis=0)
         return np.where(
             self.distances[centres[nearest_centres], np.arange(self.size)] <= radius, centres[nearest_centres], -1
         )
 
     def distances_between(self, a: Ints, b: Ints) -> Floats:
-        """Return the distance between the two locations in each pair (a[i], b[i])."""
+        """Return the distance between the locations ``a[i]`` and ``b[i]`` for each i, in the matrix's unit."""
         distances: Floats = self.distances[a, b]
         return distances

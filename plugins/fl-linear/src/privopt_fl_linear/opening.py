@@ -1,12 +1,14 @@
 """Choose facilities to open: uncapacitated facility location by branch and bound, with a proved bound.
 
 The objective is the sum of the opening costs and of the costs of serving each client from its cheapest open facility.
-The number of open facilities may be limited. Relaxing the clients' constraints with Lagrange multipliers ("prices")
-leaves a sum over facilities. Its maximum over the prices is the bound of the strong linear program. The prices come
-from subgradient ascent. Feasible sets come from the facilities that the relaxation opens, improved by interchange
-(adding, dropping or swapping one facility). A facility is closed for good if its reduced cost exceeds the gap between
-the incumbent (the best set so far) and the bound. It is opened for good if minus its reduced cost exceeds that gap.
-Only the cheapest pairs of each client are listed (`service_costs`), and they prove a bound over all pairs.
+The number of open facilities may be limited. The constraint that each client is served exactly once is relaxed with a
+Lagrange multiplier for each client, its "price". The relaxation is a sum over facilities. Its maximum over the prices
+equals the bound of the strong linear program, and is approached by subgradient ascent. Feasible sets are the facilities
+that the relaxation opens, improved by interchange (adding, dropping or swapping one facility).
+
+Facilities are fixed by reduced cost: a facility is closed permanently if its reduced cost exceeds the gap between the
+incumbent (the best set so far) and the bound, and opened permanently if minus its reduced cost does. Only the cheapest
+pairs of each client are listed (`service_costs`), and they prove a bound over all pairs.
 
 Sources: Erlenkotter 1978; Beasley 1993 (Lagrangean heuristics for location problems, EJOR 65); Whitaker 1983.
 """
@@ -33,34 +35,37 @@ __all__ = ["BYTES_PER_PAIR", "MAX_PAIRS", "Facilities", "min_pairs", "open_facil
 MAX_PAIRS: Final = 100_000_000
 """Maximum number of (facility, client) pairs that are listed."""
 BYTES_PER_PAIR: Final = 120.0
-"""Peak memory for each listed pair, in bytes, including the memory for sorting the pairs."""
+"""Peak memory per listed pair, in bytes, including the memory for sorting the pairs."""
 ALL_PAIRS: Final = 1_000_000
-"""Up to this number, all pairs are listed from the start. Otherwise, each client's FIRST_PAIRS cheapest pairs are."""
+"""If there are at most this many pairs, all are listed from the start. Otherwise, each client's `FIRST_PAIRS` cheapest
+pairs are."""
 FIRST_PAIRS: Final = 24
-"""Number of pairs that are listed for each client at first, if not all pairs are."""
+"""Initial number of listed pairs per client, unless all pairs are listed."""
 ROOT_ROUNDS, NODE_ROUNDS, BATCH_ROUNDS = 1500, 150, 100
-"""Maximum number of subgradient steps at the root, at any other node, and between two checks of the clock."""
+"""Maximum numbers of subgradient steps at the root, at any other node, and between two checks of the clock."""
 PAIRS_PER_BATCH: Final = 200_000_000
 """Number of pairs that are processed between two checks of the clock."""
 IMPROVED_WITHIN: Final = 0.01
-"""A set that the relaxation opens is improved by interchange if it costs at most this share more than the best set."""
+"""Relative amount by which a set that the relaxation opens may cost more than the incumbent and still be improved by
+interchange."""
 BINDING_SHARE: Final = 1.0 - 1e-9
-"""A price of at least this share of the least cost of its client's omitted pairs counts as limited by that cost."""
+"""A price counts as limited by the cost of the client's cheapest omitted pair if it is at least this multiple of it."""
 
 Report = Callable[[int, float, float], None]
-"""Called with the number of bounded nodes of the search tree, the lower bound and the cost of the best set."""
+"""Progress callback: called with the number of nodes bounded so far, the lower bound and the incumbent's cost."""
 
 
 @frozen(kw_only=True, eq=False)
 class Facilities:
-    """The facilities to open, the assignment of clients to them, its cost, and a proved lower bound on the cost.
+    """A solution of facility location: open facilities, assigned clients, their cost and a proved lower bound.
 
     Attributes:
-        facility: (C,) The cheapest open facility for each client. Ties go to the lowest index.
-        opened: Open facilities, ascending. Each serves at least one client.
+        facility: (C,) The index of the facility that serves each client. Without capacities it is the cheapest open
+            one, with ties going to the lowest index.
+        opened: Indices of the open facilities, ascending. Each serves at least one client.
         objective: Cost of opening the facilities and serving all clients.
-        bound: Proved lower bound on the cost of any set.
-        nodes: Number of nodes in the search tree that were bounded.
+        bound: Proved lower bound on the cost of any feasible solution.
+        nodes: Number of nodes of the search tree that were bounded.
         status: ``"optimal"`` if the requested gap is met, otherwise ``"feasible"``.
         pairs: Number of (facility, client) pairs that were listed.
     """
@@ -75,20 +80,21 @@ class Facilities:
 
 
 def min_pairs(facilities: int, clients: int) -> int:
-    """Return the initial number of listed pairs: all pairs if there are few, otherwise each client's cheapest ones."""
+    """Return how many pairs are listed initially: all pairs if there are few, otherwise `FIRST_PAIRS` per client."""
     return facilities * clients if facilities * clients <= ALL_PAIRS else min(facilities, FIRST_PAIRS) * clients
 
 
 def proved_bound(pairs: Pairs, opening: Floats, state: Ints, max_facilities: int, price: Floats) -> float:
-    """Return a proved lower bound on the cost of any set of facilities: the Lagrangian at the given prices.
+    """Return the Lagrangian bound at the given prices, a proved lower bound on the cost of any set of facilities.
 
-    The bound holds over all pairs, not only the listed ones. It is reduced by the rounding error of its sums in
-    doubles.
+    The bound holds over all pairs, not only the listed ones. The largest possible rounding error of its sums in doubles
+    is subtracted.
 
     Args:
         pairs: The listed pairs.
         opening: (F,) opening costs, >= 0.
-        state: (F,) 0 free, 1 open, -1 closed.
+        state: (F,) 0 for a free facility, 1 for an open one, -1 for a closed one. The bound holds for the sets that
+            agree with it.
         max_facilities: Maximum number of open facilities.
         price: (C,) Lagrange multipliers of the clients. They are capped at ``pairs.omitted_cost``.
     """
@@ -99,35 +105,35 @@ def proved_bound(pairs: Pairs, opening: Floats, state: Ints, max_facilities: int
     subgradient.compute_reduced_costs(*pairs.arrays, opening, state, price, rho)
     value: float = float(price.sum()) + subgradient.select_facilities(state, rho, max_facilities, is_open)
     excess = np.maximum(price[pairs.client] - pairs.cost, 0.0)
-    # Sums of doubles are off by at most (number of terms) * eps * (sum of all magnitudes that enter). A pair enters
-    # with price + cost = excess + 2 cost.
+    # A sum of doubles is off by at most (number of terms) * eps * (sum of the terms' magnitudes). A pair adds the
+    # magnitude price + cost = excess + 2 cost.
     size = float(np.abs(price).sum() + opening.sum() + (excess + 2.0 * (excess > 0.0) * pairs.cost).sum())
     return float(value - 2.0 * (len(opening) + len(price) + 8) * float(np.finfo(np.float64).eps) * size)
 
 
 class _Search:
-    """The state of a branch-and-bound search: the best set so far, the bound and the listed pairs.
+    """The state of a branch-and-bound search: the incumbent, the lower bound and the listed pairs.
 
     A node of the search tree is a ``state`` (F,): 0 for a free facility, 1 for an open one, -1 for a closed one.
 
     Attributes:
         costs: Costs of serving C clients from F facilities.
-        opening: (F,) cost of opening a facility.
+        opening: (F,) cost of opening each facility.
         gap: Relative gap between incumbent and bound at which the search stops.
-        report: Called with the number of bounded nodes, the lower bound and the cost of the best set.
+        report: Progress callback (`Report`).
         facility_limit: Maximum number of open facilities.
         pair_list: The listed pairs. More are added if the bound needs them.
-        value: Cost of the best set so far. Infinite before the first set is found.
-        is_open: (F,) mask of the best set so far.
+        value: Cost of the incumbent. Infinite before the first set is found.
+        is_open: (F,) mask of the incumbent's open facilities.
         lower: Proved lower bound on the cost of any set.
         nodes: Number of nodes that were bounded.
-        is_done: Whether the search ended because the gap is met.
+        is_done: Whether the search was completed: the gap is met, or there is no feasible set.
     """
 
     def __init__(
         self, costs: Costs, opening: Floats, max_facilities: int, gap: float, pair_list: PairList, report: Report
     ) -> None:
-        """Begin a search without an incumbent. The arguments are attributes of the class."""
+        """Begin a search without an incumbent. The parameters are described as attributes of the class."""
         self.costs, self.opening, self.facility_limit, self.gap = costs, opening, max_facilities, gap
         self.pair_list, self.report = pair_list, report
         self.value, self.is_open = math.inf, np.zeros(len(opening), dtype=np.bool_)
@@ -140,47 +146,48 @@ class _Search:
 
     @property
     def bound_goal(self) -> float:
-        """The least bound at which the incumbent meets the requested gap."""
+        """The smallest lower bound with which the incumbent meets the requested gap. Infinite without an incumbent."""
         return self.value * (1.0 - self.gap) if math.isfinite(self.value) else math.inf
 
     def rounds_at_once(self, max_rounds: int) -> int:
-        """Return the number of rounds to run between two checks of the clock: at least 5, if ``max_rounds`` allows it.
+        """Return the number of rounds to run between two checks of the clock, at most ``max_rounds``.
 
-        A round processes every listed pair, so longer lists allow fewer rounds.
+        A round processes every listed pair, so longer lists allow fewer rounds, but at least 5.
         """
         return int(min(max_rounds, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
 
     def evaluate_set(self, is_open: Bools) -> tuple[float, Ints, Ints]:
         """Return the correctly rounded cost of a set, the facility of each client, and the facilities in use.
 
-        Pairs that are not listed are considered too. Facilities that serve no client are not counted.
+        ``is_open`` (F,) is the mask of the set. All pairs are considered, not only the listed ones. Facilities that
+        serve no client are dropped from the cost and from the facilities in use.
         """
         facility, cost = self.costs.cheapest(np.flatnonzero(is_open))
         used_facilities = np.unique(facility)
         return math.fsum([*self.opening[used_facilities].tolist(), *cost.tolist()]), facility, used_facilities
 
     def offer_set(self, is_open: Bools) -> None:
-        """Improve the set ``is_open`` (F,) by interchange, and make the result the incumbent if it is the best one."""
+        """Improve the set with mask ``is_open`` (F,) by interchange, and keep the result if it beats the incumbent."""
         improved = is_open.copy()  # changed in place by at most about 1000 moves
         pairs = self.pairs
         subgradient.interchange(
             *pairs.arrays, pairs.fallback_cost, self.opening, improved, self.facility_limit, self.rounds_at_once(1000)
         )
-        # Interchange estimates the costs of omitted pairs, so the set that was given may be better than its result.
+        # Interchange only estimates the costs of omitted pairs, so the original set may be better than its result.
         for candidate in (improved, is_open):
             if not candidate.any():
                 continue
             value, _, used_facilities = self.evaluate_set(candidate)
             if value < self.value:
                 self.value, self.is_open = value, np.isin(np.arange(len(is_open)), used_facilities)
-            # If all pairs are listed, interchange computed true costs, so the given set cannot be better.
+            # If all pairs are listed, interchange computed true costs, so the original set cannot be better.
             if math.isfinite(value) and np.isinf(pairs.omitted_cost).all():
                 return
 
     def choose_target(self, lower: float) -> float:
-        """Return the target of Polyak's step: the bound that would end the search, but at most about twice ``lower``.
+        """Return the target for Polyak's step length: the bound that would end the search, up to about twice ``lower``.
 
-        ``lower`` is the best bound so far. The cap keeps the steps short while the incumbent is far too expensive.
+        ``lower`` is the best bound so far. The cap keeps the steps short while the incumbent is far from optimal.
         """
         # The largest opening cost keeps the target above a bound of 0. The factor 1 + 1e-9 lets the ascent pass the
         # goal in spite of rounding.
@@ -188,17 +195,17 @@ class _Search:
         return min(self.bound_goal * (1 + 1e-9), guess if guess > 0.0 else 1.0)
 
     def bound_node(self, state: Ints, price: Floats, rounds: int, scale: float) -> tuple[float, Floats, Floats]:
-        """Compute a lower bound of a node by subgradient ascent, and offer the cheap sets that the relaxation opens.
+        """Compute a lower bound for a node by subgradient ascent, and offer the cheap sets that the relaxation opens.
 
         Args:
-            state: (F,) the node.
-            price: (C,) the initial prices, such as those of the parent node.
-            rounds: Maximum number of subgradient steps, unless pairs are added. Then another batch follows.
-            scale: Initial factor of Polyak's step length. It shrinks as long as the bound rises.
+            state: (F,) The node.
+            price: (C,) The initial prices, such as those of the parent node.
+            rounds: Maximum number of subgradient steps. If pairs are added, at least another batch follows.
+            scale: Initial factor of Polyak's step length. It is reduced from batch to batch as long as the bound rises.
 
         Returns:
-            The proved bound, (C,) the prices that prove it, and (F,) how often the relaxation opened each facility in
-            the last batch of steps.
+            The proved bound, the prices (C,) that prove it, and how often the relaxation opened each facility in the
+            last batch of steps, (F,).
 
         Raises:
             OutOfTime: The enclosing time limit expired.
@@ -240,15 +247,16 @@ class _Search:
         return best_bound, price, open_counts
 
     def fix_facilities(self, state: Ints, price: Floats) -> Ints:
-        """Return the node after fixing each facility whose opposite state cannot lead to a better set.
+        """Apply reduced-cost fixing to a node, and return the new node.
 
-        This is reduced-cost fixing. Opening a free facility of reduced cost rho > 0 raises the bound by rho, and
-        closing one with rho < 0 raises it by -rho. Fixing is valid only if the limit on open facilities does not bind
-        in the relaxation; otherwise ``state`` is returned unchanged.
+        Opening a free facility with reduced cost rho > 0 raises the node's bound by rho, and closing one with rho < 0
+        raises it by -rho. If the raised bound exceeds the goal, the facility is fixed in the opposite state. This is
+        valid only if the limit on open facilities does not bind in the relaxation; otherwise ``state`` is returned
+        unchanged.
 
         Args:
-            state: (F,) 0 free, 1 open, -1 closed.
-            price: (C,) prices of the node's bound.
+            state: (F,) The node: 0 for a free facility, 1 for an open one, -1 for a closed one.
+            price: (C,) The prices that prove the node's bound.
         """
         rho, is_free = np.zeros(len(state)), state == 0
         subgradient.compute_reduced_costs(*self.pairs.arrays, self.opening, state, price, rho)
@@ -277,14 +285,17 @@ def open_facilities(
 
     Args:
         costs: Costs of serving C clients from F facilities, >= 0. Infinite for pairs that are not allowed.
-        opening: (F,) cost of opening a facility, >= 0, and 0 for existing ones.
+        opening: (F,) The cost of opening each facility, >= 0. Existing facilities have the cost 0.
         max_facilities: Maximum number of open facilities. By default any number.
         gap: Relative gap at which the search stops.
-        seconds: Time limit of the search after the first set.
-        report: Called with the number of bounded nodes, the lower bound and the cost of the best set.
-        pairs_per_client: Initial number of listed pairs of each client. By default all pairs are listed if there are at
+        seconds: Time limit for the search that follows the first set.
+        report: Progress callback (`Report`).
+        pairs_per_client: Initial number of listed pairs per client. By default all pairs are listed if there are at
             most `ALL_PAIRS`.
         max_pairs: Maximum number of listed pairs. If it is small, the gap may not close, but the bound stays valid.
+
+    Returns:
+        The best set found, with facilities and clients identified by their indices in ``costs``.
 
     Raises:
         InfeasibleError: Every set of facilities leaves some client unserved.
@@ -296,8 +307,8 @@ def open_facilities(
     # -(-a // b) is a / b rounded up.
     pairs_per_client = -(-min_pairs(facilities, clients) // clients) if pairs_per_client is None else pairs_per_client
     search = _Search(costs, opening, facility_limit, gap, PairList(costs, opening, pairs_per_client, max_pairs), report)
-    # A first set, grown from the facility that is cheapest to open, so that there is an incumbent when the time limit
-    # begins.
+    # The first set is grown from the facility with the lowest opening cost, so that there usually is an incumbent when
+    # the time limit begins.
     search.offer_set(np.arange(facilities) == int(np.argmin(opening)))
     # If each client's price is its least cost, no pair has a cost below the price. This gives a first bound without any
     # ascent.
@@ -330,14 +341,14 @@ def open_facilities(
 
 
 def _search_tree(search: _Search, first_prices: Floats) -> None:
-    """Run branch and bound in best-bound order, store the results in ``search``, and set ``search.is_done`` at the end.
+    """Run branch and bound in best-bound order, and store the results in ``search``.
 
-    The search ends when the gap is met. If the time limit expires before that, ``search.is_done`` remains False. The
-    root node begins with the prices ``first_prices`` (C,).
+    The search ends when the gap is met or no node remains, and then sets ``search.is_done``. If the time limit expires
+    before that, ``search.is_done`` remains False. The ascent at the root node begins with ``first_prices`` (C,).
     """
     state = np.zeros(len(search.opening), dtype=np.int64)
     bound, price, open_counts = search.bound_node(state, first_prices, rounds=ROOT_ROUNDS, scale=1.5)
-    # Running numbers break ties between equal bounds, because the arrays of two nodes cannot be compared.
+    # Consecutive numbers break ties between equal bounds, because the arrays of two nodes cannot be compared.
     numbers = count()
     heap = [(bound, next(numbers), state, price, open_counts)]
     search.lower, search.nodes = bound, 1
@@ -364,6 +375,6 @@ def _search_tree(search: _Search, first_prices: Floats) -> None:
                 child_bound, search.nodes = max(child_bound, bound), search.nodes + 1
                 if child_bound < search.bound_goal:
                     heapq.heappush(heap, (child_bound, next(numbers), child, child_price, child_counts))
-        # The least bound of the nodes that remain. Dropped nodes have bounds of at least the goal.
+        # The smallest bound of the remaining nodes is a lower bound. Dropped nodes have bounds of at least the goal.
         search.lower = min(search.bound_goal, heap[0][0] if heap else math.inf)
     search.is_done = True

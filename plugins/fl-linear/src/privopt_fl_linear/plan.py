@@ -1,4 +1,4 @@
-"""A plan: which facility serves each location, and capacities with margins that bound the probability of a shortage."""
+"""Plans: the facility of each location, and capacities with margins that bound the probability of a shortage."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Plan:
 
 
 def add_margins(counts: Floats, margins: Floats) -> Floats:
-    """Return the capacities max(0, counts + margins). All arrays are (m,), in clients.
+    """Return the capacities max(0, counts + margins). All arrays have shape (m,) and are in clients.
 
-    If a sum was rounded down, the next larger double is taken, so that rounding shrinks no margin.
+    If a sum was rounded down, the next larger double is taken, so that rounding never reduces a margin.
     """
     total = counts + margins
     # The sum minus the counts is below the margin if and only if the sum was rounded down.
@@ -63,21 +63,21 @@ def add_margins(counts: Floats, margins: Floats) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class Server:
-    """The server's public choices. Apart from these, the server has only the noisy counts.
+    """The public data and settings from which the server makes plans. Its only other input is the noisy counts.
 
     Two kinds of plan share the failure probability alpha. In the *prior's* plan, public data choose the facilities, and
     the margins cover only the sets of locations that these facilities serve. In the *reports'* plan, the noisy counts
     choose the facilities. That choice depends on the noise against which the margins protect, so the margins hold for
-    every set of locations at once (:class:`AnySet`). If both plans are made, each gets alpha / 2. By the union bound
-    both hold with probability 1 - alpha, so the noise may choose between them.
+    every set of locations at once (:class:`AnySet`). If both plans are made, each gets alpha / 2. By the union bound,
+    the margins of both plans suffice with probability 1 - alpha, so the noise may choose between them.
 
     Attributes:
         site: The locations.
         rule: How margins are computed.
         alpha: The promised failure probability: with probability 1 - alpha, every capacity covers the true counts.
-        delta: Reconnection radius (Algorithm 3; 0 is Algorithm 2). ``"auto"`` takes the cheapest radius of a public
-            grid (see ``reconnection``).
-        sites: Which plans are made if the facilities are to be chosen.
+        delta: Reconnection radius (Algorithm 3; 0 gives Algorithm 2), in the metric's unit. With ``"auto"``, the radius
+            of a public grid that costs least is used (see ``reconnection``).
+        sites: Whether the noisy counts (``"reports"``) or only public data (``"prior"``) may choose the facilities.
         mean_clients: The publicly known mean count. None if it is not known.
         max_facilities: Maximum number of open facilities. None for any number.
     """
@@ -97,7 +97,7 @@ class Server:
 
     @property
     def has_prior(self) -> bool:
-        """Whether public data determine a plan: no facilities are to be chosen, or the mean count is known."""
+        """Whether public data suffice for a plan: no facilities are to be chosen, or the mean count is known."""
         return not self.chooses_sites or self.mean_clients is not None
 
     @property
@@ -107,21 +107,21 @@ class Server:
 
     @property
     def prior_level(self) -> float:
-        """The share of alpha that the prior's plan gets: all of it, half if there is a reports' plan too, or 0."""
+        """The part of alpha for the prior's plan: 0 without that plan, half if there is a reports' plan, else all."""
         return 0.0 if not self.has_prior else self.alpha / 2.0 if self.has_reports else self.alpha
 
     @property
     def reports_level(self) -> float:
-        """The share of alpha that the reports' plan gets, which is the rest."""
+        """The part of alpha for the reports' plan, which is alpha minus `prior_level`."""
         return self.alpha - self.prior_level
 
     def prior_plan(self, noisy: Counts, assignment: Assignment, delta: float, level: float) -> Plan:
         """Return the plan for an assignment that was chosen independently of the noise.
 
-        Margins are computed only for the sets of locations that this assignment gives to one facility.
+        Margins are computed only for the sets of locations that the facilities of this assignment serve.
 
         Args:
-            noisy: (n,) noisy counts.
+            noisy: (n,) The noisy counts.
             assignment: The facility that serves each location.
             delta: The reconnection radius that led to the assignment. It is recorded in the plan.
             level: Total failure probability of all margins.
@@ -133,11 +133,11 @@ class Server:
         return Plan(assignment=assignment, margins=margins, capacities=sizes, delta=delta, level=level)
 
     def any_set(self, prior: Assignment | None = None) -> AnySet:
-        """Return the margins for all sets at once. They are computed from public data, independently of the noise.
+        """Return margins that hold for all sets of locations at once, computed from public data.
 
         Args:
-            prior: The public assignment for which the margins are made cheapest. By default that of Algorithm 1, with
-                no more facilities than may be open.
+            prior: A public assignment. The sum of the margins is minimised for its number of facilities, or for the
+                maximum number of open facilities if that is smaller. By default the assignment of Algorithm 1.
         """
         if prior is None:
             prior = self.site.connect()
@@ -147,7 +147,7 @@ class Server:
         return self.rule.any_set(facilities, self.reports_level)
 
     def reports_plan(self, noisy: Counts, assignment: Assignment, any_set: AnySet) -> Plan:
-        """Return the plan for an assignment that the counts ``noisy`` (n,) chose, with margins for all sets."""
+        """Return the plan for an assignment that the noisy counts (n,) chose, with margins that hold for any choice."""
         # The noise that chose the sets is the noise that may fail, so the margins hold for all sets at once.
         margins = any_set.margins(assignment.sizes)
         sizes = add_margins(sum_counts(assignment, noisy), margins)

@@ -29,7 +29,7 @@ DECLARED = (
 TOLD_SITES = (
     "; for the failure probability, that details.told.opening.sites were chosen by public data, before counts were seen"
 )
-"""A further assumption that is made if public data chose the facilities."""
+"""A further such assumption, which is added if public data chose the facilities."""
 
 
 @frozen(kw_only=True)
@@ -37,11 +37,11 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
     """Local DP through Laplace noise of scale 1 / epsilon on each location's count (Theorems 1 and 5).
 
     Attributes:
-        epsilon: The exact budget.
+        epsilon: The exact privacy budget.
         locations: Number of locations, each of which sends one report.
         noise: The kind of Laplace noise, ``"discrete"`` or ``"continuous"``.
-        opening: Whether public data chose which facilities to open. ``verify`` cannot check that this choice was made
-            before the counts were seen, so the certificate says that it rests on it.
+        opening: Whether public data chose the facilities to open. ``verify`` cannot check that this choice was made
+            before the counts were seen, so the certificate states it as an assumption.
     """
 
     epsilon: Fraction
@@ -61,11 +61,11 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
         )
 
     def measure(self, release: FLRelease) -> Certificate:
-        """Certify that the noise of each location's report suffices: sensitivity / scale <= epsilon, in rationals.
+        """Certify in exact rationals that the noise in each location's report suffices: sensitivity / scale <= epsilon.
 
-        The release depends on the counts only through the reports. The certified scale is the one that epsilon
-        prescribes, or that of the noise drawn in this run if it is smaller. A release cannot show the scale of noise
-        that locations drew themselves.
+        The release depends on the true counts only through the reports. The certified scale is the one that epsilon
+        prescribes, or the scale of the noise drawn in this run if that is smaller. A release cannot show the scale of
+        noise that the locations drew themselves.
         """
         scale = 1 / compute_noise_budget(self.epsilon)
         # The smaller scale spends more budget, so it is the one that is certified.

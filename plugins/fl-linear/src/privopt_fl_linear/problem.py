@@ -24,15 +24,15 @@ from privopt_fl_linear.site import Site
 __all__ = ["FLInstance", "FLProblem", "Locations", "read_locations"]
 
 MIN_EPSILON = Fraction(1, 10**10)
-"""Least epsilon that a problem can have. Noise for this budget exceeds 1e12 only once in e**100 draws."""
+"""Smallest epsilon that a problem can have. Noise for this budget exceeds 1e12 only once in e**100 draws."""
 MIN_PROBABILITY = 1e-100
-"""Least failure probability that a problem can have."""
+"""Smallest failure probability that a problem can have."""
 MAX_SIZE = 1e100
-"""Largest coordinate or cost. Squares and products of such numbers do not overflow."""
+"""Largest coordinate or cost that a problem can have. Squares and products of such numbers do not overflow."""
 
 
 def _check_probability(value: Any) -> str | None:
-    """Return what is expected of a failure probability, or None if the value is valid."""
+    """Return a description of valid failure probabilities, or None if the value is one."""
     return None if MIN_PROBABILITY <= value < 1 else f"a number of at least {MIN_PROBABILITY:g} and below 1"
 
 
@@ -66,7 +66,7 @@ class Privacy:
 
 
 def _check_radius(value: Any) -> str | None:
-    """Return what is expected of a reconnection radius, or None if the value is valid."""
+    """Return a description of valid reconnection radii, or None if the value is one."""
     return None if value == "auto" else non_negative(value)
 
 
@@ -100,10 +100,10 @@ class Settings:
 
 @frozen(kw_only=True, eq=False)
 class Locations:
-    """The loaded locations, sorted by id (Unicode code points), because the order in the file may reveal the secret.
+    """The locations of a problem, sorted by id, because the order in the file may reveal something about the counts.
 
     Attributes:
-        ids: (n,) The locations' ids as text, ascending.
+        ids: (n,) The locations' ids as text, in ascending order of Unicode code points.
         coordinates: The names of the two columns (x, y or lat, lon in degrees), and their (n, 2) values. None if
             distances are given as a matrix.
         site: The distances, costs and capacities, which are public.
@@ -118,10 +118,10 @@ class Locations:
     noisy: Any
 
     def to_csv(self, noisy: NDArray[Any] | None) -> bytes:
-        """Return the public locations file as CSV sorted by id, with noisy counts in place of the true ones.
+        """Return the contents of the public locations file: a CSV sorted by id, without the true counts.
 
         Args:
-            noisy: (n,) the column ``noisy_clients``. If None, the column is left out.
+            noisy: (n,) The column ``noisy_clients``. If None, the column is left out.
         """
         import polars as pl
 
@@ -139,7 +139,7 @@ class Locations:
             # An infinite capacity is an empty cell, as in the file that was read.
             columns["capacity"] = pl.select(pl.when(capacity.is_finite()).then(capacity)).to_series()
         if noisy is not None:
-            # Doubles below 2**53 that are whole are written without ".0", so that discrete noise reads as integers.
+            # Whole doubles below 2**53 are written without ".0", so that discrete noise is written as integers.
             is_whole = bool((np.abs(noisy) < 2.0**53).all() and (noisy == np.rint(noisy)).all())
             columns["noisy_clients"] = noisy.astype(np.int64) if is_whole else noisy
         buffer = io.BytesIO()
@@ -172,7 +172,7 @@ class FLInstance:
 
     @property
     def noise(self) -> Noise:
-        """The declared kind of noise. If none is declared, continuous if some ``noisy_clients`` is not an integer."""
+        """The declared kind of noise. By default discrete, but continuous if a noisy count is not an integer."""
         if self.declared.settings.noise is not None:
             return self.declared.settings.noise
         noisy = self.data.noisy
@@ -188,13 +188,13 @@ class FLInstance:
     def is_paper_problem(self) -> bool:
         """Whether this is the paper's problem, to which its cost bounds apply.
 
-        In the paper's problem, a facility may be at every location, without fixed costs, limits on the number of
-        facilities, or capacity bounds.
+        In the paper's problem, every location may hold a facility. There are no fixed costs, no limit on the number of
+        facilities, and no capacity bounds.
         """
         return self.is_nearest_best and self.data.site.candidates is None
 
     def make_server(self, method: str) -> Server:
-        """Return the server's public choices for a private method: site, margins, radius and failure probability."""
+        """Return the public data and settings with which the server runs a method."""
         settings, privacy = self.declared.settings, self.declared.privacy
         rule = MarginRule(
             n=self.data.site.size,
@@ -223,7 +223,7 @@ def read_locations(table: LocationTable, *, must_be_whole: bool) -> Locations:
         must_be_whole: Whether noisy counts must be whole numbers.
 
     Raises:
-        InputError: The files have faults. The error lists all of them.
+        InputError: A file cannot be read or has invalid contents. The error lists all faults that were found.
     """
     columns = [
         Column(name="id", kind="id"),
@@ -293,17 +293,17 @@ def _check_rows(name: str, columns: Table, *, must_be_whole: bool) -> None:
 def _read_metric(
     table: LocationTable, columns: Table, order: NDArray[np.int64]
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
-    """Return the metric of the file of distances or, if there is none, of the columns x, y or lat, lon.
+    """Return the metric between the locations, from the matrix of distances or, without one, from the coordinates.
 
     Args:
         table: The files of the locations.
-        columns: The columns of the locations file by name.
+        columns: The columns of the locations file, by name.
         order: (n,) The indices of the file's rows, sorted by id. The results are in this order.
 
     Returns:
-        The metric (for x, y that of the plane, for lat, lon that of the sphere), and the names of the two coordinates
-        with their (n, 2) values. Instead of names and values, there is None if a file gives the distances. -0.0 becomes
-        0.0, so that equal numbers have equal bytes when published.
+        The metric and the coordinates. The columns x and y give the metric of the plane, and lat and lon that of the
+        sphere. The coordinates are the names of the two columns and their values (n, 2), or None if a matrix gives the
+        distances. -0.0 is replaced by 0.0, so that equal numbers have equal bytes when published.
     """
     if table.matrix is not None:
         distances = _remove_negative_zeros(

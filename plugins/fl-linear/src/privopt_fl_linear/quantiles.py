@@ -1,17 +1,18 @@
 """Upper quantiles of a sum of k independent Laplace draws, continuous or discrete, rounded up.
 
-``upper_quantile(k, beta, epsilon, noise)`` is a t with P(S > t) <= beta for the sum S. The distribution is symmetric,
-so t bounds what the noise removes as well as what it adds. In the discrete Laplace distribution P(X = x) is
-proportional to exp(-epsilon |x|) on the integers, and t is an integer. One draw has a closed form. Tails of more draws
-are evaluated in two ways:
+``upper_quantile(k, beta, epsilon, noise)`` returns a t with P(S > t) <= beta for the sum S. The distribution of S is
+symmetric, so t bounds both what the noise adds to a count and what it subtracts. In the discrete Laplace distribution,
+P(X = x) is proportional to exp(-epsilon |x|) for every integer x, and t is an integer. For one draw the quantile has a
+closed form. For more draws it is found in two ways:
 
-* S is wrapped around a circle of odd length N. N is so large that by Chernoff's bound P(S > N / 2) is at most a quarter
-  of the allowed error. Wrapping only adds to the tail, which is then a Fourier sum over theta_j = 2 pi j / N.
-* Chernoff's bound, min over s of [ln(1/beta) + k ln M(s)] / s, is valid at every s. It is used below
-  `MIN_FOURIER_BETA`, where rounding errors of the Fourier sum would matter, and as the upper end at which the search
-  for a quantile begins.
+* The distribution of S is wrapped around a circle of odd length N. By Chernoff's bound, N is so large that P(S > N / 2)
+  is at most a quarter of the allowed error. Wrapping only adds to the tail, which is then a Fourier sum over the
+  frequencies theta_j = 2 pi j / N.
+* Chernoff's bound, min over s of [ln(1/beta) + k ln M(s)] / s, is valid at every s. It is used for a beta below
+  `MIN_FOURIER_BETA`, at which the rounding errors of the Fourier sum would matter. It is also the upper end of the
+  interval in which the bisection searches for a quantile.
 
-The Fourier sums for discrete and for continuous noise, with the characteristic functions phi of one draw, are::
+The Fourier sums for discrete and for continuous noise, with phi the characteristic function of one draw, are::
 
     1/2 - (t + 1/2)/N - (1/N) sum_j phi(theta_j)^k sin((t + 1/2) theta_j) / sin(theta_j / 2)
     phi(theta) = 1 / (1 + sin(theta/2)^2 / sinh(epsilon/2)^2)
@@ -36,35 +37,37 @@ __all__ = ["Noise", "chernoff_quantile", "tails", "upper_quantile", "upper_quant
 
 Noise = Literal["discrete", "continuous"]
 MIN_FOURIER_BETA: Final = 1e-9
-"""Least beta for which the tail for several draws is computed as a Fourier sum."""
+"""Smallest beta for which the tail probability of a sum of several draws is computed as a Fourier sum."""
 FOURIER_ERROR, RELATIVE_ERROR = 1e-11, 1e-5
-"""Errors of a tail that the search for a quantile allows for, absolute and as a share of beta. The weights of the sum
-add up to less than the logarithm of their number, and phases are off by 1e-16 of a turn a term: below 1e-11 at 20,000
-terms."""
+"""Error that the search for a quantile allows in a computed tail: the larger of the first, which is absolute, and the
+second times beta. Term j of the sum has a weight of at most 1 / (2 j), and its phase is off by at most about j * 1e-16
+turns. So 20,000 terms are off by less than 1e-11."""
 MAX_SINES: Final = 1 << 16
-"""Number of terms in a Fourier sum that are computed at once: half a megabyte, which fits into a cache."""
+"""Number of sines that a Fourier sum computes at once. They take half a megabyte, which fits into a cache."""
 LARGE_EPSILON: Final = 100.0
-"""Largest epsilon of discrete noise, at which a draw differs from 0 only once in e**100. A larger epsilon is replaced
-by this one, which only widens the noise."""
+"""Largest epsilon that is used for discrete noise. At this epsilon a draw is not 0 with probability 2 e**-100. Any
+larger epsilon is replaced by this one, which only widens the noise."""
 
 
 def _log_mgf(discrete: bool, epsilon: float, s: float) -> float:
-    """Return ln E exp(s X), the log of the moment generating function of one draw X, for 0 < s < epsilon."""
+    """Return ln E exp(s X) for 0 < s < epsilon, the logarithm of the moment generating function of one draw X.
+
+    X is discrete Laplace noise if ``discrete`` is set, and continuous Laplace noise otherwise, with rate ``epsilon``.
+    """
     ratio = math.sinh(s / 2.0) / math.sinh(epsilon / 2.0) if discrete else s / epsilon
     return -math.log1p(-ratio * ratio)
 
 
 def _chernoff_bound(discrete: bool, epsilon: float, k: int, beta: float) -> float:
-    """Return a t with P(S > t) <= beta for the sum S of k draws, by Chernoff's bound.
+    """Return Chernoff's bound t on the sum S of k draws, with P(S > t) <= beta.
 
-    The bound is the minimum over s of (ln(1/beta) + k ln M(s)) / s, where M is the moment generating function of one
-    draw.
+    t is the minimum over s of (ln(1/beta) + k ln M(s)) / s, where M is the moment generating function of one draw.
 
     Args:
-        discrete: Whether the noise is discrete Laplace.
-        epsilon: The rate of one draw, which is the reciprocal of its scale.
+        discrete: Whether the noise is discrete Laplace rather than continuous Laplace.
+        epsilon: Rate of one draw, the reciprocal of its scale.
         k: Number of draws.
-        beta: Probability that S may exceed the bound, in (0, 1).
+        beta: Maximum probability that S exceeds the bound, in (0, 1).
     """
     # Golden-section search for the best s in (0, epsilon). 80 steps shrink the interval by a factor of 1e-17.
     golden = 0.6180339887498949
@@ -88,14 +91,15 @@ def _chernoff_bound(discrete: bool, epsilon: float, k: int, beta: float) -> floa
 
 @frozen(eq=False)
 class _WrappedTail:
-    """The tail of a sum S of noise draws, wrapped around a circle, as a Fourier sum (see the module's docstring).
+    """Fourier sum for the tail of a sum S of noise draws, wrapped around a circle (see the module's docstring).
 
-    P(S > t) is about 1/2 - t / period - sum over j of weight_j sin(2 pi j t / period).
+    P(S > t) is approximately 1/2 - t / period - sum over j of weight_j sin(2 pi j t / period). For discrete noise, t is
+    an integer plus 1/2.
 
     Attributes:
-        discrete: Whether the noise is discrete Laplace.
+        discrete: Whether the noise is discrete Laplace rather than continuous Laplace.
         period: Length N of the circle.
-        weight: (J,) weights of the sines, for j = 1 to J.
+        weight: (J,) coefficients of the sines, for j = 1 to J.
     """
 
     discrete: bool
@@ -104,21 +108,26 @@ class _WrappedTail:
 
     @classmethod
     def of(cls, discrete: bool, epsilon: float, draws: int, error: float) -> _WrappedTail:
-        """Choose the period and the weights so that the tail is within ``error`` (>= 1e-11) of the true tail.
-
-        ``draws`` is the number k of draws, and ``epsilon`` is the rate of each.
+        """Return a Fourier sum that is within ``error`` of the true tail.
 
         If term j is the last one kept and J is the last one of the full sum, the omitted terms add up to at most
         phi(theta_j)^draws ln(J / j) / 2 (discrete noise), or phi(theta_j)^draws / (2 draws pi) (continuous noise).
+
+        Args:
+            discrete: Whether the noise is discrete Laplace rather than continuous Laplace.
+            epsilon: Rate of one draw.
+            draws: Number k of draws in the sum.
+            error: Maximum absolute error of a tail probability, at least 1e-11.
         """
         if discrete:
-            # math.sinh(epsilon / 2) overflows for an epsilon of 1421 or more. At 600 one draw in e**600 is not 0.
+            # math.sinh(epsilon / 2) overflows for an epsilon of 1421 or more. At 600 a draw is not 0 with probability
+            # 2 e**-600 only.
             epsilon = min(epsilon, 600.0)
-        # Half the circle: the sum is beyond it with at most a quarter of the error.
+        # The sum exceeds half the circle with a probability of at most a quarter of the error.
         half = _chernoff_bound(discrete, epsilon, draws, error * 0.25)
         period = 2.0 * math.ceil(half) + 1.0 if discrete else 2.0 * half
         # phi(theta)^draws falls to error / 100 where theta / epsilon (continuous noise), or
-        # sin(theta / 2) / sinh(epsilon / 2) (discrete noise), is `root`. Terms from there on are omitted.
+        # sin(theta / 2) / sinh(epsilon / 2) (discrete noise), equals `root`. Terms at larger theta are omitted.
         root = math.sqrt(math.expm1(-math.log(error * 0.01) / draws))
         if discrete:
             sine = math.sinh(epsilon / 2.0) * root
@@ -136,27 +145,28 @@ class _WrappedTail:
 
     def tails(self, points: Floats) -> Floats:
         """Return P(S > point) for each of the ``points`` (B,), which may be negative."""
-        # Discrete: all points from n to below n + 1 have the same tail, which the formula gives at n + 1/2.
+        # For discrete noise, all points in [n, n + 1) have the same tail, which the formula gives at n + 1/2.
         t = np.floor(points) + 0.5 if self.discrete else points
         probabilities: Floats = np.where(t > 0, 0.0, 1.0)
-        # Beyond half the circle the wrapped tail is meaningless. There the true tail is within a quarter of the allowed
-        # error of 0, or of 1 for negative points.
+        # Beyond half the circle the wrapped tail is meaningless. The true tail of such a point is within a quarter of
+        # the allowed error of 0, or of 1 if the point is negative.
         inside_circle = np.flatnonzero(np.abs(t) < self.period / 2.0)
         count = max(1, MAX_SINES // max(1, len(self.weight)))
         for start in range(0, len(inside_circle), count):
             block = inside_circle[start : start + count]
             fraction = t[block] / self.period
             turns = np.outer(fraction, np.arange(1.0, len(self.weight) + 1.0))
-            # Whole turns are taken off first: 2 pi times a large number of turns is rounded, which the sine would show.
+            # Whole turns are subtracted first, because rounding 2 pi times a large number of turns would change the
+            # sine.
             probabilities[block] = 0.5 - fraction - np.sin(2.0 * math.pi * (turns - np.floor(turns))) @ self.weight
         return probabilities
 
 
 def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error: float) -> float:
-    """Return the least t at which the tail of a sum of k draws is at most beta - error, by bisection.
+    """Return the least t at which the computed tail of a sum of k draws is at most beta - error, by bisection.
 
-    ``epsilon`` is the rate of one draw. t is an integer for discrete noise, and otherwise has a relative precision of
-    1e-10. ``error`` is the precision with which tails are computed, so the true tail at t is at most beta.
+    ``epsilon`` is the rate of one draw, and ``error`` the maximum absolute error of a computed tail. So the true tail
+    at t is at most beta. t is an integer for discrete noise, and otherwise has a relative precision of 1e-10.
     """
     wrapped = _WrappedTail.of(discrete, epsilon, k, error)
     lower, upper = (-1.0 if discrete else 0.0), _chernoff_bound(discrete, epsilon, k, beta)
@@ -172,14 +182,14 @@ def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error:
 
 
 def tails(k: int, points: ArrayLike, epsilon: float, noise: Noise, error: float = 1e-9) -> Floats:
-    """Return P(sum of k draws > t) for each t in an array. For k = 0, the sum is 0.
+    """Return P(sum of k draws > t) for each t in an array, as an array of shape (B,).
 
     Args:
-        k: Number of draws of Laplace(1/epsilon) noise.
+        k: Number of draws of Laplace(1/epsilon) noise. For 0 draws, the sum is 0.
         points: (B,) the values of t, in clients.
         epsilon: Rate of one draw.
-        noise: Kind of the noise.
-        error: Absolute precision of the probabilities.
+        noise: Kind of Laplace noise, ``"discrete"`` or ``"continuous"``.
+        error: Maximum absolute error of the probabilities, at least 1e-11.
     """
     points = np.ascontiguousarray(points, dtype=np.float64)
     if k == 0:
@@ -197,9 +207,10 @@ def tails(k: int, points: ArrayLike, epsilon: float, noise: Noise, error: float 
 
 
 def _quantile_of_one(beta: float, epsilon: float, noise: Noise) -> float:
-    """Return the least t with P(X > t) <= beta for one draw X, rounded up.
+    """Return the least t with P(X > t) <= beta for one draw X of rate ``epsilon``, rounded up.
 
-    P(X > t) is exp(-epsilon (t + 1)) / (1 + exp(-epsilon)) for integer noise, exp(-epsilon t) / 2 for continuous noise.
+    For t >= 0, P(X > t) is exp(-epsilon (t + 1)) / (1 + exp(-epsilon)) for discrete noise, and exp(-epsilon t) / 2 for
+    continuous noise.
     """
     if noise == "continuous":
         return math.nextafter(-math.log(2.0 * beta) / epsilon * (1.0 + 1e-12), math.inf)
@@ -211,14 +222,13 @@ def _quantile_of_one(beta: float, epsilon: float, noise: Noise) -> float:
 def chernoff_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete") -> float:
     """Return Chernoff's bound t with P(sum of k draws > t) <= beta, an integer for discrete noise.
 
-    ``epsilon`` is the rate of one draw, the reciprocal of its scale.
-
-    It is fast to compute for every k, and somewhat larger than `upper_quantile`.
+    The bound is fast to compute for every k, and somewhat larger than `upper_quantile`. ``epsilon`` is the rate of one
+    draw, the reciprocal of its scale.
     """
     if noise == "discrete":
         epsilon = min(epsilon, LARGE_EPSILON)
     bound = _chernoff_bound(noise == "discrete", epsilon, k, beta)
-    # Chernoff's bound holds for P(S >= bound) too. For an integer S that is P(S > ceil(bound) - 1).
+    # Chernoff's bound holds for P(S >= bound) too, which for an integer S equals P(S > ceil(bound) - 1).
     return float(max(0, math.ceil(bound) - 1)) if noise == "discrete" else float(bound)
 
 
@@ -226,12 +236,12 @@ def chernoff_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discr
 def upper_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete") -> float:
     """Return the least t with P(sum of k Laplace(1/epsilon) draws > t) <= beta, rounded up.
 
-    For two draws or more and a ``beta`` below 1e-9, Chernoff's bound is returned, which is 2 to 16 % above the least t
-    (``test_fl_margins.py``).
+    For two or more draws and a ``beta`` below 1e-9, the function returns Chernoff's bound, which is 2 to 16 % larger
+    than the least t (``test_fl_margins.py``).
 
     Args:
         k: Number of draws, >= 1.
-        beta: Probability in (0, 1). For 1/2 and above, t is 0.
+        beta: Maximum probability that the sum exceeds t, in (0, 1). If it is at least 1/2, t is 0.
         epsilon: Rate of one draw, > 0.
         noise: ``"discrete"`` (t is an integer) or ``"continuous"``.
 
@@ -253,10 +263,10 @@ def upper_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete
 
 
 def upper_quantiles(sizes: ArrayLike, betas: ArrayLike, epsilon: float, noise: Noise = "discrete") -> Floats:
-    """Return the upper quantile of the noise for each pair (size, beta), an array of doubles in clients.
+    """Return the upper quantile of the noise for each pair (size, beta), shape (m,), in clients.
 
-    ``sizes`` (m,) contains numbers of draws, and ``betas`` (m,) the probabilities with which the sums may exceed the
-    quantiles. The cache of `upper_quantile` makes sure that equal pairs are computed only once.
+    ``sizes`` (m,) are the numbers of draws, and ``betas`` (m,) the probabilities with which the sums may exceed the
+    quantiles. Equal pairs are computed only once, because `upper_quantile` caches its results.
     """
     pairs = zip(np.asarray(sizes).tolist(), np.asarray(betas, dtype=float).tolist(), strict=True)
     return np.array([upper_quantile(k, beta, epsilon, noise) for k, beta in pairs], dtype=np.float64)

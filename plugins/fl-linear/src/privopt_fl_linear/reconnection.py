@@ -1,20 +1,22 @@
-"""Reconnection (Algorithm 3), and the choice of its radius from the noisy counts within the guarantee (``"auto"``).
+"""Reconnection (Algorithm 3), and the automatic choice of its radius from the noisy counts (``"auto"``).
 
 The choice is post-processing, so it costs no privacy. But it depends on the noise against which the margins protect.
-With m radii the union bound would need margins at alpha / m, which raises costs by 5 to 18 % at small counts. Here the
-choice depends on a single number, the total B' of the noisy counts: radius i is used if tau_i <= B' < tau_{i+1}. Then
+With m radii the union bound would need margins at level alpha / m, which raises costs by 5 to 18 % at small counts.
+Here the choice depends on a single number, the total B' of the noisy counts: radius i is used if
+tau_i <= B' < tau_{i+1}. Then
 
     P(failure) <= sum over i, v of P(S_v > t_v and tau_i <= B - S_v - Z_v < tau_{i+1}),
 
 where S_v is the amount by which the noise lowers the count of facility v under radius i, t_v is the margin of v, Z_v is
-the amount by which the noise lowers all other counts, independent of S_v, and B is the true total. The right side is a
-function of B and public data, and `failure_bound` bounds its maximum over all B from above. It divides the values of
-S_v into intervals (layers) and those of B into intervals (cells), and rounds both to the safe side. `choose_policy`
-lowers the level of the margins until that maximum is at most alpha. Far from every threshold the sum is that of Theorem
-3. Near a threshold two radii are possible, but each is chosen only part of the time, so hardly anything is lost.
+the amount by which the noise lowers all other counts, independent of S_v, and B is the true total. The right-hand side
+is a function of B and public data, and `failure_bound` bounds its maximum over all B from above. It divides the values
+of S_v into intervals (layers) and those of B into intervals (cells), and rounds both to the safe side. `choose_policy`
+lowers the level of the margins until that maximum is at most alpha. Far from every threshold the sum equals the one in
+Theorem 3. Near a threshold two radii are possible, but each is chosen only part of the time, so the level can stay
+close to alpha.
 
 The thresholds are public. They come from the lower envelope of the lines cost_i(B) = margins_i + B / n * (cost of one
-client at every location under radius i), which assume that B is evenly spread over the locations.
+client at every location under radius i), which assume that the B clients are evenly spread over the n locations.
 
 Source of Algorithm 3: Pfisterer, Hillebrand, Suppakitpaisarn, section 5.1.
 """
@@ -48,35 +50,35 @@ __all__ = [
 GRID_RADII = 24
 """Number of radii in the public grid besides 0."""
 CELLS_PER_DEVIATION = 32
-"""Number of cells into which one standard deviation of the noisy total is divided."""
+"""Number of cells per standard deviation of the noisy total."""
 TAIL_ERROR = 1e-9
-"""Error of each tail that enters a failure bound, which is counted against the bound."""
+"""Absolute error of the tail probabilities in a failure bound. The bound is raised to allow for it."""
 EDGE_SLACK = 1e-12
-"""Relative slack in the distance at which two facilities count as near each other."""
+"""Relative increase of the distance 2 delta, so that rounding cannot make two balls share a location."""
 
 
 def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
     """Merge facilities that are near each other (Algorithm 3), and return the new assignment of locations.
 
-    The graph G joins facilities at distances d <= 2 delta. An independent set of G is selected greedily in ascending
-    order of the facility cost f, with ties by number. Locations within delta of a selected facility are assigned to it,
-    and all others to the cheapest selected facility.
+    The graph G joins facilities at distances d <= 2 delta. A maximal independent set of G is selected greedily in
+    ascending order of the facility cost f, with ties broken by location index. Locations within delta of a selected
+    facility are assigned to it, and all others to their cheapest selected facility.
 
-    For each client a location u pays at most 2 delta more than before at its facility w (the paper proves 4 delta).
-    Inside the ball of a selected facility v, f_v + d(u, v) <= f_w + d(w, u) + 2 d(u, v). Outside, w has a selected
-    neighbour x with f_x <= f_w, and f_x + d(u, x) <= f_w + d(u, w) + 2 delta.
-
-    Edges have a relative tolerance of 1e-12, so that rounding cannot make two balls share a location.
+    Reconnection raises the cost of a client at location u, whose facility was w, by at most 2 delta (the paper proves
+    4 delta). If u is within delta of a selected facility v, then f_v + d(u, v) <= f_w + d(w, u) + 2 d(u, v). Otherwise
+    w has a selected neighbour x with f_x <= f_w (or is selected itself), and
+    f_x + d(u, x) <= f_w + d(u, w) + 2 delta.
 
     Args:
         site: The locations.
-        base: The assignment by `Site.connect`. A radius of 0 returns it unchanged.
-        delta: Reconnection radius, >= 0, in the metric's unit.
+        base: The assignment made by `Site.connect`.
+        delta: Reconnection radius, >= 0, in the metric's unit. For 0, ``base`` is returned unchanged.
     """
     if delta == 0.0:
         return base
     metric, cost = site.metric, site.cost
-    # The lowest facility cost first: Theorem 6 fails for other maximal independent sets (docs/papers/fl-linear.md).
+    # Facilities of lower cost come first, because Theorem 6 fails for other maximal independent sets
+    # (docs/papers/fl-linear.md).
     order = base.opened[np.argsort(cost[base.opened], kind="stable")]
     centres = np.sort(metric.select_independent(order, 2.0 * delta * (1.0 + EDGE_SLACK)))
     facility = metric.cheapest(centres, cost)
@@ -87,29 +89,30 @@ def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
 def grid(extent: float) -> tuple[float, ...]:
     """Return the public grid of radii in ascending order: 0, and extent / 2^(j/3) for j = 0 .. 23.
 
-    ``extent`` is half the diameter of the locations' bounding box (half the largest distance of a matrix). At that
-    radius one facility remains.
+    ``extent`` is half the diameter of the locations' bounding box or, if a matrix gives the distances, half the largest
+    of them. With a radius of ``extent`` only one facility remains.
     """
     return (0.0, *sorted(extent * 2.0 ** (-j / 3.0) for j in range(GRID_RADII)))
 
 
 def level_cut_short(alpha: float) -> float:
-    """Return the failure probability at which any choice from the grid stays within alpha, by the union bound.
+    """Return alpha divided by the number of radii, the level at which margins hold for any radius of the grid.
 
-    It is used if the time limit cuts the choice of the radius short.
+    By the union bound, the total failure probability then is at most alpha, however the radius is chosen. This level is
+    used if the time limit cuts the choice of the radius short.
     """
     return alpha / (GRID_RADII + 1)
 
 
 @frozen(eq=False)
 class Candidate:
-    """A reconnection radius and its cost, which is a linear function of the mean count.
+    """A reconnection radius and the cost of its plan, offset + slope * mean count.
 
     Attributes:
-        delta: The radius. 0 is Algorithm 2.
+        delta: The radius. With 0, nothing is reconnected (Algorithm 2).
         assignment: The facility that serves each location.
-        slope: Cost of one client at every location: the sum over locations v, served by facility h(v), of its facility
-            cost f_h(v) plus the distance d(v, h(v)).
+        slope: Cost of one client at every location: the sum over all locations v, served by facility h(v), of the
+            facility cost f_h(v) plus the distance d(v, h(v)).
         offset: Cost of the margins at the promised failure probability.
     """
 
@@ -120,13 +123,15 @@ class Candidate:
 
 
 def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> list[Candidate]:
-    """Return a candidate, with its assignment and cost, for each radius of the grid that changes the assignment.
+    """Return a candidate for each radius of the grid, in ascending order of the radius.
+
+    A radius is left out if its assignment is the same as that of the next smaller one.
 
     Args:
         site: The locations.
         base: The assignment before reconnection.
         rule: How margins are computed.
-        alpha: Failure probability of the margins.
+        alpha: Total failure probability of the margins.
 
     Raises:
         OutOfTime: The enclosing time limit expired.
@@ -134,7 +139,7 @@ def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> 
     everyone = np.arange(site.size)
     candidates: list[Candidate] = []
     for delta in grid(site.metric.extent):
-        check("all radii were tried")  # raises OutOfTime with the message that time ended before this
+        check("all radii were tried")  # raises OutOfTime, whose message says that time ended before this
         assignment = reconnect(site, base, delta)
         # Adjacent radii often give the same connections, and one candidate for each is enough.
         if candidates and np.array_equal(candidates[-1].assignment.facility, assignment.facility):
@@ -148,7 +153,7 @@ def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> 
 
 
 def choose_at_mean(choices: Sequence[Candidate], mean_clients: float) -> Candidate:
-    """Return the candidate that is cheapest if every location has ``mean_clients`` clients (a public number)."""
+    """Return the candidate that costs least if every location has ``mean_clients`` clients, a public number."""
     return min(choices, key=lambda c: (c.offset + mean_clients * c.slope, c.delta))
 
 
@@ -158,8 +163,8 @@ class Policy:
 
     Attributes:
         choices: The candidates, in the order of the totals at which they are used.
-        thresholds: Ascending totals. ``choices[i]`` is used from ``thresholds[i - 1]`` on.
-        level: Failure probability of the margins, at most the promised one.
+        thresholds: Ascending totals of clients. ``choices[i]`` is used if ``thresholds[i - 1] <= B' < thresholds[i]``.
+        level: Failure probability for which the margins are computed, at most the promised one.
         bound: Proved upper bound on the failure probability, for any true total.
     """
 
@@ -169,17 +174,17 @@ class Policy:
     bound: float
 
     def choose_radius(self, total: float) -> Candidate:
-        """Return the candidate to use for a noisy total."""
+        """Return the candidate to use for a noisy total, in clients."""
         return self.choices[int(np.searchsorted(self.thresholds, total, side="right"))]
 
 
 def _lower_envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidate], list[float]]:
     """Return the candidates that are cheapest at some total B >= 0, and the totals at which the cheapest one changes.
 
-    The cost of each candidate is a line in B, offset + B / n * slope, and the cheapest lines form the lower envelope.
-    Both results are in ascending order of B.
+    The cost of a candidate at a total of B clients is the line offset + B / n * slope for n locations. The result is
+    the lower envelope of these lines. Both lists are in ascending order of B.
     """
-    # At a total of 0 only the margins cost anything; in case of a tie the flattest line stays lowest.
+    # At a total of 0 only the margins cost anything. In case of a tie, the line with the smallest slope stays lowest.
     current = min(choices, key=lambda c: (c.offset, c.slope))
     selected = [current]
     thresholds: list[float] = []
@@ -187,8 +192,8 @@ def _lower_envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidat
         flatter = [c for c in choices if c.slope < current.slope]
         if not flatter:
             return selected, thresholds
-        # The total at which each flatter line meets the current one. The first to meet it is the next of the
-        # envelope; in case of a tie it is the flattest.
+        # The total at which each flatter line meets the current one. The line that meets it first is the next one of
+        # the envelope. In case of a tie, it is the line with the smallest slope.
         meets = [
             (n * (c.offset - current.offset) / (current.slope - c.slope), c.slope, i) for i, c in enumerate(flatter)
         ]
@@ -199,10 +204,10 @@ def _lower_envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidat
 
 
 def _thin_envelope(choices: Sequence[Candidate], n: int, min_width: float) -> tuple[list[Candidate], list[float]]:
-    """Return the lower envelope without candidates that are used over less than ``min_width`` clients of the total.
+    """Return the lower envelope without candidates whose range of totals is narrower than ``min_width`` clients.
 
-    ``min_width`` is the size of the noise in the total. Noise alone would decide for or against a radius with a
-    narrower range. The results are those of `_lower_envelope`.
+    ``min_width`` is the standard deviation of the noise in the total. A candidate with a narrower range would be chosen
+    or rejected by the noise alone. The two lists are those described in `_lower_envelope`.
     """
     choices = list(choices)
     while True:
@@ -210,15 +215,15 @@ def _thin_envelope(choices: Sequence[Candidate], n: int, min_width: float) -> tu
         widths = np.diff([0.0, *thresholds])
         if len(widths) == 0 or widths.min() >= min_width:
             return selected, thresholds
-        # The radius with the narrowest range is dropped, and the envelope of the others is computed again. The last
-        # radius has a range without an end, so it is never dropped.
+        # The radius with the narrowest range is dropped, and the envelope of the others is computed again. The range of
+        # the last radius is unbounded, so that radius is never dropped.
         choices = [c for c in selected if c is not selected[int(np.argmin(widths))]]
 
 
 def _layer_masses(k: int, t: float, h: float, epsilon: float, noise: Noise) -> Floats:
-    """Return the probabilities that S, a sum of k noise draws, lies in each layer above the margin t.
+    """Return the probability of each layer above the margin t, for a sum S of k noise draws.
 
-    Layer l = 0, 1, ... is t + l h < S <= t + (l + 1) h. The last layer has no upper end.
+    Layer l = 0, 1, ... is the event t + l h < S <= t + (l + 1) h. The last layer is unbounded above.
 
     Args:
         k: Number of draws of Laplace(1/epsilon) noise.
@@ -230,8 +235,8 @@ def _layer_masses(k: int, t: float, h: float, epsilon: float, noise: Noise) -> F
     upper_tails = np.maximum(
         tails(k, t + h * np.arange(max(1, math.ceil((max_excess - t) / h))), epsilon, noise, 1e-11), 0.0
     )
-    # Tails are known up to 1e-11. They are raised by that and made non-increasing, so that no layer has a negative
-    # mass.
+    # Computed tails may be too small by 1e-11, so they are raised by that. They are made non-increasing, so that no
+    # layer has a negative probability.
     upper_tails = np.minimum.accumulate(upper_tails + 1e-11)
     # Layers above the point where the tail falls to 1e-4 of the first one are joined into the open layer.
     layer_count = max(1, int(np.searchsorted(-upper_tails, -1e-4 * upper_tails[0])))
@@ -243,17 +248,18 @@ def _bound_profile(
 ) -> tuple[Floats, Floats]:
     """Bound P(S > t and S + Z <= x) from above and below, at x = g h for g = -reach .. reach.
 
-    S is the noise of one facility (a sum of k draws), which fails if S > t. Z is the noise of all other locations
-    (n - k draws). S is rounded to the ends of the layers of height h into which its values above t are divided.
+    S is the noise that lowers the count of one facility (a sum of k draws), which fails if S > t. Z is the noise that
+    lowers all other counts (n - k draws). The values of S above t are divided into layers of height h, and S is rounded
+    to the upper or lower end of its layer.
 
     Args:
-        k, n: Number of locations that the facility serves, and of all locations.
+        k, n: Number of locations that the facility serves, and number of all locations.
         t, h: The facility's margin, and the step of x, in clients.
         reach: Number of steps of x on either side of 0.
         epsilon, noise: Rate and kind of the noise of one draw.
 
     Returns:
-        The upper and the lower bounds, both (2 reach + 1,).
+        The upper bounds and the lower bounds, both of shape (2 reach + 1,).
     """
     mass = _layer_masses(k, t, h, epsilon, noise)
     points = h * np.arange(-reach - len(mass), reach + 1) - t
@@ -263,7 +269,7 @@ def _bound_profile(
     count = len(mass)
     upper = np.convolve(np.minimum(cumulative + TAIL_ERROR, 1.0), mass)[count : count + 2 * reach + 1]
     low_mass = mass.copy()
-    low_mass[-1] = 0.0  # the last layer has no upper end, so from below it contributes nothing
+    low_mass[-1] = 0.0  # the last layer is unbounded above, so it contributes nothing to the lower bound
     lower = np.convolve(np.maximum(cumulative - TAIL_ERROR, 0.0), low_mass)[count - 1 : count + 2 * reach]
     return upper, lower
 
@@ -276,22 +282,22 @@ def failure_bound(
 ) -> float:
     """Return an upper bound on the probability that a facility of the chosen radius overflows, for any true counts.
 
-    The radius is chosen by the noisy total B' of all counts. For a true total B, the probabilities that B' chooses a
-    radius while the noise of a facility exceeds its margin are summed over all radii and their facilities (the formula
-    in the module's docstring). The bound is the maximum of this sum over all B.
+    The total B' of all noisy counts determines the radius. Let B be the true total. The bound is the maximum over all B
+    of a sum over all radii and their facilities (the formula in the module's docstring). Each term is the probability
+    that B' selects this radius while the noise exceeds the margin of this facility.
 
     Args:
         choices: The candidates, in the order of the totals at which they are used.
         thresholds: Ascending totals of clients. ``choices[i]`` is used from ``thresholds[i - 1]`` on.
-        added: The margins of the facilities of each choice, in clients.
+        added: For each choice, the margins of its facilities, in clients.
         rule: The number of locations, epsilon and the kind of noise.
     """
     n, epsilon, noise = rule.n, rule.epsilon, rule.noise
     sigma = math.sqrt(2.0 * n) / epsilon
     h = sigma / CELLS_PER_DEVIATION
     max_margin = max(float(a.max(initial=0.0)) for a in added)
-    # Beyond this many cells from a threshold, the noise moves the total across it with a probability of TAIL_ERROR at
-    # most. Two more cells cover the rounding to cells.
+    # If the true total is farther than this many cells from a threshold, the noise moves the noisy total across the
+    # threshold with a probability of at most TAIL_ERROR. Two more cells cover the rounding to cells.
     reach = math.ceil((chernoff_quantile(n, TAIL_ERROR, epsilon, noise) + max_margin) / h) + 2
     # A profile is the pair of bounds from `_bound_profile`. Facilities of the same size and margin share one, because
     # it takes a millisecond to compute.
@@ -315,8 +321,9 @@ def failure_bound(
     total = np.zeros(len(cells))
     for i, (upper, lower) in enumerate(zip(upper_sums, lower_sums, strict=True)):
         # Radius i is used while thresholds[i - 1] <= B' < thresholds[i]: the probability is the upper profile at
-        # B - thresholds[i - 1] less the lower one at B - thresholds[i]. The first radius has no lower threshold.
-        # Rounded to the safe side: the upper profile at the upper end of a cell, the lower one at its lower end.
+        # B - thresholds[i - 1] minus the lower one at B - thresholds[i]. The first radius has no lower threshold.
+        # To round to the safe side, the upper profile is taken at the upper end of a cell, the lower one at its lower
+        # end.
         total += upper[-1] if i == 0 else upper[np.clip(cells + 1 - steps[i - 1] + reach, 0, 2 * reach)]
         if i < len(steps):
             cell_index = cells - steps[i] + reach
@@ -326,10 +333,10 @@ def failure_bound(
 
 
 def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float) -> Policy:
-    """Return the public rule that maps a noisy total to a radius and fails with probability at most alpha.
+    """Return a public rule that maps a noisy total to a radius and fails with probability at most alpha.
 
-    The level of the margins is lowered until `failure_bound` is at most alpha. This takes up to 12 levels, each of
-    which takes about a millisecond for every distinct size of a facility.
+    The level of the margins is lowered until `failure_bound` is at most alpha. At most 12 levels are tried. Each takes
+    about a millisecond per distinct facility size. If none suffices, the union bound over the radii gives the level.
 
     Args:
         choices: The candidates from `list_radii`.
@@ -339,8 +346,8 @@ def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float) 
     sigma = math.sqrt(2.0 * rule.n) / rule.epsilon
     selected, exact_thresholds = _thin_envelope(choices, rule.n, sigma)
     h = sigma / CELLS_PER_DEVIATION
-    # Moved to the ends of cells, so that no cell of `failure_bound` has a threshold inside. Any
-    # thresholds are allowed, if they are public.
+    # Thresholds are rounded to ends of cells, so that no cell of `failure_bound` has a threshold inside. Any thresholds
+    # are valid, as long as they are public.
     thresholds = [h * round(threshold / h) for threshold in exact_thresholds]
     level, bound = alpha, alpha
     if len(selected) > 1:
@@ -349,8 +356,8 @@ def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float) 
             bound = failure_bound(selected, thresholds, added, rule)
             if bound <= alpha:
                 break
-            # The bound is nearly proportional to the level. Once the level is down to that of the union bound, the
-            # search is useless.
+            # The bound is nearly proportional to the level. Once the level falls to that of the union bound, the search
+            # gains nothing.
             level *= 0.999 * alpha / bound
             if level <= alpha / len(selected):
                 break

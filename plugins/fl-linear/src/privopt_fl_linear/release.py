@@ -33,14 +33,14 @@ class FLRelease(Release):
     Attributes:
         ids: (n,) The ids of the locations, ascending.
         assignment: The facility that serves each location.
-        capacities: (m,) capacities of the opened facilities, in the order of ``assignment.opened``.
-        counts: (n,) the counts at which the plan's cost is computed: noisy ones, or true ones for method ``optimal``.
+        capacities: (m,) The capacities of the opened facilities, in clients, in the order of ``assignment.opened``.
+        counts: (n,) The counts at which the plan's cost is computed: noisy ones, or true ones for method ``optimal``.
             None if they are not published.
-        noise_engine: Name of the generator that drew the noise. None if the noise was drawn elsewhere.
+        noise_engine: Name of the generator that drew the noise. None if no noise was drawn in this run.
         plan: The server's plan. None for a release that was read from files.
-        epsilon: The budget for the noise in each count, which is known after reading a release. None if the counts are
-            the true ones.
-        scale: Exact scale of the noise. None if the noise was drawn elsewhere, or if the release was read from files.
+        epsilon: The privacy budget for the noise in each count. It is set only in a release that was read from files
+            and has noisy counts.
+        scale: Exact scale of the noise. None if no noise was drawn in this run.
     """
 
     ids: Any
@@ -53,10 +53,10 @@ class FLRelease(Release):
     scale: Fraction | None = None
 
     def channel(self) -> NoisyCounts | None:
-        """Return the Laplace noise that turns counts into reports, or None if the counts are the true ones.
+        """Return a description of the Laplace noise in the reports, or None if `epsilon` is not set.
 
-        ``reach`` of the result maps a probability to a number of clients that the noise exceeds with at most that
-        probability. The number is rounded up, so it holds for discrete noise too.
+        ``reach`` of the result maps a probability to a number of clients that the absolute value of the noise exceeds
+        with at most that probability. The number is rounded up, so it is valid for discrete noise too.
         """
         # P(|noise| > r) is exp(-epsilon r) for continuous noise, and less for discrete noise.
         epsilon = self.epsilon
@@ -80,7 +80,8 @@ class FLRelease(Release):
         """Read a release from the tables in its folder, and match them with the problem's locations.
 
         Raises:
-            InputError: A table is missing or malformed, or contains other locations than the problem.
+            InputError: A table is missing or malformed, contains other locations than the problem, or is not sorted by
+                id.
         """
         ids, expectation = problem.data.ids, "a location of the problem"
         links = read_columns(folder / CONNECTIONS, [Column(name="id", kind="id"), Column(name="facility", kind="id")])

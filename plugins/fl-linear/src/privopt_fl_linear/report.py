@@ -1,4 +1,4 @@
-"""The report on FL-Linear: a map, capacities against demand, cost over delta and, for the owner only, true costs."""
+"""Report of FL-Linear: a map, capacities beside demand, costs by reconnection radius and, for the owner, true costs."""
 
 from __future__ import annotations
 
@@ -27,23 +27,24 @@ from privopt_fl_linear.site import cost_parts, sum_counts
 __all__ = ["FLReporting", "plan_map"]
 
 MAX_BARS: Final = 40
-"""Maximum number of facilities in the figure of capacities, which shows the largest ones."""
+"""Maximum number of facilities in the figure of capacities. If there are more, it shows the largest ones."""
 MAX_RADIUS_SHARE: Final = 10.0
-"""Largest ratio of the radius that was used to those of the grid up to which the figure reaches to it."""
+"""The figure of costs draws a line at the radius that was used if it is at most this multiple of the largest radius of
+the grid. Otherwise only its legend states the radius."""
 MAX_NAMED: Final = 12
-"""The map names the facilities if there are at most this many."""
+"""Maximum number of facilities for which the map shows names."""
 MAX_RECOMPUTED: Final = 10_000
-"""Maximum number of locations for which the cost is computed over all radii."""
+"""Maximum number of locations for which costs are computed at every radius of the grid."""
 
 
 @use_theme
 def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) -> Figure:
-    """Draw a map of locations (sized by their reports), facilities (sized by their capacity) and connections.
+    """Draw a map of the locations (sized by their counts), facilities (sized by their capacities) and connections.
 
     Args:
         release: The plan, and the counts from which it was made.
-        problem: The problem, whose locations have coordinates.
-        is_named: Whether the map names facilities, if there are at most `MAX_NAMED`.
+        problem: The problem. Its locations must have coordinates.
+        is_named: Whether the map shows the facilities' names if there are at most `MAX_NAMED`.
     """
     assert problem.data.coordinates is not None  # a matrix has no map, and the caller checks for it
     names, coordinates = problem.data.coordinates
@@ -52,10 +53,10 @@ def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) 
     facility, opened = release.assignment.facility, release.assignment.opened
     # From each location v to its facility, which is at location h.
     lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h != v]
-    # More lines would cover one another.
+    # With more locations the lines would cover one another, so none are drawn.
     set_up_map(axes, labels, lines if len(places) <= MAX_VECTOR_MARKS else (), latitude=latitude)
     x, y = places.T
-    # Dots at the edge are drawn whole, and very many dots as pixels.
+    # Dots at the edge of the map are not clipped, and very many dots are rasterized.
     style: dict[str, Any] = {"rasterized": len(places) > MAX_VECTOR_MARKS, "clip_on": False}
     reported = np.zeros(len(places)) if release.counts is None else np.maximum(release.counts, 0)
     # Areas in square points grow with the counts. 1e-300 avoids a division by zero if all are 0.
@@ -68,7 +69,7 @@ def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) 
             axes.annotate(
                 short_name(name), place, xytext=(0, 10), textcoords="offset points", ha="center", color=INK, zorder=4
             )
-    # Empty scatters make legend entries of one size.
+    # Empty scatter plots give the legend markers of a fixed size.
     axes.scatter([], [], s=45, color=PALE, edgecolors=SOFT, linewidths=0.8, label="location")
     axes.scatter([], [], s=45, marker="s", color=MARK, alpha=0.85, label="facility")
     fit_height(figure, axes)
@@ -78,9 +79,9 @@ def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) 
 
 @use_theme
 def capacity_figure(release: FLRelease, problem: FLInstance) -> Figure:
-    """Draw a bar for the capacity of each facility in a release, with a bar for its locations' noisy counts inside.
+    """Draw a bar chart of the facilities' capacities, with the sums of their noisy counts as thinner bars inside.
 
-    Only the MAX_BARS largest facilities are shown.
+    Only the `MAX_BARS` largest facilities are shown.
     """
     order = np.argsort(-release.capacities, kind="stable")[:MAX_BARS]
     names = problem.data.ids[release.assignment.opened][order].tolist()
@@ -95,11 +96,11 @@ def capacity_figure(release: FLRelease, problem: FLInstance) -> Figure:
 
 @use_theme
 def cost_over_delta(problem: FLInstance, noisy: Floats, delta: float | None) -> Figure:
-    """Draw costs at the noisy counts over the public grid of reconnection radii, and mark the radius that was used.
+    """Plot the costs at the noisy counts against the reconnection radius, and mark the radius that was used.
 
     Args:
-        problem: The problem.
-        noisy: (n,) noisy counts.
+        problem: The problem. Its settings determine the plan at each radius of the public grid.
+        noisy: (n,) The noisy counts.
         delta: The radius that was used, in the unit of the metric. None if no radius was chosen.
     """
     site, server = problem.data.site, problem.make_server("reconnection")
@@ -117,7 +118,7 @@ def cost_over_delta(problem: FLInstance, noisy: Floats, delta: float | None) -> 
     elif delta is not None:
         axes.plot([], [], color=BAD, linestyle="--", linewidth=1.3, label=f"delta used: {delta:.3g}, right of these")
     min_radius = radii[radii > 0].min() if (radii > 0).any() else 1.0
-    # The grid is geometric, but has 0 too: logarithmic from the least radius on, linear below.
+    # The grid is geometric but also contains 0, so the axis is logarithmic above the smallest radius and linear below.
     axes.set_xscale("symlog", linthresh=min_radius)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
@@ -129,18 +130,18 @@ def cost_over_delta(problem: FLInstance, noisy: Floats, delta: float | None) -> 
 
 
 def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[tuple[str, float]]:
-    """Return (label, cost) for this release and for other plans at the same noisy counts, for a bar chart.
+    """Return the costs of this release and of alternative plans at the same noisy counts, for a bar chart.
 
     Args:
         problem: The problem, with the public data.
         release: The release, with the noisy counts.
-        result: The stated result, with its cost and the costs of other plans.
+        result: The stated result, with the release's cost and the costs of other plans.
 
     Returns:
-        The pairs. This release comes first, and a plan without margins last.
+        Pairs (label, cost). This release comes first, and a plan without margins last.
     """
     site, noisy = problem.data.site, release.counts
-    # Costs by kind of plan ("prior", "reports"), if both were made; the release is one of them.
+    # If both kinds of plan ("prior", "reports") were made, their costs are recorded. The release is one of them.
     plans = result.details.told.get("plans") or {}
     plan_costs, chosen = plans.get("cost") or {}, plans.get("chosen")
     plan_names = {name: f"facilities chosen by the {name}" for name in plan_costs}
@@ -157,11 +158,10 @@ def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> 
 
 
 def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
-    """Return a text that explains the bars of the cost chart and, if another safe plan costs less, why.
+    """Return a text that explains the chart of costs and, if another plan with margins costs less, the reason for that.
 
     Args:
-        costs: The plans and their costs. This release comes first, and the plan without margins, which is not safe,
-            last.
+        costs: Pairs (label, cost) as from `_list_baselines`: this release first, and the plan without margins last.
     """
     lead = (
         "Capacity cost plus connection cost at the noisy counts. To serve one client at a distance of 1 costs 1, and a "
@@ -178,12 +178,12 @@ def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
 
 
 def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | None) -> Section:
-    """Make the report's table of the largest facilities: locations served, reported clients, margin and capacity.
+    """Make the report's table of facilities, the largest first: locations served, clients, margin, capacity and cost.
 
     Args:
         problem: The problem, with the ids and costs.
         release: The plan.
-        noisy: (m,) sums of the noisy counts of each facility. None if counts are not published.
+        noisy: (m,) The sum of the noisy counts at each facility. None if counts are not published.
     """
     opened, site = release.assignment.opened, problem.data.site
     order = np.argsort(-release.capacities, kind="stable")
@@ -206,10 +206,14 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
 
 
 class FLReporting(Reporting[FLInstance, FLRelease]):
-    """The report of FL-Linear: a map, capacities against demand, costs and, for the owner only, the true costs."""
+    """The report of FL-Linear: a map, capacities beside demand, costs and, for the owner only, the true costs."""
 
     def figures(self, problem: FLInstance, release: FLRelease, result: Result) -> dict[str, Figure]:
-        """Return the figures of a release's report by file name."""
+        """Return the figures of a release's report, keyed by file name without a suffix.
+
+        The keys are ``map`` (with coordinates only), ``capacities``, ``cost-beside`` and ``cost-over-delta`` (both with
+        counts only).
+        """
         figures = {}
         if problem.data.coordinates is not None:
             figures["map"] = plan_map(release, problem)
@@ -225,7 +229,10 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         return figures
 
     def headline(self, problem: FLInstance, release: FLRelease, result: Result) -> str:
-        """Return sentences on what was planned, how likely it is to suffice, and how often an attacker is right."""
+        """Return the report's summary: the plan, the probability that it suffices, and an attacker's best success rate.
+
+        For method ``optimal``, whose counts are not published, only the plan is described.
+        """
         site, opened, room = problem.data.site, len(release.assignment.opened), float(release.capacities.sum())
         plan = (
             f"{number_of(opened, 'facility')} with room for about {format_digits(room)} clients "
@@ -259,7 +266,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
             # On a telephone the names would cover locations.
             narrow = make_narrow(plan_map(release, problem, is_named=False))
             sections.append(figure_section("Who is served where", figures["map"], lead, narrow=narrow))
-        # Clients by facility as they were reported, and alpha, the probability that some capacity is too small.
+        # The reported clients of each facility, and alpha, the probability that some capacity is too small.
         noisy = None if release.counts is None else sum_counts(release.assignment, release.counts)
         alpha = problem.declared.privacy.failure_probability
         lead = "Capacities by facility."
@@ -294,9 +301,10 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         return sections
 
     def geo(self, problem: FLInstance, release: FLRelease, result: Result) -> Layer | None:
-        """Return a GIS layer with locations as points and connections as lines, or None without coordinates.
+        """Return a GIS layer with locations as points and connections as lines, or None if there are no coordinates.
 
-        Coordinates are (x, y) or (lon, lat). All features have the same properties, because some formats require this.
+        Coordinates are (x, y) or (lon, lat). All features have the same properties, because some file formats require
+        this.
         """
         coordinates, site = problem.data.coordinates, problem.data.site
         if coordinates is None:
@@ -332,11 +340,11 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
     def report_truth(self, problem: FLInstance, release: FLRelease, result: Result, private: Path) -> list[Section]:
         """Return the section for the owner: true clients and costs, and how many facilities overflow.
 
-        The figures are read from ``truth.json`` in the folder ``private``, which ``solve`` wrote. The list is empty if
+        The values are read from ``truth.json``, which ``solve`` wrote into the folder ``private``. The list is empty if
         that file is missing.
 
         Args:
-            problem, result: The problem and the stated result, which are not used.
+            problem, result: The problem and the stated result. They are not used.
             release: The plan.
             private: The folder of secret results, which the owner keeps.
         """

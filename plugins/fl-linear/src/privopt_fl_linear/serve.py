@@ -1,8 +1,9 @@
 """The server's side: compute connections and capacities from noisy counts and public data alone.
 
-Only the noisy counts pass from `location.noisy_counts` to `serve`. If the facilities are to be chosen, two plans are
-made (:class:`~privopt_fl_linear.plan.Server`), and the one that costs less at the noisy counts is published. This
-choice is post-processing. `plan_again` makes the same plan from the published data.
+`serve` makes the plan. Of the secret data it gets only the noisy counts that `location.noisy_counts` draws. If the
+facilities are to be chosen, two plans may be made (:class:`~privopt_fl_linear.plan.Server`), and the one that costs
+less at the noisy counts is published. This choice is post-processing. `plan_again` recomputes the plan from the
+published data.
 """
 
 from __future__ import annotations
@@ -29,19 +30,20 @@ from privopt_fl_linear.site import Assignment
 __all__ = ["choose_facilities", "plan_again", "plan_at", "serve"]
 
 NO_MARGIN: Final = AnySet(start=0.0, slope=0.0)
-"""Margins of 0, for counts without noise and for choices whose margins are added later."""
+"""Margins of 0, for counts without noise and for facilities that are chosen before margins are added."""
 
 
 def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.str_] | None = None) -> Plan:
-    """Make the plans that the problem allows, and return the cheapest one at the noisy counts.
+    """Make the plans that the problem allows, and return the one that costs least at the noisy counts.
 
-    In the prior's plan, public data choose the facilities; in the reports' plan, the noisy counts choose them.
+    In the prior's plan, public data choose the facilities. In the reports' plan, the noisy counts choose them.
 
     Args:
-        server: The public choices.
+        server: The server's public choices.
         noisy: (n,) The counts with independent Laplace(1/epsilon) noise. They may be negative.
         context: The solver, its gap and limits, and the receiver of progress reports.
-        ids: (n,) ids of the locations, with which open sites are recorded. By default the location numbers.
+        ids: (n,) The ids of the locations, by which the plan's record names open sites. By default the location
+            indices.
 
     Raises:
         InfeasibleError: No plan respects the capacity bounds.
@@ -59,7 +61,7 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
             site_facts = {"clients_assumed": server.mean_clients, "sites": ids[base.opened].tolist()}
             recorded["opening"] = site_facts | _summarize_facilities(opened)
             stopped = stopped or opened.status != "optimal"
-        # The prior's plan does not look at capacity bounds, so it may be too large for them.
+        # The prior's plan is made without regard to capacity bounds, so it may violate them.
         if not (prior.capacities > server.site.capacity_bounds[prior.assignment.opened]).any():
             plans["prior"] = prior
             # Unless opening is a choice that the noisy counts may make, this plan is the only one.
@@ -70,7 +72,7 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
         plans["reports"] = reports
         recorded, stopped = {**recorded, **reports.recorded}, stopped or reports.stopped
     except (InfeasibleError, StoppedError) as error:
-        # If there is a prior's plan, it is used by itself.
+        # If there is a prior's plan, it is used.
         if not plans:
             raise
         recorded["reports"] = {"status": str(error)}
@@ -91,25 +93,26 @@ def plan_again(
 ) -> Plan:
     """Recompute the published plan from the published noisy counts.
 
-    Facilities that public data chose are taken from the record, and so is whether ``auto`` was cut short. If the noisy
-    counts chose the facilities, the published assignment is used, because the margins hold for every assignment.
+    If public data chose the facilities, they are taken from the record. The record also states whether the choice of
+    the radius (``auto``) was cut short. If the noisy counts chose the facilities, the published assignment is used,
+    because the margins hold for every assignment.
 
     Args:
-        server: The public choices.
-        noisy: (n,) published noisy counts.
+        server: The server's public choices.
+        noisy: (n,) The published noisy counts.
         recorded: ``details.told`` of the result, in which `solve` recorded how the plan was chosen.
-        ids: (n,) ids of the locations, ascending.
+        ids: (n,) The ids of the locations, ascending.
         published: The published assignment.
 
     Raises:
         InputError: The record does not describe a plan.
     """
     base = prior_base(server, SolveContext(method="verify"), recorded, ids)[0] if server.has_prior else None
-    # Whether the published plan is the one whose facilities the noisy counts chose.
+    # True if the published plan is the one in which the noisy counts chose the facilities.
     by_reports = server.has_reports and (recorded.get("plans") or {}).get("chosen") == "reports"
     if base is None or by_reports:
         return server.reports_plan(noisy, published, server.any_set(base))
-    # If the time limit came before all radii were tried, radius 0 was taken (`_serve_prior`).
+    # If the time limit expired before all radii were tried, `_serve_prior` used radius 0.
     if server.delta == "auto" and (recorded.get("auto") or {}).get("radii_cut_short"):
         return server.prior_plan(noisy, base, 0.0, level_cut_short(server.prior_level))
     return _serve_prior(server, noisy, SolveContext(method="verify"), base)
@@ -118,11 +121,17 @@ def plan_again(
 def plan_at(
     server: Server, noisy: Counts, recorded: Mapping[str, Any], ids: NDArray[np.str_], delta: float, level: float
 ) -> Plan:
-    """Return the prior's plan at a known reconnection radius ``delta`` and failure probability ``level``.
+    """Return the prior's plan for a known reconnection radius and failure probability.
 
-    Verification calls this function with the radius and level from result.json. The facilities of the prior's plan,
-    which public data chose, are taken from ``recorded`` (``details.told``) by their ``ids`` (n,) instead of being
-    chosen again.
+    Verification calls this function with the radius and level in result.json.
+
+    Args:
+        server: The server's public choices.
+        noisy: (n,) The published noisy counts.
+        recorded: ``details.told`` of the result, which contains the ids of the facilities that public data chose.
+        ids: (n,) The ids of the locations, ascending.
+        delta: The reconnection radius, in the metric's unit.
+        level: Total failure probability of the margins.
 
     Raises:
         InputError: The recorded sites are not locations of the problem.
@@ -137,18 +146,19 @@ def prior_base(
     recorded: Mapping[str, Any] | None = None,
     ids: NDArray[np.str_] | None = None,
 ) -> tuple[Assignment, Facilities | None]:
-    """Return the assignment that the prior's plan starts from. It depends on public data only, not on the noise.
+    """Return the prior's assignment before reconnection. It depends on public data only, not on the noise.
 
-    If the facilities are to be chosen, they are the cheapest ones at the public mean count.
+    If the facilities are to be chosen, the set that costs least at the public mean count is chosen.
 
     Args:
-        server: The public choices.
+        server: The server's public choices.
         context: The solver, its gap and limits, and the receiver of progress reports.
         recorded: ``details.told`` of a result. If given, its sites are used instead of solving again.
-        ids: (n,) ids of the locations, ascending. Required with ``recorded``.
+        ids: (n,) The ids of the locations, ascending. Required with ``recorded``.
 
     Returns:
-        The assignment, and the solution that chose its facilities, or None if nothing was solved.
+        The assignment, and the solution of the problem that chose its facilities. The solution is None if nothing was
+        solved.
 
     Raises:
         InputError: The recorded sites are not locations of the problem.
@@ -157,8 +167,8 @@ def prior_base(
         return server.site.connect(), None
     sites = None if recorded is None else (recorded.get("opening") or {}).get("sites", [])
     if sites is not None:
-        assert ids is not None  # the record has the ids of the sites
-        # The record comes from result.json, which somebody may have changed, so every id must be a location. For an
+        assert ids is not None  # the record states sites by id
+        # The record comes from result.json, which somebody may have changed, so each of its ids is checked. For an
         # unknown id, searchsorted returns the position of another one (or n), which the comparison below reveals.
         among = np.unique(np.searchsorted(ids, np.asarray(sites, dtype=ids.dtype)))
         if not len(among) or ids[np.minimum(among, len(ids) - 1)].tolist() != sorted(sites):
@@ -175,14 +185,14 @@ def prior_base(
 def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Assignment) -> Plan:
     """Make the prior's plan: reconnect a public assignment and add margins, without regard to capacity bounds.
 
-    With ``delta = "auto"`` the radius is the cheapest of the grid at the public mean count. If the mean count is not
-    known, a public rule gives the radius for the total of the noisy counts (`choose_policy`).
+    With ``delta = "auto"``, the radius of the grid that costs least at the public mean count is used. If the mean count
+    is not known, a public rule maps the total of the noisy counts to a radius (`choose_policy`).
 
     Args:
-        server: The public choices.
-        noisy: (n,) noisy counts.
-        context: Time limit and progress.
-        base: The public assignment.
+        server: The server's public choices.
+        noisy: (n,) The noisy counts.
+        context: The time limit, and the receiver of progress reports.
+        base: The public assignment before reconnection.
     """
     context.report("margins")
     level = server.prior_level
@@ -191,8 +201,8 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
     context.report("reconnection radii")
     with limit(context.remaining) as scope:
         choices = list_radii(server.site, base, server.rule, level)
-    # A verifier cannot check that the noise did not influence this timeout. So the margins are those of a union bound
-    # over all radii.
+    # A verifier cannot check that the noise did not influence this timeout. So the margins are computed for a union
+    # bound over all radii.
     if scope.expired:
         plan = server.prior_plan(noisy, base, 0.0, level_cut_short(level))
         return evolve(plan, recorded={"auto": {"radii_cut_short": True}}, stopped=True)
@@ -214,16 +224,16 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
 
 
 def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set: AnySet) -> Plan:
-    """Make the plan whose facilities the noisy counts choose, with the margins ``any_set``, which hold for any choice.
+    """Make the reports' plan, in which the noisy counts choose the facilities.
 
     Args:
-        server: The public choices.
-        noisy: (n,) noisy counts.
-        context: Solver, gap, limits and progress.
-        any_set: Margins that hold for every set of locations.
+        server: The server's public choices.
+        noisy: (n,) The noisy counts.
+        context: The solver, its gap and limits, and the receiver of progress reports.
+        any_set: Margins that hold for every set of locations, and so for any choice.
 
     Raises:
-        InfeasibleError, StoppedError: No plan respects the bounds, or none was found within the time limit.
+        InfeasibleError, StoppedError: No plan respects the capacity bounds, or none was found within the time limit.
     """
     try:
         facilities = choose_facilities(server, noisy, any_set, context, phase="facilities by the reports")
@@ -238,7 +248,7 @@ def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set
 
 
 def _summarize_facilities(facilities: Facilities) -> dict[str, Any]:
-    """Return the entries in result.json for a solution: its cost, bound and status, and the size of the search."""
+    """Return a solution's entries for result.json: its cost, bound and status, and the size of the search."""
     names = ("objective", "bound", "status", "nodes", "pairs")
     return {name: getattr(facilities, name) for name in names}
 
@@ -246,33 +256,36 @@ def _summarize_facilities(facilities: Facilities) -> dict[str, Any]:
 def choose_facilities(
     server: Server, counts: Counts, any_set: AnySet, context: SolveContext, *, phase: str
 ) -> Facilities:
-    """Choose the facilities to open, and the facility of each location, for given counts.
+    """Choose the facilities to open, and the facility that serves each location, for given counts.
 
-    Opening a facility costs its opening cost and the start of its margin. A location takes up capacity for its count
-    and its part of the margin, but not less than 0. If there is a margin, the distance of a location counts for at
-    least one client, so that a location whose count became 0 through noise is not sent far. Without capacity bounds
-    this is the uncapacitated problem, and with them the single-source capacitated one.
+    Without capacity bounds this is uncapacitated facility location, and with them single-source capacitated facility
+    location. A facility's fixed cost is its opening cost plus the cost of ``start`` places. A location takes up
+    capacity for its count plus ``slope``, but not less than 0. If there are margins, the distance of a location counts
+    for at least one client, so that a location whose count became 0 through noise is not assigned to a distant
+    facility.
 
     Args:
-        server: The public choices.
-        counts: (n,) the counts to plan for: noisy ones, true ones, or the public mean.
-        any_set: Margins of the facilities: ``start`` for each facility plus ``slope`` for each of its locations. Both
+        server: The server's public choices.
+        counts: (n,) The counts to plan for: noisy ones, true ones, or the public mean.
+        any_set: The margins of a facility: ``start`` clients, plus ``slope`` clients for each of its locations. Both
             are 0 for no margins.
-        context: Solver, gap and limits.
+        context: The solver, its gap and limits, and the receiver of progress reports.
         phase: Name of this step in progress reports.
 
     Returns:
-        The solution. Its facilities are given as location indices.
+        The solution, in which facilities are identified by location index.
 
     Raises:
         InputError: There are more pairs than the solver accepts.
-        InfeasibleError, StoppedError: No plan respects the bounds, or none was found within the time and memory limits.
+        InfeasibleError, StoppedError: No plan respects the capacity bounds, or none was found within the time and
+            memory limits.
     """
     context.report(phase)
     site = server.site
     places, true_or_noisy = site.allowed_sites, np.asarray(counts, dtype=np.float64)
     clients = np.maximum(true_or_noisy + any_set.slope, 0.0)
-    # A noisy count may be 0 or less though the location has clients: with a margin it counts for one at least.
+    # The noise may lower a count to 0 or less although the location has clients, so with a margin each location counts
+    # for at least one client.
     weight = np.maximum(true_or_noisy, 1.0 if any_set.start + any_set.slope > 0.0 else 0.0)
     # The cost of a pair is weight * (distance + scale * facility cost). So the facility cost is paid for `clients`, the
     # capacity that the location takes up, and not for `weight`.
@@ -296,7 +309,8 @@ def choose_facilities(
         max_pairs=int(min(MAX_PAIRS, context.free_memory / BYTES_PER_PAIR)),
     )
     if has_bounds:
-        # Slightly smaller bounds for real counts, whose sums depend on the order by rounding. Sums of integers do not.
+        # Bounds are slightly reduced for real-valued counts, because the rounding of their sums depends on the order of
+        # the terms. Sums of integers are exact.
         slack = 1.0 - 1e-9 if server.rule.noise == "continuous" else 1.0
         capacity = (site.capacity_bounds[places] - any_set.start) * slack
         context.report(f"{phase}, within bounds", 0, facilities.bound)

@@ -1,8 +1,8 @@
 """Costs of serving clients, as lists of each client's cheapest pairs, because a full table may be too large.
 
-A Lagrangian bound uses a pair only if the client's price (Lagrange multiplier) exceeds the pair's cost. If no price
-exceeds the cost of any omitted pair, the listed pairs prove a bound over all pairs. More pairs are listed for a client
-whose price reaches the cost of an omitted pair.
+A pair consists of a facility and a client. It affects a Lagrangian bound only if the client's price (Lagrange
+multiplier) exceeds the pair's cost. If no price exceeds the cost of an omitted pair, the listed pairs prove a bound
+over all pairs. More pairs are listed for a client when its price reaches the cost of an omitted pair.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ __all__ = ["Costs", "PairList", "Pairs", "SiteCosts"]
 
 
 class Costs(Protocol):
-    """Interface to the costs of serving clients, which can be queried for the cheapest facilities."""
+    """Interface for querying the costs of serving C clients from F facilities."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The number of facilities and the number of clients."""
+        """The number F of facilities and the number C of clients."""
         ...
 
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
-        """Return the ``count`` cheapest facilities for each client in ascending order of cost, and their costs.
+        """Return the ``count`` cheapest facilities for each of the given clients, and their costs, ascending.
 
-        Both arrays have the shape (len(clients), count).
+        Facilities and clients are given by index. Both results have the shape (len(clients), count).
         """
         ...
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """Return the cheapest facility in ``opened`` for each client, and its cost, both (C,).
+        """Return the cheapest of the facilities ``opened`` for each client, and the cost there, both of shape (C,).
 
-        Ties go to the lowest index.
+        ``opened`` contains facility indices, ascending. Ties go to the lowest index.
         """
         ...
 
@@ -49,9 +49,9 @@ class SiteCosts:
 
     Attributes:
         site: The public data.
-        among: (F,) locations that may hold a facility, ascending.
-        weight: (C,) weight of a location's distance, >= 0.
-        scale: (C,) capacity that a location takes up for each unit of its weight, >= 0.
+        among: (F,) Indices of the locations that may hold a facility, ascending.
+        weight: (C,) The factor of each location's distance, in clients, >= 0.
+        scale: (C,) The capacity that each location takes up, divided by its weight, >= 0.
     """
 
     site: Site
@@ -65,17 +65,18 @@ class SiteCosts:
         return len(self.among), self.site.size
 
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
-        """Return the ``count`` cheapest facilities for each client and their costs, each (len(clients), count).
+        """Return the ``count`` cheapest facilities for each of the given clients, and their costs, ascending.
 
-        See `Costs.nearest`. Facilities are given as positions in ``among``.
+        Facilities are given as positions in ``among``. Both results have the shape (len(clients), count).
         """
         positions, costs = self.site.metric.nearest(clients, self.among, self.site.cost, self.scale[clients], count)
         return positions, costs * self.weight[clients, None]
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """Return the cheapest facility in ``opened`` for each client, and its cost, both (C,); see `Costs.cheapest`.
+        """Return the cheapest of the facilities ``opened`` for each client, and the cost there, both of shape (C,).
 
-        If all scales are 1, the metric's tree search is used, which is much faster than comparing all pairs.
+        Facilities are given as positions in ``among``. If all scales are 1, the metric's tree search is used, which is
+        much faster than comparing all pairs.
         """
         site, everyone = self.site, np.arange(self.site.size)
         if bool((self.scale == 1.0).all()):
@@ -91,11 +92,12 @@ class Pairs:
     """The listed (facility, client) pairs with their costs, ordered by facility.
 
     Attributes:
-        start: (F + 1,) index of each facility's first pair.
-        client: (E,) clients of the pairs, ascending for each facility.
-        cost: (E,) costs of the pairs.
-        omitted_cost: (C,) lower bound on the cost of a client's omitted pairs. Infinite if none is omitted.
-        fallback_cost: (C,) assumed cost of a client if no open facility is among its pairs. Only heuristics use it.
+        start: (F + 1,) The index of each facility's first pair, and the number E of pairs at the end.
+        client: (E,) The client of each pair, ascending for each facility.
+        cost: (E,) The cost of each pair.
+        omitted_cost: (C,) A lower bound on the cost of each client's omitted pairs. Infinite if none is omitted.
+        fallback_cost: (C,) The assumed cost of serving each client if none of its listed facilities is open. Only
+            heuristics use it.
     """
 
     start: Ints
@@ -106,7 +108,7 @@ class Pairs:
 
     @property
     def arrays(self) -> tuple[Ints, Ints, Floats]:
-        """The pairs as a tuple of arrays, for compiled functions."""
+        """The arrays ``start``, ``client`` and ``cost``, for compiled functions."""
         return self.start, self.client, self.cost
 
 
@@ -114,22 +116,22 @@ class PairList:
     """A growing list of each client's cheapest (facility, client) pairs.
 
     Attributes:
-        costs: Costs of all pairs, of C clients with F facilities.
-        opening: (F,) cost of opening a facility.
+        costs: The costs of serving C clients from F facilities.
+        opening: (F,) The cost of opening each facility.
         pair_limit: Maximum total number of listed pairs.
-        count: (C,) number of facilities that were listed for each client, including those that may not serve it.
-        omitted_cost: (C,) lower bound on the cost of a client's omitted pairs. Infinite if none is omitted.
+        count: (C,) The number of facilities considered for each client, including those that may not serve it.
+        omitted_cost: (C,) A lower bound on the cost of each client's omitted pairs. Infinite if none is omitted.
         pairs: The listed pairs, ordered by facility.
     """
 
     def __init__(self, costs: Costs, opening: Floats, count: int, max_pairs: int) -> None:
-        """List the ``count`` cheapest facilities for each client.
+        """List the pairs of each client with its ``count`` cheapest facilities.
 
         Args:
-            costs: Costs of all pairs.
-            opening: (F,) cost of opening a facility.
-            count: Number of facilities for each client.
-            max_pairs: Maximum total number of listed pairs.
+            costs: The costs of all pairs.
+            opening: (F,) The cost of opening each facility.
+            count: Initial number of facilities per client.
+            max_pairs: Maximum total number of pairs up to which `extend_pairs` lists more.
         """
         self.costs, self.opening, self.pair_limit = costs, opening, max_pairs
         facilities, clients = costs.shape
@@ -139,11 +141,11 @@ class PairList:
         self._list_pairs(np.arange(clients), min(count, facilities))
 
     def _list_pairs(self, clients: Ints, count: int) -> None:
-        """Replace the listed pairs of the given clients with those of their ``count`` cheapest facilities."""
+        """Replace the listed pairs of the given clients by the pairs with their ``count`` cheapest facilities."""
         facilities = self.costs.shape[0]
         facility, cost = self.costs.nearest(clients, count)
         is_other_client = ~np.isin(self._client, clients)
-        # A pair whose cost is infinite is not allowed, and needs no entry.
+        # A pair with an infinite cost is not allowed, and is not listed.
         is_finite = np.isfinite(cost.ravel())
         self._facility = np.concatenate([self._facility[is_other_client], facility.ravel()[is_finite]])
         self._client = np.concatenate([self._client[is_other_client], np.repeat(clients, count)[is_finite]])
@@ -151,7 +153,7 @@ class PairList:
         self.count[clients] = count
         # `nearest` gives ascending costs, so omitted pairs cost at least as much as the last listed one.
         self.omitted_cost[clients] = np.inf if count == facilities else cost[:, -1]
-        # By facility, then by client: the order that `Pairs` promises.
+        # Pairs are sorted by facility, then by client, as `Pairs` requires.
         order = np.lexsort((self._client, self._facility))
         start = np.concatenate([[0], np.cumsum(np.bincount(self._facility, minlength=facilities))])
         greatest = np.zeros(len(self.omitted_cost))
@@ -169,10 +171,10 @@ class PairList:
         )
 
     def extend_pairs(self, needs_more: Bools) -> bool:
-        """List four times as many pairs for the clients in the mask ``needs_more`` (C,), if all pairs fit.
+        """List four times as many pairs for the clients in the mask ``needs_more`` (C,), within the limit on pairs.
 
         Returns:
-            Whether any client got more pairs.
+            Whether more pairs were listed for any client.
         """
         facilities, has_grown = self.costs.shape[0], False
         # Clients with equally many pairs are extended together, with one query. Those whose new pairs would exceed the
@@ -182,8 +184,8 @@ class PairList:
             new_count = min(4 * count, facilities)
             if count < facilities and len(self._cost) + (new_count - count) * len(clients) <= self.pair_limit:
                 self._list_pairs(clients, new_count)
-                # Otherwise a client would be extended again when its new count comes up. The mask is copied, because it
-                # belongs to the caller.
+                # The clients are removed from the mask. Otherwise they would be extended again when the loop reaches
+                # their new count. The mask is copied, because it belongs to the caller.
                 needs_more = needs_more.copy()
                 needs_more[clients] = False
                 has_grown = True

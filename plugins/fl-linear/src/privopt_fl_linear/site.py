@@ -1,4 +1,4 @@
-"""The public data: locations, the cost of serving clients, and assignments of locations to facilities.
+"""The public data: locations, the costs of facilities at them, and assignments of locations to facilities.
 
 Source: Pfisterer, Hillebrand, Suppakitpaisarn, section 3.2 (Algorithm 1).
 """
@@ -22,13 +22,13 @@ __all__ = ["Assignment", "Site", "connection_cost", "cost_parts", "sum_counts"]
 class Assignment:
     """The facility that serves each of n locations.
 
-    The paper's h is a function from locations to locations: a facility is named by its location.
+    A facility is identified by the index of its location, so the paper's h is a function from locations to locations.
 
     Attributes:
         facility: (n,) h(v), the location of the facility that serves location v.
-        opened: (m,) the locations that have a facility, ascending. This is the image of h, the paper's M (or I after
+        opened: (m,) The locations that have a facility, ascending. This is the image of h, the paper's M (or I after
             reconnection). The paper's other definition, ``{v : h(v) = v}``, is wrong if there are ties.
-        position: (n,) the position of ``facility`` in ``opened``.
+        position: (n,) The position of each entry of ``facility`` in ``opened``.
         sizes: (m,) |L_v|, the number of locations that each opened facility serves.
     """
 
@@ -39,22 +39,22 @@ class Assignment:
 
     @classmethod
     def from_facilities(cls, facility: Ints) -> Assignment:
-        """Make an assignment from the facility of each location (n,). The other attributes follow from it."""
+        """Make an assignment from the array ``facility`` (n,), from which the other attributes are computed."""
         opened, position, sizes = np.unique(facility, return_inverse=True, return_counts=True)
         return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, position.reshape(-1), sizes)))
 
 
 @frozen(kw_only=True, eq=False)
 class Site:
-    """A problem's public data: n locations, identified by index, and what a facility at each of them would cost.
+    """A problem's public data: n locations, identified by index, and the costs of a facility at each of them.
 
     Attributes:
         metric: The distances between the locations.
-        cost: (n,) cost of capacity for one client if the facility is at this location, >= 0. A client also costs the
-            distance to the facility, in the same unit.
-        opening: (n,) fixed cost of opening a facility at this location, >= 0. None if there are no fixed costs.
+        cost: (n,) The cost of capacity for one client at a facility at each location, >= 0. Serving a client also costs
+            its distance to the facility, in the same unit.
+        opening: (n,) The fixed cost of opening a facility at each location, >= 0. None if there are no fixed costs.
         candidates: Indices of the locations that can hold a facility, ascending. None if all of them can.
-        capacity: (n,) maximum number of clients of a facility at this location, infinite where there is no limit. None
+        capacity: (n,) The maximum number of clients of a facility at each location, infinite if it has no limit. None
             if no location has a limit.
         source: Name of the locations file, for error messages.
     """
@@ -73,7 +73,7 @@ class Site:
 
     @property
     def allowed_sites(self) -> Ints:
-        """The locations that can hold a facility, ascending."""
+        """Indices of the locations that can hold a facility, ascending."""
         return np.arange(self.size) if self.candidates is None else self.candidates
 
     @property
@@ -99,10 +99,10 @@ class Site:
 
 
 def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats:
-    """Return the sum of the counts (n,) over the locations of each facility of an assignment, shape (m,).
+    """Return, for each facility of an assignment, the sum of the counts (n,) at its locations, shape (m,).
 
     The sums are exact for integers and correctly rounded otherwise, so they do not depend on the order of the
-    locations. Noisy counts may be negative.
+    locations. Counts may be noisy, and so negative.
     """
     # The sort is stable, so that each facility's locations stay in order.
     ordered = counts[np.argsort(assignment.position, kind="stable")]
@@ -110,7 +110,7 @@ def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Fl
     # reduceat sums from each start to the next one. Integers are summed exactly.
     if np.issubdtype(ordered.dtype, np.integer):
         return np.add.reduceat(ordered.astype(np.int64), starts[:-1]).astype(np.float64)
-    # Sums of whole numbers below 2**52 are exact in doubles, in whatever order; others need fsum.
+    # Sums of whole numbers below 2**52 are exact in doubles, whatever the order. Other sums need fsum.
     if bool((ordered == np.rint(ordered)).all()) and float(np.abs(ordered).sum()) < 2.0**52:
         return np.asarray(np.add.reduceat(ordered, starts[:-1]), dtype=np.float64)
     return np.array([math.fsum(ordered[a:b]) for a, b in pairwise(starts)])
@@ -132,10 +132,10 @@ def cost_parts(
     ``opening`` is left out if the problem has no opening costs.
 
     Args:
-        site: Distances and costs.
+        site: The distances and costs.
         assignment: The facility that serves each location.
-        capacities: (m,) capacity of each opened facility, in clients.
-        counts: (n,) clients of each location.
+        capacities: (m,) The capacity of each opened facility, in clients.
+        counts: (n,) The number of clients at each location.
     """
     parts = {
         "capacity": math.fsum(capacities * site.cost[assignment.opened]),

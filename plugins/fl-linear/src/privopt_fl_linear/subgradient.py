@@ -2,12 +2,13 @@
 
 All functions take F facilities, C clients, and a list of (facility, client) pairs with their costs, as these arrays:
 
-* ``start`` (F + 1,), ``client`` (E,), ``cost`` (E,): the pairs of facility i are ``start[i]`` to ``start[i + 1] - 1``.
-* ``omitted_cost`` (C,): a lower bound on the cost of the client's pairs that are not listed.
-* ``fallback_cost`` (C,): the assumed cost of a client if no open facility is among its pairs.
-* ``opening`` (F,): the cost of opening a facility.
-* ``state`` (F,): 0 free, 1 open, -1 closed.
-* ``price`` (C,): the Lagrange multiplier of "exactly one facility serves the client".
+* ``start`` (F + 1,), ``client`` (E,), ``cost`` (E,): the pairs of facility i have the indices ``start[i]`` to
+  ``start[i + 1] - 1`` in ``client`` and ``cost``.
+* ``omitted_cost`` (C,): a lower bound on the cost of each client's pairs that are not listed.
+* ``fallback_cost`` (C,): the assumed cost of serving each client if none of its listed facilities is open.
+* ``opening`` (F,): the cost of opening each facility.
+* ``state`` (F,): 0 for a free facility, 1 for an open one, -1 for a closed one.
+* ``price`` (C,): the Lagrange multiplier of the constraint that exactly one facility serves the client.
 
 See :class:`privopt_fl_linear.service_costs.Pairs`.
 """
@@ -24,11 +25,18 @@ from privopt.execution.compiled import jit
 def compute_reduced_costs(
     start: Ints, client: Ints, cost: Floats, opening: Floats, state: Ints, price: Floats, rho: Floats
 ) -> None:
-    """Compute the reduced cost of each facility that is not closed: what opening the facility adds to the Lagrangian.
+    """Compute the reduced cost of each facility that is not closed: the change in the Lagrangian if it is opened.
 
-    The reduced cost is rho_i = opening_i + sum over clients v of min(0, cost_iv - price_v), written to ``rho`` (F,).
-    The pairs of facility i with clients are ``start[i]`` to ``start[i + 1] - 1`` in ``client`` and ``cost`` (E,).
-    ``price`` (C,) are the clients' Lagrange multipliers, and ``state`` (F,) is -1 for a closed facility.
+    The reduced cost is rho_i = opening_i + sum over clients v of min(0, cost_iv - price_v). It is written to ``rho``
+    (F,), whose entries for closed facilities are left as they are.
+
+    Args:
+        start, client, cost: The listed pairs: ``client`` (E,) and ``cost`` (E,), ordered by facility. Those of facility
+            i have the indices ``start[i]`` to ``start[i + 1] - 1``.
+        opening: (F,) cost of opening each facility.
+        state: (F,) -1 for a closed facility.
+        price: (C,) Lagrange multipliers of the clients.
+        rho: (F,) output array.
     """
     for i in range(len(start) - 1):
         if state[i] >= 0:
@@ -40,17 +48,17 @@ def compute_reduced_costs(
 
 @jit()
 def select_facilities(state: Ints, rho: Floats, max_facilities: int, is_open: Bools) -> float:
-    """Mark the facilities that the relaxation opens, and return the sum of their reduced costs.
+    """Mark the facilities that are open in the Lagrangian relaxation, and return the sum of their reduced costs.
 
-    The relaxation opens the facilities whose state is open. It adds free ones with a negative reduced cost, in
+    The relaxation opens the facilities whose state is open. It also opens free ones with a negative reduced cost, in
     ascending order of that cost, until ``max_facilities`` are open. The sum of the prices plus the returned sum is the
     Lagrangian bound.
 
     Args:
-        state: (F,) 0 free, 1 open, -1 closed.
+        state: (F,) 0 for a free facility, 1 for an open one, -1 for a closed one.
         rho: (F,) reduced costs, see `compute_reduced_costs`.
         max_facilities: Maximum number of open facilities.
-        is_open: (F,) output array: whether the relaxation opens the facility.
+        is_open: (F,) output array: whether the relaxation opens each facility.
     """
     total, remaining = 0.0, max_facilities
     for i in range(len(state)):
@@ -59,7 +67,7 @@ def select_facilities(state: Ints, rho: Floats, max_facilities: int, is_open: Bo
             total += rho[i]
             remaining -= 1
     candidates = np.flatnonzero((state == 0) & (rho < 0.0))
-    # With a limit the least reduced costs are taken, which gives the minimum of the relaxation.
+    # If the limit binds, the facilities with the smallest reduced costs are taken, which minimises the relaxation.
     if len(candidates) > remaining:
         candidates = candidates[np.argsort(rho[candidates], kind="mergesort")[: max(remaining, 0)]]
     for position in range(len(candidates)):
@@ -73,24 +81,25 @@ def ascend(
     start: Ints, client: Ints, cost: Floats, omitted_cost: Floats, fallback_cost: Floats, opening: Floats, state: Ints,
     max_facilities: int, price: Floats, target: float, rounds: int, scale: float,
 ) -> tuple[float, Floats, Floats, Bools, float]:  # fmt: skip
-    """Raise the Lagrangian bound by subgradient steps on the clients' prices, with Polyak's step towards ``target``.
+    """Raise the Lagrangian bound by subgradient steps on the clients' prices, with Polyak's step length.
 
     Args:
-        start, client, cost: The listed pairs of a facility and a client: ``client`` (E,) and ``cost`` (E,) by facility.
-            The pairs of facility i are ``start[i]`` to ``start[i + 1] - 1``.
-        omitted_cost: (C,) a lower bound on the cost of a client's pairs that are not listed.
-        fallback_cost: (C,) assumed cost of a client without an open facility among its pairs.
-        opening: (F,) cost of opening a facility.
+        start, client, cost: The listed pairs: ``client`` (E,) and ``cost`` (E,), ordered by facility. Those of facility
+            i have the indices ``start[i]`` to ``start[i + 1] - 1``.
+        omitted_cost: (C,) lower bound on the cost of each client's pairs that are not listed.
+        fallback_cost: (C,) assumed cost of serving each client if none of its listed facilities is open.
+        opening: (F,) cost of opening each facility.
         state: (F,) 0 for a free facility, 1 for an open one, -1 for a closed one.
         max_facilities: Maximum number of open facilities.
-        price: (C,) the initial prices, which are overwritten. No price is raised above ``omitted_cost``.
-        target: The bound that the step length aims at, in the unit of the costs.
+        price: (C,) initial prices. The array is overwritten. No price is raised above ``omitted_cost``.
+        target: The bound at which the ascent ends, in the unit of the costs. Polyak's step length depends on it.
         rounds: Maximum number of steps.
         scale: Initial factor of Polyak's step length, about 0.05 to 2.
 
     Returns:
-        The best bound (in doubles), its prices, how often each facility was opened in the second half of the rounds,
-        the cheapest set that the relaxation opened, and the cost of that set.
+        The best bound (in doubles, without an allowance for rounding), the (C,) prices that give it, and (F,) how often
+        each facility was opened in the second half of the rounds. Then the (F,) mask of the cheapest set among those
+        that the relaxation opened and that were evaluated, and the cost of that set.
     """
     F, C = len(start) - 1, len(price)
     rho, is_open, served = np.zeros(F), np.zeros(F, np.bool_), np.zeros(C)
@@ -134,7 +143,7 @@ def ascend(
                         served[client[e]] += 1.0
         norm = 0.0
         for v in range(C):
-            # 0.3 of the previous direction is mixed in, so that the prices zigzag less.
+            # The previous direction is mixed in with weight 0.3, so that the prices zigzag less.
             step[v] = 0.7 * (1.0 - served[v]) + 0.3 * step[v]
             # A price at its limit cannot rise, so its direction must not lengthen the step's norm.
             if step[v] > 0.0 and price[v] >= omitted_cost[v]:
@@ -153,11 +162,14 @@ def ascend(
 def compute_cost(
     start: Ints, client: Ints, cost: Floats, fallback_cost: Floats, opening: Floats, is_open: Bools
 ) -> float:
-    """Return the cost of the open facilities and of serving each client from its cheapest one, in doubles.
+    """Return the cost of opening a set of facilities and serving each client from the cheapest of them, in doubles.
 
-    ``is_open`` (F,) is the set of facilities, ``opening`` (F,) the cost of opening each. The pairs of facility i with
-    clients are ``start[i]`` to ``start[i + 1] - 1`` in ``client`` and ``cost`` (E,). A client without an open facility
-    among its pairs costs ``fallback_cost`` (C,).
+    Args:
+        start, client, cost: The listed pairs: ``client`` (E,) and ``cost`` (E,), ordered by facility. Those of facility
+            i have the indices ``start[i]`` to ``start[i + 1] - 1``.
+        fallback_cost: (C,) assumed cost of serving each client if none of its listed facilities is open.
+        opening: (F,) cost of opening each facility.
+        is_open: (F,) mask of the set.
     """
     total = 0.0
     client_costs = fallback_cost.copy()
@@ -173,14 +185,15 @@ def compute_cost(
 def _two_cheapest(
     start: Ints, client: Ints, cost: Floats, is_open: Bools, nearest: Ints, first: Floats, second: Floats
 ) -> None:
-    """Find each client's cheapest open facility, its cost, and the cost of the second cheapest.
+    """Find each client's cheapest open facility, the cost there, and the cost at the second cheapest.
 
-    The pairs of facility i with clients are ``start[i]`` to ``start[i + 1] - 1`` in ``client`` and ``cost`` (E,), and
-    ``is_open`` (F,) is the set of facilities.
-
-    The results are written to ``nearest`` (facility numbers), ``first`` and ``second`` (costs), all (C,). The caller
-    fills ``nearest`` with -1 and both others with the clients' fallback costs; these values remain if no open facility
-    is cheaper.
+    Args:
+        start, client, cost: The listed pairs: ``client`` (E,) and ``cost`` (E,), ordered by facility. Those of facility
+            i have the indices ``start[i]`` to ``start[i + 1] - 1``.
+        is_open: (F,) mask of the open facilities.
+        nearest: (C,) output array of facility indices, which the caller fills with -1.
+        first, second: (C,) output arrays of costs, which the caller fills with the clients' fallback costs. Values
+            remain unchanged if no open facility is cheaper.
     """
     for i in range(len(start) - 1):
         if is_open[i]:
@@ -205,15 +218,15 @@ def interchange(
 ) -> float:
     """Improve a set of facilities by adding, dropping or swapping one facility at a time while this saves cost.
 
-    Each round makes the move that saves the most. Whitaker's fast interchange evaluates all moves in O(E) for E listed
-    pairs.
+    Each round makes the move that saves the most. Whitaker's fast interchange evaluates all moves of a round in O(E)
+    for E listed pairs.
 
     Args:
-        start, client, cost: The listed pairs of a facility and a client: ``client`` (E,) and ``cost`` (E,) by facility.
-            The pairs of facility i are ``start[i]`` to ``start[i + 1] - 1``.
-        fallback_cost: (C,) assumed cost of a client without an open facility among its pairs.
-        opening: (F,) cost of opening a facility.
-        is_open: (F,) the set to improve, which is changed.
+        start, client, cost: The listed pairs: ``client`` (E,) and ``cost`` (E,), ordered by facility. Those of facility
+            i have the indices ``start[i]`` to ``start[i + 1] - 1``.
+        fallback_cost: (C,) assumed cost of serving each client if none of its listed facilities is open.
+        opening: (F,) cost of opening each facility.
+        is_open: (F,) mask of the set to improve, which is modified in place.
         max_facilities: Maximum number of open facilities.
         moves: Maximum number of moves.
 
@@ -245,7 +258,7 @@ def interchange(
         # The best move so far: facility `enter` is opened and `leave` is closed, -1 for none, and it saves `gain`. A
         # move must save more than rounding errors, or moves could undo each other for ever.
         gain, enter, leave = 1e-9 * abs(value), -1, -1
-        # Closing a facility, unless it is the last one.
+        # Consider closing a facility, unless it is the last one.
         if len(open_list) > 1 and opening[open_list[0]] - loss[open_list[0]] > gain:
             gain, leave = opening[open_list[0]] - loss[open_list[0]], int(open_list[0])
         # Try each closed facility i. `saved` is what opening it alone saves, and `count` the length of `touched`.

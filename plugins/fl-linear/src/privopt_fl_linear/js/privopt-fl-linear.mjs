@@ -1,14 +1,14 @@
 // privopt client of fl-linear: a location's noisy count, drawn on the device, as the line that the server collects.
 //
-// The noise is the discrete Laplace distribution of scale 1 / epsilon, drawn exactly (Canonne, Kamath and Steinke 2020,
-// Algorithms 1 and 2): whole numbers, comparisons and rejection alone. From the same bytes privopt.numbers.laplace draws
-// the same number, and the line has the same bytes as that of `privopt-fl-linear report`.
+// The noise has the discrete Laplace distribution of scale 1 / epsilon. It is drawn exactly, using only integers,
+// comparisons and rejection (Canonne, Kamath and Steinke 2020, Algorithms 1 and 2). Given the same bytes,
+// privopt.numbers.laplace draws the same number, and `privopt-fl-linear report` writes the same line, byte for byte.
 
 const FORMAT = "privopt-fl-linear/1";
-const WORD = 8; // bytes, the least first
+const WORD = 8; // bytes per word, in little-endian order
 const TWO_64 = 1n << 64n;
 const LARGEST_TERM = 1n << 40n; // largest numerator and denominator of epsilon: products stay below 2^64, as in Python
-const MOST_CLIENTS = 1e12; // largest count of a location
+const MOST_CLIENTS = 1e12; // largest count that a location can have
 const DECIMAL = /^\d{1,7}(\.\d{1,20})?$/;
 const ONE_LINE = /^(?:[^\p{C}\p{Z}]| )+$/u;
 
@@ -16,16 +16,17 @@ const ONE_LINE = /^(?:[^\p{C}\p{Z}]| )+$/u;
 export class EntropySpentError extends Error {}
 
 /**
- * Draws a location's report from the device's random generator, and returns the line to send. Nothing else may leave.
+ * Draws a location's report with the device's random generator, and returns the line to send.
  *
- * `request` has the texts `location`, `epsilon` (a decimal) and `round`, and the whole number `clients`, which is
- * secret. A second report of the same round spends epsilon a second time; `reportOnce` repeats the first one instead.
+ * Only this line may leave the device. `request` has the strings `location`, `epsilon` (a decimal) and `round`, and the
+ * integer `clients`, which is secret. A second report in the same round spends epsilon again; `reportOnce` repeats the
+ * first one instead.
  */
 export function report(request) {
   return line(check(request), new Words((size) => crypto.getRandomValues(new Uint8Array(size))));
 }
 
-/** Draws a report as `report` does, from given bytes. These must be uniform and never used again to be private. */
+/** Draws a report as `report` does, from given bytes. For privacy they must be uniformly random and used only once. */
 export function reportFrom(request, entropy) {
   let offset = 0;
   return line(check(request), new Words((size) => {
@@ -51,7 +52,7 @@ export function reportOnce(request, store) {
     store.setItem(key, newLine);
     return newLine;
   }
-  // A line for another epsilon would spend both.
+  // A second line with another epsilon would spend both budgets.
   if (JSON.parse(sentLine).epsilon !== fields.epsilon) {
     throw new RangeError("epsilon must be that of the round's first report, got another");
   }
@@ -59,9 +60,9 @@ export function reportOnce(request, store) {
 }
 
 /**
- * Checks a request, and returns its fields in the form in which a message states them.
+ * Checks a request, and returns its fields in the format of a message.
  *
- * The result also has epsilon as a reduced fraction, `up` / `down`. Throws a RangeError for an invalid field.
+ * The result also has epsilon as a reduced fraction, `up` / `down`. Throws a RangeError if a field is invalid.
  */
 function check({ location, clients, epsilon, round }) {
   for (const text of [location, round]) {
@@ -70,7 +71,7 @@ function check({ location, clients, epsilon, round }) {
     }
   }
   if (!Number.isInteger(clients) || clients < 0 || clients > MOST_CLIENTS) {
-    throw new RangeError("clients must be a whole number from 0 to 1e12"); // what is there is secret
+    throw new RangeError("clients must be a whole number from 0 to 1e12"); // the value is secret, so it is not quoted
   }
   if (typeof epsilon !== "string" || !DECIMAL.test(epsilon)) {
     throw new RangeError(`epsilon must be the text of a decimal like "0.1", got ${epsilon}`);
@@ -82,7 +83,7 @@ function check({ location, clients, epsilon, round }) {
   if (up * 10n ** 10n < down || up > down * 10n ** 6n || up > LARGEST_TERM || down > LARGEST_TERM) {
     throw new RangeError(`epsilon must be from 1e-10 to 1e6, a fraction of terms up to 2^40, got ${epsilon}`);
   }
-  // Python writes a decimal without zeros at either end.
+  // Python writes a decimal without leading and trailing zeros.
   const left = whole.replace(/^0+(?=\d)/, "");
   const right = parts.replace(/0+$/, "");
   const strip = (text) => text.replace(/^ +| +$/g, "");
@@ -99,7 +100,7 @@ function greatestDivisor(a, b) {
   return b;
 }
 
-/** Draws the noise, and returns the message as Python's json module writes it. */
+/** Draws the noise, and returns the message in the format of Python's json module. */
 function line({ location, round, clients, epsilon, up, down }, words) {
   const noisy = BigInt(clients) + laplace(words, up, down);
   const entries = [["format", FORMAT], ["location", location], ["round", round], ["epsilon", epsilon], ["noise", "discrete"]];
@@ -131,7 +132,7 @@ class Words {
   }
 }
 
-/** Draws whether an event of probability exp(-u / t) happens, for 0 <= u <= t (Algorithm 1). */
+/** Returns true with probability exp(-u / t), for 0 <= u <= t (Algorithm 1). */
 function survives(words, u, t) {
   // The first k at which a draw of probability u / (t k) fails is odd with probability exp(-u / t).
   for (let k = 1n; ; k += 1n) {
@@ -157,7 +158,7 @@ function laplace(words, s, t) {
     if (words.below(2n) === 0n) {
       return size;
     }
-    // A negative 0 is drawn again, because 0 would otherwise be twice as likely.
+    // A negative 0 is rejected, because 0 would otherwise be twice as likely.
     if (size !== 0n) {
       return -size;
     }
