@@ -1,9 +1,9 @@
 """Compare mechanisms by their loss and proved bound as functions of epsilon.
 
-A release that is certified at one epsilon is private at every larger epsilon, and a bound that is proved for one
-epsilon holds at every smaller epsilon. So both curves fall for a mechanism that seeks the optimum, and one mechanism's
-bounds hold for all mechanisms with the same guarantee. :func:`draw_curves` solves every point, and then lets points
-share their releases and bounds.
+A release that is certified at one epsilon is private at every larger epsilon, and a lower bound that is proved for one
+epsilon is valid at every smaller epsilon. So both curves of a mechanism that minimises the loss decrease. A bound is
+valid for all mechanisms with the same guarantee and loss. :func:`draw_curves` solves every point, and then improves
+points with the releases and bounds of others.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ __all__ = ["Curves", "Point", "curve", "draw_curves"]
 
 @frozen(kw_only=True)
 class Curves:
-    """The points for all mechanisms, with notes for the reader.
+    """The points of all mechanisms, with notes for the reader.
 
     Attributes:
         points: The points, ordered by mechanism and then by epsilon.
-        notes: Notes on losses that rise with epsilon, with the reasons.
+        notes: Notes on losses that increase with epsilon, with the reasons.
         refused: Notes on mechanisms that cannot solve the problem, with the reasons.
-        unit: Unit for losses and bounds.
-        distance_unit: Unit for the distances between records and reports. Epsilon is stated per this unit.
-        setting: The attacker's knowledge before any report, according to the first mechanism's problem.
-        per_km: The cost of one km of loss in a unit that readers know, if the problem states it. Otherwise None.
+        unit: The unit of losses and bounds.
+        distance_unit: The unit of distances between records and reports. Epsilon is stated per this unit.
+        setting: The attacker's knowledge before any report, computed from the first mechanism's problem.
+        per_km: The cost of one km of loss in a unit that readers know. None if the problem does not state it.
     """
 
     points: tuple[Point, ...]
@@ -68,11 +68,11 @@ class Curves:
 
     @property
     def stopped_count(self) -> int:
-        """The number of points that were stopped, or never begun, because of a limit or an interrupt."""
+        """The number of points that were stopped or never begun because of a limit or an interrupt."""
         return sum(point.status == "stopped" for point in self.points)
 
     def table(self) -> CurveTable:
-        """Return a table with one row per point, the attributes of :class:`Point` as columns, and exact epsilons."""
+        """Return a table with one row per point. Its columns are the attributes of :class:`Point`."""
         return CurveTable.of(self.points, self.unit, self.distance_unit)
 
 
@@ -89,12 +89,12 @@ def curve(
         mechanisms: The names of mechanisms.
         epsilon: A range such as ``"0.5:5:30"``, or a tuple of the lowest value, the highest value and the number of
             values.
-        options: Options for :class:`privopt.run.task.Options`, of which gap, solver, jobs, progress and time_limit are
+        options: Arguments of :class:`privopt.run.task.Options`, of which gap, solver, jobs, progress and time_limit are
             used.
 
     Raises:
-        PrivoptError: A mechanism is unknown, no mechanism can take the problem, the range of epsilons cannot be read,
-            or no point was found in time.
+        PrivoptError: A mechanism is unknown, no mechanism can solve the problem, the range of epsilons is invalid, or
+            no point was found in time.
     """
     values = parse_epsilons(epsilon)
     source = problem.source if isinstance(problem, Problem) else File.read(Path(problem))
@@ -109,23 +109,23 @@ def draw_curves(
     announce: Callable[[str], object] | None = None,
     stored: PointsFile | None = None,
 ) -> Curves:
-    """Solve and certify every mechanism at every epsilon.
+    """Solve every mechanism at every epsilon, and certify the releases.
 
-    If a mechanism cannot solve the problem, its points are "refused". All other points are solved.
+    Points that a mechanism cannot solve have the status "refused".
 
     Args:
         source: The problem file.
         mechanisms: The names of mechanisms over places.
         epsilons: The epsilons, in ascending order.
-        options: Options, of which gap (None for each method's own), solver, jobs, progress and time_limit are used.
-            Points that are not solved within the time limit, or before an interrupt, are "stopped".
-        announce: Called with each note in :attr:`Curves.refused`, before anything is solved. Mechanisms that check the
-            problem only while solving it are refused later.
-        stored: The file with the points from earlier runs, which are not solved again. New points are written to it at
-            once.
+        options: The options, of which gap (None for each method's default), solver, jobs, progress and time_limit are
+            used. Points that are not solved within the time limit, or before an interrupt, are "stopped".
+        announce: Called with each note in :attr:`Curves.refused`, before anything is solved if the reason is known
+            then. Mechanisms that check the problem only while solving it are announced at the end.
+        stored: The file with the points from earlier runs, which are not solved again. New points are written to it
+            immediately.
 
     Raises:
-        InputError: No mechanism can take the problem.
+        InputError: No mechanism can solve the problem.
         UsageError: A mechanism is unknown, or no mechanism protects places.
         StoppedError: No point was found within the time limit, or before an interrupt.
     """
@@ -139,7 +139,7 @@ def draw_curves(
     if all(map(refusals.refuses_all, names)):
         raise refusals.error
     send_sentence = announce or (lambda _: None)
-    # Knowing how many sentences were announced shows afterwards which were added while solving.
+    # The number of announced sentences shows afterwards which ones were added while solving.
     announced = [send_sentence(sentence) for sentence in refusals.sentences]
     points_by_key: dict[Key, Point] = {}
     if stored is not None:
@@ -173,21 +173,21 @@ def draw_curves(
         unit=loss_unit,
         distance_unit=distance_unit,
         refused=tuple(refusals.sentences),
-        # The first mechanism's problem stands for those of all mechanisms, because all read the same file.
+        # The first mechanism's problem represents those of all mechanisms, because all read the same file.
         setting=evolve(lines[0].setting, odds=all(line.is_metric for line in lines)),
         per_km=lines[0].per_km,
     )
 
 
 def _hash_inputs(source: File, lines: Sequence[Line], options: Options) -> str:
-    """Return a digest of the inputs that determine the points: the problem with its files, the gap and the solver.
+    """Return a SHA-256 digest of the inputs that determine the points: the problem with its files, gap and solver.
 
-    Points from an earlier run are reused only if their digest is the same.
+    Points from an earlier run are reused only if they were computed from inputs with the same digest.
 
     Args:
         source: The problem file.
-        lines: The curve's lines, whose problems name further files.
-        options: The options, of which gap and solver have an effect.
+        lines: The lines of the curve, whose problems name further files.
+        options: The options, of which gap and solver are included.
     """
     files = {file.name: file.contents for line in lines for file in files_of(line.problem.declared) if not file.absent}
     digest = sha256(repr((options.gap, options.solver)).encode())
@@ -209,12 +209,12 @@ def _solve_points(
 
     Args:
         lines: The lines of the curve.
-        refusals: The points that must not be solved. More are added here.
+        refusals: The points that must not be solved. Points that turn out to be refused are added.
         options: The options of the run, of which the solver and the progress function are used.
         executor: Runs the mechanisms' tasks.
-        received_signals: The signal numbers of the interrupts so far, to which a signal handler adds.
-        points: The points from earlier runs, keyed by mechanism and epsilon. More are added here.
-        stored: File to which every point is written as soon as it is found. None for no file.
+        received_signals: The numbers of the signals received so far. A signal handler appends to it.
+        points: The points from earlier runs, keyed by mechanism and epsilon. New points are added.
+        stored: The file to which every point is written as soon as it is found. None for no file.
     """
     # New points come first, so that a repeated run makes progress even if the same points are stopped again.
     accepted_lines = [line for line in lines if not refusals.refuses_all(line.name)]
@@ -263,7 +263,7 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
         The point, without results if the time limit expired or there is no feasible release.
 
     Raises:
-        InputError: The mechanism cannot take the problem.
+        InputError: The mechanism cannot solve the problem.
         CertificationError: The release could not be certified.
     """
     start = time.perf_counter()
@@ -281,7 +281,7 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
         return evolve(empty_point, seconds=time.perf_counter() - start)
     release = outcome.release
     certificate = line.mechanism.privacy(problem, line.method).measure(release)
-    # Every method promises releases that satisfy the guarantee. Figures for any other release would be misleading.
+    # Every method must return a release that satisfies the guarantee. Figures for any other one would be misleading.
     if not certificate.holds:
         raise CertificationError(f"{line.name} at epsilon {exact_text(epsilon)}: the release could not be certified")
     loss = line.mechanism.utility(problem, line.method)
@@ -297,15 +297,15 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
 
 
 def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Point]]) -> list[str]:
-    """Improve points with the results of others: bounds from larger epsilons, and releases from smaller epsilons.
+    """Improve points with bounds from points at larger epsilons and releases from points at smaller epsilons.
 
     Args:
-        lines: The curve's lines, one for each mechanism.
-        points_by_mechanism: The points in ascending order of epsilon, keyed by mechanism. The lists are changed in
+        lines: The lines of the curve, one for each mechanism.
+        points_by_mechanism: The points in ascending order of epsilon, keyed by mechanism. The lists are modified in
             place.
 
     Returns:
-        Notes on losses that rise with epsilon.
+        Notes on losses that increase with epsilon.
     """
     bounds: dict[tuple[object, ...], list[float]] = {}
     for line in lines:
@@ -319,7 +319,8 @@ def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Poi
     for guarantee, best_bounds in bounds.items():
         if guarantee not in nested_guarantees:
             continue
-        # A bound at one epsilon holds at every smaller epsilon, so bounds are passed on from larger to smaller ones.
+        # A bound for one epsilon is valid at every smaller epsilon, so bounds are passed on from larger to smaller
+        # ones.
         for index in range(len(best_bounds) - 2, -1, -1):
             best_bounds[index] = max(best_bounds[index], best_bounds[index + 1])
     notes = []
@@ -345,7 +346,7 @@ def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Poi
 
 
 def _loses_less(point: Point, compared: Point | None) -> bool:
-    """Return whether ``point`` has a loss, and ``compared`` has a larger loss or none."""
+    """Return whether ``point`` has a loss and ``compared`` has a larger loss or none."""
     return point.loss is not None and (compared is None or compared.loss is None or point.loss < compared.loss)
 
 

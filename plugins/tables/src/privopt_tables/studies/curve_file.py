@@ -1,7 +1,7 @@
-"""The table of points on a curve: in memory, with a method to plot it, and as a file that grows point by point.
+"""The table of a curve's points: in memory, with a method to plot it, and as a file to which points are appended.
 
-An interrupted run can be continued from the file. Each point is durable as soon as it is found, so only the line that
-was being written can be lost.
+An interrupted run can be continued from the file. Each point is written durably as soon as it is found, so only the
+line that was being written can be lost.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
     Selecting from the table may give a plain polars table, which has no units and no ``plot``.
 
     Attributes:
-        unit: Unit for losses, bounds and the attacker's errors.
-        distance_unit: Unit of distance, for the other errors. Epsilon is stated per this unit.
+        unit: The unit of losses, bounds and the attacker's errors.
+        distance_unit: The unit of distances, for the other errors. Epsilon is stated per this unit.
     """
 
     unit: str = ""
@@ -52,8 +52,8 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 
         Args:
             points: The points.
-            unit: Unit for losses, bounds and the attacker's errors.
-            distance_unit: Unit of distance, for the other errors. Epsilon is stated per this unit.
+            unit: The unit of losses, bounds and the attacker's errors.
+            distance_unit: The unit of distances, for the other errors. Epsilon is stated per this unit.
         """
         rows = [
             [exact_text(point.epsilon) if name == "epsilon" else getattr(point, name) for name in SCHEMA]
@@ -86,14 +86,14 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 class PointsFile:
     """A CSV file to which each point is appended as soon as it is found, so that an interruption loses none.
 
-    A hidden file next to the CSV file holds a digest of the inputs that determine the points. Repeating the same
-    command continues the CSV file, and a command with a different problem is refused.
+    A hidden file next to the CSV file contains a digest of the inputs that determine the points. Repeating the same
+    command continues the CSV file. A command with a different problem is refused.
 
     Attributes:
         path: The CSV file.
-        force: Whether to begin anew, whatever the file contains.
-        _digest: Digest to write with the first point. None if an existing file is continued, or once the digest is
-            written.
+        force: Whether to replace an existing file instead of continuing it.
+        _digest: The digest to write with the first point. None if an existing file is continued, or after the digest
+            was written.
     """
 
     path: Path
@@ -164,9 +164,10 @@ class PointsFile:
             raise InputError([Fault(str(self.path), "", actual, expectation)]) from None
 
     def replace_old_file(self) -> None:
-        """If the file is begun anew, remove the old file and write the new digest.
+        """Remove an old file and write the new digest, unless the file is being continued.
 
-        Called only when there is a point to write, so that a command that finds nothing destroys nothing.
+        This is called only when there is a point to write, so that a command that finds nothing leaves the old file in
+        place.
         """
         if self._digest is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -177,7 +178,7 @@ class PointsFile:
             self._digest = None
 
     def append(self, point: Point) -> None:
-        """Append a point to the file durably. If the file is begun anew, the first point replaces the old file."""
+        """Append a point to the file durably. Unless a file is being continued, the first point replaces an old one."""
         line = CurveTable.of([point])
         self.replace_old_file()
         with self.path.open("ab") as file:

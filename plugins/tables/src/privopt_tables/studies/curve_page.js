@@ -4,12 +4,12 @@
   const data = JSON.parse(find("points").textContent);
   const last = data.values.length - 1;
   const slider = Object.fromEntries(["epsilon", "radius", "factor", "bear"].map((id) => [id, find(id)]));
-  // The line of the chosen epsilon, in the drawing for wide pages and in that for telephones.
+  // The lines that mark the chosen epsilon in the two figures, one for wide pages and one for telephones.
   const lines = [...document.querySelectorAll('figure svg [id$="-here"]')], start = Number(slider.epsilon.value);
 
-  // Three digits; what a reader relies on is rounded to the careful side.
-  // way is Math.ceil, floor or round. The 1e-9 keeps a number that has three digits from being rounded up by an error
-  // of doubles.
+  // Rounds a number to three significant digits. Numbers on which a reader relies are rounded to the safe side. way is
+  // Math.ceil, Math.floor or Math.round. The 1e-9 prevents a number with three digits from being rounded up because of a
+  // rounding error in doubles.
   const rounded = (value, way) => {
     if (!value || !Number.isFinite(value)) return value;
     const unit = 10 ** (Math.floor(Math.log10(Math.abs(value))) - 2);
@@ -22,7 +22,8 @@
   const per = (value) => `${value} per ${data.distanceUnit}`;
   const hundred = (share) => `${Number((100 * share).toPrecision(2))} of 100`;
 
-  // A slider's number: geometric for distances and factors, even for losses, which may be 0.
+  // Conversions between a slider's position and its number. The scale is geometric for distances and factors, and linear
+  // for losses, which may be 0.
   const geometric = ([low, high]) => ({
     of: (at) => low * (high / low) ** (at / data.steps),
     at: (value) => data.steps * Math.log(value / low) / Math.log(high / low),
@@ -40,13 +41,14 @@
   const read = (name) => scale[name].of(Number(slider[name].value));
   const put = (name, value) => { slider[name].value = String(Math.round(scale[name].at(value))); };
 
-  // What is private at an epsilon is so at every larger one: the greatest that was solved up to the one asked for.
+  // Returns the index of the largest solved epsilon that is at most the given one, or 0 if there is none. A release that
+  // is private at an epsilon is private at every larger one.
   function below(epsilon) {
     return Math.max(0, data.values.findLastIndex((value) => value <= epsilon * (1 + 1e-9)));
   }
 
-  // What the page says of the epsilon with number place, for a radius in the distance's unit. asked is the epsilon that
-  // the sliders of radius and factor asked for, or undefined.
+  // Returns the sentences about the epsilon with the index place, for a radius in the unit of distances. asked is the
+  // epsilon that follows from the sliders for radius and factor, or undefined.
   function sentences(place, radius, asked) {
     const epsilon = data.values[place], best = data.best[place], odds = Math.exp(epsilon * radius);
     const said = [];
@@ -78,7 +80,7 @@
 
   const made = (name, text) => Object.assign(document.createElement(name), { textContent: text });
 
-  // Shows the epsilon with number place. moved is the slider that the reader moved: the others follow it.
+  // Shows the epsilon with the index place. moved is the slider that the reader moved; the others are adjusted to it.
   function show(place, moved, asked) {
     slider.epsilon.value = String(place);
     const radius = near(read("radius")), epsilon = data.values[place];
@@ -109,7 +111,7 @@
     });
   }
 
-  // A factor of the odds at a radius asks for epsilon = log(factor) / radius.
+  // To change odds by at most a factor within a radius, epsilon must be log(factor) / radius.
   function promised(moved) {
     const asked = Math.log(read("factor")) / read("radius");
     show(below(asked), moved, asked);
@@ -118,11 +120,11 @@
   slider.radius.addEventListener("input", () => promised("radius"));
   slider.factor.addEventListener("input", () => promised("factor"));
   slider.bear.addEventListener("input", () => {
-    // The least epsilon whose loss is small enough.
+    // The smallest epsilon whose loss is small enough.
     const bearable = data.best.findIndex((best) => best && best.loss <= read("bear") * (1 + 1e-9));
     show(bearable < 0 ? last : bearable, "bear");
   });
   for (const name of ["radius", "factor"]) slider[name].closest("p").hidden = !data.odds;
-  put("radius", Math.log(2) / data.values[start]);  // a hint: an even guess becomes 67 to 33
+  put("radius", Math.log(2) / data.values[start]);  // the initial radius: even odds become at most 67 to 33
   show(start, "epsilon");
 })();

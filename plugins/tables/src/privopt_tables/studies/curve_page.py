@@ -1,6 +1,6 @@
-"""Write the results from ``privopt curve`` and ``privopt explore``: an offline page with sliders, figures and tables.
+"""Write the results of ``privopt curve`` and ``privopt explore``: an offline page with sliders, figures and tables.
 
-The page's script, curve_page.js, handles the sliders, and fills in the table for one epsilon from data in the page.
+The page's script, curve_page.js, handles the sliders and fills in the table for one epsilon from data in the page.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from privopt_tables.studies.epsilon_range import parse_epsilons
 __all__ = ["curve_page", "write_curves"]
 
 SLIDER_STEPS: Final = 200
-"""The number of steps on each slider over real numbers."""
+"""The number of steps of each slider over real numbers."""
 
 SLIDER_FACTORS: Final = (1.1, 20.0)
-"""Ends of the slider for factors. Below the first, a report reveals almost nothing. At the second, even odds can become
-a certainty of 95 %."""
+"""Smallest and largest value of the slider for factors. A report that changes odds by less than the first reveals
+almost nothing. With the second, even odds can become a probability of 95 %."""
 
 SLIDERS: Final = {
     "radius": "Hide me within",
@@ -45,20 +45,20 @@ SLIDERS: Final = {
 """Labels of the sliders over real numbers, keyed by their ids in the page's script."""
 
 EPSILONS_EXPLORED: Final = 9
-"""The number of epsilons that ``explore`` solves by default, from a quarter of the problem's own to four times it."""
+"""The number of epsilons that ``explore`` solves by default, from a quarter to four times the problem's epsilon."""
 
 
 def _range_around_problem(source: File, mechanisms: Sequence[str]) -> tuple[str, str, int]:
-    """Return the default range of epsilons around the problem's own: the lowest, the highest and the number of values.
+    """Return the default range of epsilons: the lowest, the highest and the number of values.
 
     Args:
-        source: The problem file.
-        mechanisms: The names of mechanisms. The problem is read by the first one.
+        source: The problem file, whose epsilon is at the middle of the range.
+        mechanisms: The names of mechanisms. The problem is read for the first one.
     """
     declared: Any = read_problem(registry().get(next(iter(mechanisms), "optimal-lp")).load(), source)
     problem_epsilon = getattr(getattr(declared, "privacy", None), "epsilon", None)
     if not isinstance(problem_epsilon, Fraction):
-        # A mechanism without an epsilon has no curve. The caller finds this out next, so until then any range will do.
+        # A mechanism without an epsilon has no curve, and the caller will refuse it. Until then any range will do.
         problem_epsilon = Fraction(1)
     return exact_text(problem_epsilon / 4), exact_text(problem_epsilon * 4), EPSILONS_EXPLORED
 
@@ -80,11 +80,10 @@ def write_curves(
     Args:
         problem: The problem file.
         mechanisms: The names of mechanisms.
-        epsilon: The range as LO:HI:N. None for values around the problem's own epsilon.
-        out: The CSV file for the table, which is continued if the same command has begun it. None to write only the
-            page.
+        epsilon: The range as LO:HI:N. None for values around the problem's epsilon.
+        out: The CSV file for the table, which is continued if the same command has begun it. None to write no table.
         report: The file for the page on which to choose epsilon, or None.
-        options: Options, of which gap, solver, jobs, progress and time_limit are used for solving. With ``force``,
+        options: The options, of which gap, solver, jobs, progress and time_limit are used for solving. With ``force``,
             existing files are replaced.
         announce: Called with each note on a mechanism that cannot solve the problem.
         figures: The folder for the figures as SVG, PDF and PNG, or None.
@@ -92,8 +91,8 @@ def write_curves(
 
     Raises:
         UsageError: A file already exists, or options exclude one another.
-        PrivoptError: A mechanism is unknown, no mechanism can take the problem, the range of epsilons cannot be read,
-            or no point was found in time.
+        PrivoptError: A mechanism is unknown, no mechanism can solve the problem, the range of epsilons is invalid, or
+            no point was found in time.
     """
     points_file = None if out is None else PointsFile(path=out, force=options.force)
     # A command that continues its own table may also replace the other files that it wrote.
@@ -123,10 +122,10 @@ def write_curves(
 
 
 def curve_page(curves: Curves, problem: str) -> str:
-    """Return the page on which to choose epsilon: a self-contained HTML document.
+    """Return the page on which to choose epsilon, as a self-contained HTML document.
 
     Args:
-        curves: The curves to show. Every mechanism has a point at each epsilon, in the same ascending order.
+        curves: The curves to show. Every mechanism must have a point at each epsilon, in the same ascending order.
         problem: The name of the problem file.
     """
     column_names = (
@@ -139,7 +138,7 @@ def curve_page(curves: Curves, problem: str) -> str:
     # The page opens at the middle epsilon.
     start_index = (len(values) - 1) // 2
     figure = draw_loss(curves.points, curves.unit, curves.distance_unit)
-    # The script finds this line by its id, and moves it to the chosen epsilon.
+    # The script finds this line by its id and moves it to the chosen epsilon.
     figure.axes[0].axvline(values[start_index], color=INK, linewidth=1, gid="here")
     # Epsilons have different horizontal positions in the two drawings. The narrow drawing is made from the wide one.
     svgs, across = [], []
@@ -192,7 +191,7 @@ def curve_page(curves: Curves, problem: str) -> str:
 def _epsilon_positions(figure: Figure, values: Sequence[float]) -> list[float]:
     """Return the horizontal positions of epsilons in a drawn figure, in points (1/72 inch) from the left edge.
 
-    The SVG of the figure uses these coordinates, so the page's script can move a line in it.
+    These are the coordinates in the figure's SVG, in which the page's script moves a line.
     """
     # An inch is 72 points, and the figure's size is in inches.
     pixels = figure.axes[0].transData.transform([(value, 1.0) for value in values])[:, 0]
@@ -200,13 +199,13 @@ def _epsilon_positions(figure: Figure, values: Sequence[float]) -> list[float]:
 
 
 def _lowest_loss_figures(points: Sequence[Point]) -> dict[str, object] | None:
-    """Return the figures for the mechanism with the lowest loss at one epsilon, for the page's script.
+    """Return the results of the mechanism with the lowest loss at one epsilon, for the page's script.
 
     Args:
-        points: The points for all mechanisms at this epsilon.
+        points: The points of all mechanisms at this epsilon.
 
     Returns:
-        The figures keyed by name, or None if no release was found.
+        The results, keyed by the names that the script uses, or None if no release was found.
     """
     solved_points = [point for point in points if point.loss is not None]
     if not solved_points:
@@ -222,7 +221,7 @@ def _lowest_loss_figures(points: Sequence[Point]) -> dict[str, object] | None:
 
 
 def _format_cells(point: Point) -> Sequence[str]:
-    """Return the cells for a point in the page's tables, without its epsilon."""
+    """Return the cells of a point's row in the page's tables, without its epsilon."""
     figures = (point.loss, point.lower_bound, point.gap, *(getattr(point, name) for name in OF_RELEASE))
     texts = ["none" if value is None else f"{value:.4g}" for value in figures]
     return (point.mechanism, *texts, point.status)

@@ -1,6 +1,6 @@
-"""Draw the figures for a curve, and format its LaTeX table.
+"""Draw the figures of a curve, and format its LaTeX table.
 
-The figures use the same theme as all reports (:mod:`privopt.report.theme`), which suits both the page and papers.
+The figures have the theme of all reports (:mod:`privopt.report.theme`), which suits both the page and papers.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from privopt_tables.studies.curve_points import Point
 __all__ = ["draw_figures", "draw_loss", "format_latex", "group_by_mechanism"]
 
 MARKERS: Final = "oDs^vPX"
-"""Markers for the lines, in order, so that lines differ by more than their colour."""
+"""Markers of the lines, in order, so that lines differ by more than their colour."""
 
 LINE_STYLES: Final = ("-", ":", "-.")
-"""Line styles. Each is used with all colours before the next one. Dashes are reserved for bounds."""
+"""Line styles of the losses. Each is used with all colours before the next one. Dashes are reserved for bounds."""
 
 MAX_LABEL_CHARACTERS: Final = 48
-"""The largest number of characters in a name in a picture."""
+"""Maximum number of characters of a mechanism's name in a figure."""
 
 
 LATEX_ESCAPES: Final = str.maketrans(
     {sign: f"\\{sign}" for sign in "#$%&_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 )
-"""Replacements for characters in names that have a special meaning in LaTeX."""
+"""Replacements for characters that have a special meaning in LaTeX, for ``str.translate``."""
 
 
 def group_by_mechanism(points: Sequence[Point]) -> dict[str, list[Point]]:
@@ -41,24 +41,24 @@ def group_by_mechanism(points: Sequence[Point]) -> dict[str, list[Point]]:
 
 
 def draw_loss(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
-    """Draw loss (lines) and proved bound (dashes) over epsilon, with both axes logarithmic.
+    """Plot loss (lines) and proved bound (dashes) against epsilon on logarithmic axes.
 
     Args:
         points: The points, ordered by mechanism and then by epsilon.
-        unit: Unit for losses.
-        distance_unit: Unit of distance. Epsilon is stated per this unit.
+        unit: The unit of losses.
+        distance_unit: The unit of distances. Epsilon is stated per this unit.
     """
     label = f"loss{_parenthesize(unit)}"
     return _draw_figure(points, distance_unit, "loss", label, "lower_bound")
 
 
 def draw_figures(points: Sequence[Point], unit: str, distance_unit: str) -> dict[str, Figure]:
-    """Draw both figures for a curve, the loss and the attacker's error, and return them keyed by name.
+    """Draw the two figures of a curve, the loss and the attacker's error, and return them keyed by name.
 
     Args:
         points: The points, ordered by mechanism and then by epsilon.
-        unit: Unit for losses and for the attacker's error.
-        distance_unit: Unit of distance. Epsilon is stated per this unit.
+        unit: The unit of losses and of the attacker's error.
+        distance_unit: The unit of distances. Epsilon is stated per this unit.
     """
     error = f"attacker's error{_parenthesize(unit)}"
     return {
@@ -76,14 +76,14 @@ def _parenthesize(unit: str) -> str:
 def _draw_figure(
     points: Sequence[Point], distance_unit: str, solid: str, label: str, dashed: str | None = None
 ) -> Figure:
-    """Return a figure that plots one or two columns over epsilon, with a line for each mechanism.
+    """Return a figure that plots one or two attributes of points against epsilon, with a line for each mechanism.
 
     Args:
         points: The points, ordered by mechanism and then by epsilon.
-        distance_unit: Unit of distance. Epsilon is stated per this unit.
-        solid: The column to draw as lines with markers.
-        label: The label for the vertical axis.
-        dashed: The column to draw as dashed lines. None for no dashed lines.
+        distance_unit: The unit of distances. Epsilon is stated per this unit.
+        solid: The attribute of :class:`Point` to draw as lines with markers.
+        label: The label of the vertical axis.
+        dashed: The attribute to draw as dashed lines. None for no dashed lines.
     """
     figure, axes = axes_of(7.2, 4.6)
     for number, (name, mechanism_points) in enumerate(group_by_mechanism(points).items()):
@@ -108,28 +108,28 @@ def _draw_figure(
 
 
 def _shorten_name(name: str) -> str:
-    """Shorten a name to :data:`MAX_LABEL_CHARACTERS`, keeping the end of a path, which distinguishes files."""
+    """Shorten a name to :data:`MAX_LABEL_CHARACTERS`, keeping its end, which distinguishes files in a path."""
     return name if len(name) <= MAX_LABEL_CHARACTERS else f"...{name[3 - MAX_LABEL_CHARACTERS :]}"
 
 
 def _positive_points(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:
-    """Return the epsilons and values of those points whose value is above 0, which a logarithmic axis can show.
+    """Return the epsilons and values of the points that a logarithmic axis can show: those with a value above 0.
 
     Args:
         points: The points.
-        name: The name of the column with the value.
+        name: The attribute of :class:`Point` that holds the value.
     """
     pairs = [(float(point.epsilon), value) for point in points if (value := getattr(point, name))]
     return [epsilon for epsilon, _ in pairs], [figure for _, figure in pairs]
 
 
 def format_latex(points: Sequence[Point], unit: str, distance_unit: str) -> str:
-    """Return the points as a LaTeX table that needs no package.
+    """Return a LaTeX table of the points that needs no LaTeX package.
 
     Args:
         points: The points, ordered by mechanism and then by epsilon.
-        unit: Unit for losses, bounds and the attacker's errors.
-        distance_unit: Unit of distance. Epsilon is stated per this unit.
+        unit: The unit of losses, bounds and the attacker's errors.
+        distance_unit: The unit of distances. Epsilon is stated per this unit.
     """
     heads = ("mechanism", r"$\varepsilon$", "loss", "bound", "gap", r"$\varepsilon$ achieved", "attacker", "status")
     lines = [
@@ -153,7 +153,7 @@ def format_latex(points: Sequence[Point], unit: str, distance_unit: str) -> str:
 
 
 def _format_number(value: float | None) -> str:
-    """Format a number with four digits for LaTeX, or a missing number as a dash."""
+    """Format a number with four significant digits for LaTeX, or a missing number as a dash."""
     if value is None:
         return "--"
     # In LaTeX, an exponent is written as a power of ten.

@@ -1,7 +1,8 @@
-"""The mechanisms and points on a curve. A point is one mechanism at one epsilon.
+"""The lines and points of a figure that compares mechanisms over epsilon.
 
-:func:`read_lines` reads the problem and makes a :class:`Line` for each mechanism that can solve it. :class:`Refusals`
-records the points that a mechanism cannot solve.
+A line is a mechanism, and a point is the result of one mechanism at one epsilon. :func:`read_lines` reads the problem
+and makes a :class:`Line` for each mechanism that can read it. :class:`Refusals` records the points that a mechanism
+cannot solve, with the reasons.
 """
 
 from __future__ import annotations
@@ -44,33 +45,34 @@ __all__ = [
 ]
 
 OF_RELEASE: Final = ("bayes_error", "error_p50", "error_p95", "epsilon_achieved", "adversary_error")
-"""Attributes of a point that depend only on its release, not on its epsilon."""
+"""Attributes of a :class:`Point` that depend only on its release, not on its epsilon."""
 
 BLOCK: Final = 1 << 24
-"""The largest number of entries in a block of expected losses, which limits the memory that is used."""
+"""Maximum number of entries in a block of expected losses, which limits the memory that is used."""
 
 Status = Literal["optimal", "feasible", "infeasible", "stopped", "refused"]
-"""How solving a point ended (see :class:`Point`)."""
+"""The status of a point, explained in :class:`Point`."""
 
 
 @frozen(kw_only=True)
 class Point:
-    """The results for one mechanism at one epsilon. They are None if no release was found.
+    """The results for one mechanism at one epsilon. Results of a release are None if no release was found.
 
     Attributes:
         mechanism: The name of the mechanism.
         epsilon: The exact epsilon.
         loss: The loss of a certified release.
         lower_bound: A proved lower bound on the loss of every release with this guarantee.
-        gap: The relative gap, as in result.json.
-        bayes_error: How often an attacker's best guess from one report is wrong, under the prior.
+        gap: The relative gap between loss and lower bound.
+        bayes_error: The probability that an attacker's best guess at the record from one report is wrong, under the
+            prior.
         error_p50, error_p95: The median and the 95 % quantile of the distance from a record to its report, under the
             prior.
-        seconds: The time that it took to solve the point.
-        status: "optimal" if the requested gap is met, "feasible" for any other release, "infeasible" if there is none,
-            "stopped" if a limit or an interrupt ended the search, or "refused" if the mechanism cannot solve the
-            problem.
-        epsilon_achieved: The least epsilon that the release satisfies over the required pairs, computed exactly and
+        seconds: The time taken to solve the point, in seconds.
+        status: "optimal" if the requested gap is met, "feasible" for any other release, "infeasible" if no release
+            exists, "stopped" if a limit or an interrupt ended the search, or "refused" if the mechanism cannot solve
+            the problem.
+        epsilon_achieved: The smallest epsilon that the release satisfies for all required pairs, computed exactly and
             rounded up.
         adversary_error: The expected loss, in the loss's unit, when an attacker who knows the prior sees one report and
             guesses the best output. None if the loss is not defined for single reports.
@@ -98,7 +100,7 @@ def make_point(
     loss: UtilityLoss[MatrixRelease],
     achieved: float | None,
 ) -> Point:
-    """Return the point for a certified release. Its bound is added later.
+    """Return the point for a certified release, without a lower bound, gap and solving time.
 
     Args:
         name: The name of the mechanism.
@@ -106,7 +108,7 @@ def make_point(
         release: A certified release, for all or some of the problem's records.
         problem: The problem, with its prior and distances.
         loss: The loss by which the release and an attacker's guesses are measured.
-        achieved: The least epsilon that the release satisfies.
+        achieved: The smallest epsilon that the release satisfies, or None if there is none.
     """
     rows, prior = release.probabilities, problem.data.prior
     # A release may have rows for only some of the records, namely those that send reports.
@@ -138,7 +140,7 @@ def _error_quantiles(data: MetricData, mass: Floats) -> Sequence[float | None]:
         mass: (N, K) The joint probabilities of records and reports.
 
     Returns:
-        Two distances, or None twice if the distances from records to outputs are not known.
+        The two distances, in the problem's unit, or two Nones if the distances from records to outputs are not known.
     """
     if not data.crossed:
         return None, None
@@ -146,7 +148,7 @@ def _error_quantiles(data: MetricData, mass: Floats) -> Sequence[float | None]:
 
 
 def _quantiles_of(distances: Floats, mass: Floats) -> list[float]:
-    """Return the median and the 95 % quantile of distances, weighted by masses in an array of the same shape."""
+    """Return the median and the 95 % quantile of distances, weighted by ``mass``, an array of the same shape."""
     # A quantile is the smallest distance at which the cumulative mass reaches the quantile's share of the total mass.
     order = np.argsort(distances.ravel(), kind="stable")
     cumulated = np.cumsum(mass.ravel()[order])
@@ -158,13 +160,13 @@ def _quantiles_of(distances: Floats, mass: Floats) -> list[float]:
 def adversary_error(probabilities: Floats, weighted: Floats) -> float:
     """Return the expected loss when an attacker makes the best guess from one report (Shokri et al., S&P 2011).
 
-    For output k, an attacker who knows the prior p guesses the output y with the least sum_i p_i z_ik c_iy, where c_iy
-    is the loss of output y at record i. The result is at most the loss of the release, because the attacker could
+    Given output k, an attacker who knows the prior p guesses the output y that minimises sum_i p_i z_ik c_iy, where
+    c_iy is the loss of output y at record i. The result is at most the loss of the release, because the attacker could
     always guess k itself.
 
     Args:
-        probabilities: (N, K) obfuscation matrix z, the probability of each output for each record.
-        weighted: (N, K) losses times the prior, p_i c_ik.
+        probabilities: (N, K) The obfuscation matrix z, the probability of each output for each record.
+        weighted: (N, K) The losses multiplied by the prior, p_i c_ik.
 
     Notes:
         This takes N K^2 multiplications, in blocks.
@@ -180,17 +182,19 @@ def adversary_error(probabilities: Floats, weighted: Floats) -> float:
 
 @frozen(kw_only=True)
 class Setting:
-    """What an attacker knows about a record before any report. The page compares this with an attack on one report.
+    """An attacker's knowledge before any report, and the words with which the page describes records.
+
+    The page compares the errors of this attacker with those of one who sees a report.
 
     Attributes:
         noun: The noun that the page uses for a record, such as "place".
         apart: The words that follow the distance between two records in a sentence on the page, such as "apart".
-        bayes_error: How often an attacker's best guess at the record is wrong, under the prior of all records.
-        adversary_error: Expected loss of the best guess under the same prior, in the loss's unit. None if the loss is
+        bayes_error: The probability that the attacker's best guess at the record is wrong, under the prior.
+        adversary_error: The expected loss of the best guess under the prior, in the loss's unit. None if the loss is
             not defined for single reports.
         limits: Sentences on what the guarantee does not cover.
-        odds: Whether every mechanism guarantees metric DP, so that the page can say how far one report changes the odds
-            between two records.
+        odds: Whether every mechanism guarantees metric DP, so that the page can state by how much one report changes
+            the odds between two records.
     """
 
     noun: str = "record"
@@ -203,16 +207,15 @@ class Setting:
 
 @frozen(kw_only=True, eq=False)
 class Line:
-    """A mechanism whose points form one line in the figure.
+    """A mechanism with its problem, whose points form one line in the figure.
 
     Attributes:
         name: The name of the mechanism.
         mechanism: The loaded mechanism.
         method: The method that solves the mechanism's problem.
         gap: The requested relative gap.
-        problem: The problem at the problem file's own epsilon.
-        guarantee: A key that is equal for two mechanisms if they can share bounds, because both their guarantees and
-            their losses are equal.
+        problem: The problem at the epsilon in the problem file.
+        guarantee: A key for the guarantee and the loss. Mechanisms with equal keys share their lower bounds.
         is_metric: Whether the guarantee is metric DP.
     """
 
@@ -225,9 +228,9 @@ class Line:
     is_metric: bool = False
 
     def declare_at(self, epsilon: Fraction) -> MetricInstance[Any]:
-        """Return the problem with another epsilon, for checks.
+        """Return the problem with another epsilon, for checks only.
 
-        If the problem has a region, its edges stay those for the original epsilon.
+        A region keeps the edges that were made for the original epsilon.
         """
         # The problem's data are reused, because distances and losses do not depend on epsilon.
         privacy = evolve(self.problem.declared.privacy, epsilon=epsilon)
@@ -235,7 +238,7 @@ class Line:
         return evolve(self.problem, declared=declared, data=evolve(self.problem.whole, epsilon=epsilon))
 
     def problem_at(self, epsilon: Fraction) -> MetricInstance[Any]:
-        """Return the problem with another epsilon, for solving. A region is divided again for this epsilon."""
+        """Return the problem with another epsilon, for solving. A region is divided anew for this epsilon."""
         problem = self.declare_at(epsilon)
         # The constraints on a region's edges, and the points at which its streets are divided, depend on epsilon.
         if problem.data.region is not None:
@@ -245,7 +248,7 @@ class Line:
 
     @property
     def setting(self) -> Setting:
-        """What is known about records before any report, according to this mechanism's problem."""
+        """The attacker's knowledge before any report, computed from this mechanism's problem."""
         data, loss = self.problem.data, self.mechanism.utility(self.problem, self.method)
         has_places = data.records.kind in ("geographic", "planar")
         guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
@@ -264,43 +267,42 @@ class Line:
 
     @property
     def is_nested(self) -> bool:
-        """Whether a release that is private at one epsilon is private at every larger epsilon.
+        """Whether every release that is private at one epsilon is private at every larger epsilon.
 
-        If so, bounds hold at smaller epsilons too. The exception is a region of streets, where it depends on epsilon
-        how positions are replaced with vertices. There a bound holds only for mechanisms that replace positions in the
-        same way.
+        If so, a lower bound for one epsilon is valid at every smaller epsilon. This fails for a region of streets,
+        because the vertices that replace positions depend on epsilon.
         """
         region = self.problem.data.region
         return region is None or region.steps == 0
 
     @property
     def units(self) -> tuple[str, str]:
-        """The units for losses and for distances."""
+        """The unit of losses and the unit of distances."""
         return self.problem.data.loss_unit, self.problem.data.unit
 
     @property
     def per_km(self) -> PerKm | None:
-        """What one km of loss costs in a unit that readers know, if the problem states it."""
+        """The cost of one km of loss in a unit that readers know, or None if the problem does not state it."""
         return self.problem.data.per_km
 
     def make_point(
         self, epsilon: Fraction, release: Any, problem: Any, loss: UtilityLoss[Any], achieved: float | None
     ) -> Point:
-        """Return the point for a certified release. Its bound is added later.
+        """Return the point for a certified release, without a lower bound, gap and solving time.
 
         Args:
             epsilon: The point's epsilon.
             release: A certified release.
             problem: The problem at this epsilon.
             loss: The loss by which the release is measured.
-            achieved: The least epsilon that the release satisfies.
+            achieved: The smallest epsilon that the release satisfies, or None if there is none.
         """
         return make_point(self.name, epsilon, release, problem, loss, achieved)
 
 
 @frozen(kw_only=True, eq=False)
 class LawLine(Line):
-    """A mechanism that itself states its problem at other epsilons (:class:`VariesEpsilon`).
+    """A mechanism that provides its problem at other epsilons (:class:`VariesEpsilon`).
 
     Attributes:
         problem: The problem, an instance of the mechanism's own class.
@@ -309,7 +311,11 @@ class LawLine(Line):
     problem: Any
 
     def declare_at(self, epsilon: Fraction) -> Any:
-        """Return the problem with another epsilon, or raise InputError if the mechanism does not take it."""
+        """Return the problem with another epsilon.
+
+        Raises:
+            InputError: The mechanism does not accept this epsilon.
+        """
         return self.mechanism.at_epsilon(self.problem, epsilon)
 
     def problem_at(self, epsilon: Fraction) -> Any:
@@ -318,7 +324,7 @@ class LawLine(Line):
 
     @property
     def setting(self) -> Setting:
-        """What an attacker knows about positions before any report: the channel's prior, if there is one."""
+        """The attacker's knowledge about positions before any report: the channel's prior, if there is a channel."""
         guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
         setting = Setting(noun="position", limits=describe_limits(guarantee))
         release = self.mechanism.solve(self.problem, SolveContext(method=self.method, gap=self.gap)).release
@@ -332,18 +338,18 @@ class LawLine(Line):
 
     @property
     def is_nested(self) -> bool:
-        """Whether a release that is private at one epsilon is private at every larger one, which is always so here."""
+        """Whether every release that is private at one epsilon is private at every larger epsilon: always True."""
         return True
 
     @property
     def units(self) -> tuple[str, str]:
-        """The units for losses and for distances."""
+        """The unit of losses and the unit of distances, which are the same here."""
         loss = self.mechanism.utility(self.problem, self.method)
         return loss.unit, loss.unit
 
     @property
     def per_km(self) -> PerKm | None:
-        """None, because such problems do not state it."""
+        """None, because these problems do not state the cost of one km of loss."""
         return None
 
     def make_point(
@@ -358,7 +364,7 @@ class LawLine(Line):
             release: A certified release, an instance of the mechanism's own class.
             problem: The problem at this epsilon, an instance of the mechanism's own class.
             loss: The loss by which the release is measured.
-            achieved: The least epsilon that the release satisfies.
+            achieved: The smallest epsilon that the release satisfies, or None if there is none.
         """
         point = Point(
             mechanism=self.name,
@@ -385,13 +391,16 @@ class LawLine(Line):
 
 
 def _prior_of(channel: Channel) -> Floats:
-    """Return the prior over a channel's inputs, which is uniform if the problem has none."""
+    """Return the prior over a channel's inputs, or a uniform prior if the channel has none."""
     count = len(channel.inputs)
     return np.full(count, 1.0 / count) if channel.prior is None else channel.prior
 
 
 def _distances_of(channel: Channel) -> Floats | None:
-    """Return the distances (N, N) from inputs to outputs, or None unless outputs are inputs with distances."""
+    """Return the distances (N, N) from a channel's inputs to its outputs.
+
+    The result is None if the outputs are not the inputs, or if the channel has no distances.
+    """
     if channel.distances is None or list(channel.inputs) != list(channel.outputs):
         return None
     return channel.distances(np.arange(len(channel.inputs)))
@@ -399,11 +408,11 @@ def _distances_of(channel: Channel) -> Floats | None:
 
 @frozen(eq=False)
 class Refusals:
-    """The points that mechanisms refuse because they cannot solve the problem there, and the reasons.
+    """The points that mechanisms refuse because they cannot solve the problem at that epsilon, and the reasons.
 
     Attributes:
-        epsilons: Epsilons on the curve, ascending.
-        sentences: The reasons, one sentence for each mechanism.
+        epsilons: The epsilons of the curve, ascending.
+        sentences: The reasons, one sentence for each mechanism that refuses a point.
         _errors: The error for each refused point, keyed by mechanism and epsilon.
     """
 
@@ -412,15 +421,15 @@ class Refusals:
     _errors: dict[tuple[str, Fraction], PrivoptError] = field(factory=dict, init=False)
 
     def __contains__(self, key: tuple[str, Fraction]) -> bool:
-        """Return whether a mechanism refuses an epsilon, given the pair (name, epsilon)."""
+        """Return whether a point is refused, given as the pair of its mechanism's name and its epsilon."""
         return key in self._errors
 
     def add(self, name: str, errors: Mapping[Fraction, PrivoptError]) -> None:
-        """Record why a mechanism refuses some epsilons, with a sentence for the first one.
+        """Record why a mechanism refuses some epsilons, and add a sentence on the first one unless there is one.
 
         Args:
             name: The name of the mechanism.
-            errors: The error at each of these epsilons.
+            errors: The errors, keyed by epsilon.
         """
         # One sentence for each mechanism is enough.
         has_sentence = any(refused_name == name for refused_name, _ in self._errors)
@@ -442,7 +451,7 @@ class Refusals:
 
     @property
     def error(self) -> PrivoptError:
-        """One error with the faults from all refusals, or the first error that does not concern the input."""
+        """The first error that is not an input error or, if there is none, an input error with all faults."""
         errors = list(self._errors.values())
         usage_error = next((error for error in errors if not isinstance(error, InputError)), None)
         faults = [fault for error in errors if isinstance(error, InputError) for fault in error.faults]
@@ -451,16 +460,16 @@ class Refusals:
 
 
 def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: Refusals) -> list[Line]:
-    """Read the problem for each mechanism, and note which mechanisms cannot take it.
+    """Read the problem for each mechanism, and record which points the mechanisms refuse.
 
     Args:
         names: Distinct names of mechanisms.
         source: The problem file.
-        gap: The requested gap. None for each method's default gap.
+        gap: The requested relative gap. None for each method's default gap.
         refusals: Collects the refusals.
 
     Returns:
-        The mechanisms that could read the problem, including those that refuse it at some or all epsilons.
+        The lines of the mechanisms that could read the problem, including those that refuse some or all epsilons.
 
     Raises:
         UnknownNameError: A mechanism is unknown.
@@ -499,11 +508,11 @@ def _read_line(name: str, source: File, gap: float | None) -> Line:
     Args:
         name: The name of the mechanism.
         source: The problem file.
-        gap: The requested gap. None for the method's default gap.
+        gap: The requested relative gap. None for the method's default gap.
 
     Raises:
         UnknownNameError: The mechanism is unknown.
-        InputError: The problem file is not for this mechanism.
+        InputError: The mechanism cannot read the problem file.
         UsageError: The mechanism neither releases a single matrix over places nor accepts its problem at other
             epsilons.
     """

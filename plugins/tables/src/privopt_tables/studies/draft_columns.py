@@ -1,7 +1,7 @@
-"""Recognise the columns of a table for ``privopt init``: ids, coordinates and people.
+"""Recognise the columns of a table for ``privopt init``: ids, coordinates, and columns that identify people.
 
-The decision that matters for privacy is whether rows are public places, whose positions the problem file publishes, or
-rows of people or trips. Tables of people, and tables without ids of places, get a grid instead.
+The decision that matters for privacy is whether rows are public places or belong to people or trips. The problem file
+publishes the positions of places. For a table of people, or a table without ids of places, it describes a grid instead.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LONGITUDES: Final = (
     "longitude (deg)",
 )
 PLANES: Final = (("x", "y"), ("x_km", "y_km"))
-"""Pairs of lower-case names for columns that contain plane coordinates in km."""
+"""Pairs of lower-case names of columns that contain planar coordinates in km."""
 
 PEOPLE: Final = re.compile(
     r"(user|rider|ride|trip|person|customer|client|patient|driver|passenger|member|employee|visitor|subscriber|resident"
@@ -47,34 +47,34 @@ PEOPLE: Final = re.compile(
     r"([ _-]?(id|uuid|guid|no|nr|num|number|name|key|hash|code))?",
     re.IGNORECASE,
 )
-"""The names of columns that identify people, trips or devices, and therefore not places."""
+"""Pattern for the names of columns that identify people, trips or devices, and therefore not places."""
 
 CONTACTS: Final = re.compile(
     r"((home|e|cell|mobile)[ _-]?)?(mail|phone|telephone|tel|mobile|address)([ _-]?(no|nr|num|number|hash|address))?",
     re.IGNORECASE,
 )
-"""The names of columns with contact details. They identify people, unless the ids are those of places such as shops."""
+"""Pattern for the names of columns with contact details. These identify people, unless the table has ids of places such
+as shops."""
 
 OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zone")
-"""The names of id columns that only places have."""
+"""The names of columns of ids that only places have."""
 IDS: Final = ("id", *OF_PLACES, "code")
 NAMES: Final = ("name", "county", "ctyname")
-"""The names of columns that contain ids (IDS), and of columns that contain names usable as ids (NAMES), the likeliest
-first."""
+"""Lower-case names of columns that contain ids (IDS) or names that can serve as ids (NAMES), the likeliest first."""
 
 MAX_PLACES: Final = 5_000
-"""The number of rows above which a table of latitudes and longitudes is taken for positions of people."""
+"""The number of rows above which a table of latitudes and longitudes is assumed to contain positions of people."""
 
 
 @frozen(kw_only=True, eq=False)
 class RecognisedTable:
-    """What ``init`` recognised in a table.
+    """The parts of a problem file that follow from the columns recognised in a table.
 
     Attributes:
-        records: The keys in the ``[records]`` table of the problem file.
-        kind: The kind of distance in the problem file, such as "haversine".
-        notes: Notes on how each column was interpreted. The problem file repeats them.
-        owner_notes: Notes for the table's owner alone, which the public problem file must not repeat.
+        records: The keys and values of the ``[records]`` table.
+        kind: The kind of distance, such as "haversine".
+        notes: Notes on how each column was interpreted, which the problem file repeats as comments.
+        owner_notes: Notes for the table's owner only, which must not appear in the public problem file.
     """
 
     records: dict[str, object]
@@ -85,12 +85,12 @@ class RecognisedTable:
 
 @frozen(kw_only=True)
 class ColumnChoice:
-    """The columns that the table's owner names with options. A column that is None is recognised by its name.
+    """The columns that the table's owner named with options. None for a column that is to be recognised by its name.
 
     Attributes:
-        lat, lon: The columns that contain latitudes and longitudes.
-        id: The column that contains ids.
-        point: The column that contains positions as text.
+        lat, lon: The columns of latitudes and longitudes.
+        id: The column of ids.
+        point: The column of positions as text or geometries.
     """
 
     lat: str | None = None
@@ -99,10 +99,10 @@ class ColumnChoice:
     point: str | None = None
 
     def check(self, names: Sequence[str], file: str) -> None:
-        """Refuse columns that the table does not have, and one coordinate without the other.
+        """Check that the table has the named columns, and that they do not exclude one another.
 
         Args:
-            names: The columns of the table.
+            names: The names of the table's columns.
             file: The name of the table, for error messages.
 
         Raises:
@@ -125,10 +125,10 @@ class ColumnChoice:
 
 
 def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
-    """Convert a table in another format (GeoJSON, GPX, a column of positions, ...) to one with the columns lat and lon.
+    """Convert a table in a foreign format (GeoJSON, GPX, ...) or with a column of positions to columns lat and lon.
 
     Args:
-        points: The table.
+        points: The table's file.
         choice: The columns that the table's owner named.
 
     Returns:
@@ -159,13 +159,13 @@ def recognize_table(
     """Read a table and recognise its columns.
 
     Args:
-        points: The table.
+        points: The table's file.
         folder: The folder of the problem file.
-        ids_alone: Whether places can have ids without coordinates.
+        ids_alone: Whether places may have ids without coordinates.
         choice: The columns that the table's owner named. Others are recognised by name.
 
     Returns:
-        The keys for the problem file, which either name a list of public places or describe a grid over people's
+        The parts of the problem file, which either name a list of public places or describe a grid over people's
         positions.
 
     Raises:
@@ -309,11 +309,11 @@ def _find_id_columns(
 
     Args:
         frame: The table.
-        names_by_lower_case: The columns of the table by their lower-case names.
+        names_by_lower_case: The names of the table's columns, keyed by their lower-case forms.
         used_columns: The columns that are already used for something else.
 
     Returns:
-        The columns of ids, if any, and other single columns that could serve as ids.
+        The columns of ids, empty if there are none, and other single columns that could serve as ids.
     """
     candidates = [name for name in frame.columns if name not in used_columns and _may_be_ids(frame[name])]
     likely_columns: list[str] = []
@@ -340,7 +340,7 @@ def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str],
 
     Args:
         frame: The table.
-        names_by_lower_case: The columns of the table by their lower-case names.
+        names_by_lower_case: The names of the table's columns, keyed by their lower-case forms.
         used_columns: The columns that are already used for something else.
     """
     for name in dict.fromkeys(
@@ -373,7 +373,7 @@ def _repeated_fault(file: str, column: str, row: int) -> Fault:
 
 
 def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
-    """Return a clause that says why no column is used for the ids of places, and which column could be."""
+    """Return a clause that explains why no column contains the ids of places, and names a column that could."""
     for name in frame.columns:
         if name not in used_columns and _may_be_ids(frame[name]) and frame[name].n_unique() == frame.height:
             return f"column {name} has no name of ids: rename it to id if its rows are public places"
@@ -381,10 +381,10 @@ def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
 
 
 def _find_people_column(names: Sequence[str], ids: Sequence[str]) -> str | None:
-    """Return a column which shows that rows belong to people or trips, or None if rows may be public places.
+    """Return a column whose name shows that rows belong to people or trips, or None if rows may be public places.
 
     Args:
-        names: The columns of the table.
+        names: The names of the table's columns.
         ids: The columns that contain ids.
     """
     has_place_ids = any(

@@ -1,7 +1,7 @@
 """Compute the grid of places that ``init`` proposes for a table of people.
 
-The problem file is public, but the positions may be secret. Therefore the grid depends only on the extent of the middle
-98 % of the positions, rounded to a coarse lattice, and reveals no more than this rounded extent.
+The problem file is public, but the positions may be secret. Therefore the grid depends only on the extent of the
+central 98 % of the positions, rounded to a coarse lattice. It reveals no more than this rounded extent.
 """
 
 from __future__ import annotations
@@ -25,26 +25,25 @@ GRID_CELLS: Final = 400
 """Approximate number of cells in the grid."""
 
 MIN_POSITIONS: Final = 200
-"""The number of positions below which a note says that their extent reveals more about each of them."""
+"""Number of positions below which a note warns that their extent may reveal too much about each of them."""
 
 MARGIN_SHARE: Final = 0.01
-"""Share of the positions at each end of each axis that the grid need not cover."""
+"""Fraction of the positions at each end of each axis that the grid need not cover."""
 
 WIDE_GRID_KM: Final = 1_000.0
-"""The extent, in km, above which a note warns that the grid is wide."""
+"""Extent of the grid, in km, above which a note asks whether some positions are wrong."""
 
 LATTICE_DEGREES: Final = 0.05
-"""Step, in degrees, of the lattice to which the extent of the grid is rounded outwards."""
+"""Spacing, in degrees, of the lattice to which the extent of the grid is rounded outwards."""
 
 _KM_PER_DEGREE: Final = EARTH_RADIUS_KM * math.pi / 180.0
-"""Length of a degree of latitude in km."""
+"""Length of a degree of latitude, in km."""
 
 
 def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tuple[dict[str, object], str]:
-    """Return a grid of square cells that covers the middle 98 % of the positions.
+    """Return a grid of square cells that covers the central 98 % of the positions on each axis.
 
-    The corner and the size of the cells depend only on the extent rounded to a coarse lattice, because the problem file
-    is public.
+    The grid depends only on the positions' extent rounded to a coarse lattice, because the problem file is public.
 
     Args:
         frame: The table.
@@ -52,10 +51,10 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
         file: The name of the table, for error messages.
 
     Returns:
-        The keys in ``[records.grid]``, and a sentence on what the grid covers and reveals.
+        The keys and values of ``[records.grid]``, and a sentence on what the grid covers and reveals.
 
     Raises:
-        InputError: There are no numeric positions, or too many numbers are not degrees.
+        InputError: There are no numeric positions, or more than 1 % of the numbers are not valid degrees.
     """
     latitudes, longitudes = (_finite_numbers(frame[str(columns[name])]) for name in ("lat", "lon"))
     if not latitudes.size or not longitudes.size:
@@ -66,8 +65,8 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
         _check_degrees(longitudes, -180, 360, columns["lon"], file),
     )
     south, north = _rounded_extent(latitudes)
-    # Longitudes are converted to -180..180 and to 0..360. In the conversion with the shorter extent, the positions do
-    # not cross the jump.
+    # Longitudes are converted to -180..180 and to 0..360. The conversion with the shorter extent is taken, because its
+    # jump does not separate the positions.
     west, east = min(
         (_rounded_extent((longitudes - offset) % 360.0 + offset) for offset in (-180.0, 0.0)),
         key=lambda interval: interval[1] - interval[0],
@@ -100,7 +99,9 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
 
 
 def describe_skipped_cells(frame: pl.DataFrame, columns: Sequence[str], file: str) -> list[str]:
-    """Return a note for the table's owner on each column in which some cells are not numbers, without quoting cells.
+    """Return a note for the table's owner on each coordinate column with cells that are not numbers.
+
+    The notes quote no cell.
 
     Args:
         frame: The table.
@@ -119,11 +120,11 @@ def describe_skipped_cells(frame: pl.DataFrame, columns: Sequence[str], file: st
 
 
 def _check_degrees(values: Floats, min_degrees: int, max_degrees: int, column: object, file: str) -> Floats:
-    """Return the numbers in the range of degrees, leaving out at most 1 % of them.
+    """Return the numbers that are valid degrees. At most 1 % of all numbers may be invalid.
 
     Args:
         values: The numbers in a column.
-        min_degrees, max_degrees: The range of degrees.
+        min_degrees, max_degrees: The valid range in degrees.
         column: The name of the column.
         file: The name of the table.
 
@@ -138,7 +139,7 @@ def _check_degrees(values: Floats, min_degrees: int, max_degrees: int, column: o
 
 
 def _rounded_extent(values: Floats) -> tuple[float, float]:
-    """Return the range of the middle 98 % of the degrees, rounded outwards to multiples of the lattice step.
+    """Return the range of the central 98 % of the values in degrees, rounded outwards to multiples of the lattice step.
 
     The two ends are at least one lattice step apart.
     """
@@ -148,18 +149,13 @@ def _rounded_extent(values: Floats) -> tuple[float, float]:
 
 
 def _finite_numbers(column: pl.Series) -> Floats:
-    """Return the finite numbers in a column, leaving out cells that are not numbers."""
+    """Return the finite numbers in a column, without cells that are not numbers."""
     values: Floats = column.cast(pl.Float64, strict=False).drop_nulls().to_numpy()
     finite: Floats = values[np.isfinite(values)]
     return finite
 
 
 def round_to_digits(value: float, up: bool) -> float:
-    """Round a number to three significant digits.
-
-    Args:
-        value: A positive number.
-        up: Whether to round up, so that the result is not below the value, rather than down.
-    """
+    """Round a positive number to three significant digits, up if ``up`` is true and otherwise down."""
     scale = 10.0 ** (math.floor(math.log10(value)) - 2)
     return float(f"{(math.ceil if up else math.floor)(value / scale) * scale:.3g}")

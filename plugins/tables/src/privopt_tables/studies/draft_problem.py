@@ -1,7 +1,7 @@
-"""Write a commented problem file from a table (``privopt init``), which ``solve`` accepts unchanged.
+"""Draft a commented problem file from a table (``privopt init``), which ``solve`` accepts unchanged.
 
-The file and the command state everything that was recognised, line by line, so that nothing is guessed silently.
-:mod:`.draft_columns` recognises the columns, and :mod:`.draft_text` formats the file.
+Comments in the file and notes on the terminal state how each column was interpreted, so that nothing is guessed
+silently. :mod:`.draft_columns` recognises the columns, and :mod:`.draft_text` formats the file.
 """
 
 from __future__ import annotations
@@ -40,34 +40,37 @@ REACH_FACTOR: Final = 3.0
 """The default radius within which a person is hidden, as a multiple of the median distance between neighbours."""
 
 HIDING_ADDRESSES: Final = 500
-"""The number of addresses among which a map's default distance hides a person: about a thousand people."""
+"""The number of addresses among which the default radius for a street map hides a person, about a thousand people."""
 
 HIDDEN_SHARE: Final = 0.9
-"""The share of the places that must have that many addresses within a map's default distance."""
+"""The fraction of the places that must have `HIDING_ADDRESSES` addresses within the default radius for a street map."""
 
 MAX_RADIUS_RECORDS: Final = 500
-"""The largest number of places whose distance to enough addresses is computed. If there are more, a sample is taken."""
+"""Maximum number of places from which the default radius for a street map is computed. If there are more, evenly spaced
+ones are taken."""
 
 MIN_EPSILON: Final = 1e-300
 """The smallest epsilon that a draft can have, because of the range of doubles. The largest one is its reciprocal."""
 
 MAX_SEARCHED_RECORDS: Final = 2_000
-"""The largest number of records whose nearest neighbour is searched for. If there are more, a sample is taken."""
+"""Maximum number of records whose nearest neighbour is searched for. If there are more, evenly spaced ones are
+taken."""
 
 ONE_WAY_LOSS: Final = "the loss is the error in travel along one-way streets, distances of privacy run both ways"
 BOTH_WAYS_LOSS: Final = "distances run both ways; for travel along one-way streets as the loss, take --one-way"
 
 QUICK_PLACES: Final = 200
-"""The number of places above which the optimum may take minutes. 462 places took over two, on two busy CPU cores."""
+"""The number of places above which a note warns that computing the optimum may take minutes. For 462 places it took
+over two minutes on two busy CPU cores."""
 
 
 @frozen(kw_only=True)
 class Draft:
-    """A drafted problem file, with notes on what was recognised.
+    """A drafted problem file, with notes for its author.
 
     Attributes:
         text: The text of the file.
-        notes: Notes on how the columns were understood, and on the meaning of epsilon.
+        notes: Notes on how the columns were interpreted, and on the meaning of epsilon.
     """
 
     text: str
@@ -87,18 +90,18 @@ def init(
 ) -> Draft:
     """Write a problem file for a table of public places, or of people's positions, over which a grid is laid.
 
-    A table in another format (GeoJSON, GPX, ...) is converted. If its rows are public places, the converted table is
+    A table in a foreign format (GeoJSON, GPX, ...) is converted. If its rows are public places, the converted table is
     written next to the problem file, as NAME-points.csv.
 
     Args:
         mechanism: The name of the mechanism for which the problem is drafted.
-        points: The table.
+        points: The table's file.
         out: The problem file.
         roads: A table of roads between the ids in ``points``, with the columns from, to and km. None if there are no
             roads.
-        within: The distance in km within which a person is hidden. None for three times the distance between
+        within: The radius in km within which a person is hidden. None for three times the median distance between
             neighbours.
-        factor: The factor by which one report may change the odds between two places at that distance.
+        factor: The maximum factor by which one report may change the odds between two places at that distance.
         choice: The columns of ``points`` that the user named. The others are recognised by their names.
         force: Whether to replace existing files.
 
@@ -146,11 +149,11 @@ def init(
 
 @contextmanager
 def _rename_faults(table: str, name: str) -> Iterator[None]:
-    """Make faults that are raised in the ``with`` block name the user's table instead of the converted one.
+    """Rename the file in faults that are raised in the ``with`` block, from the converted table to the user's table.
 
     Args:
         table: The name of the converted table.
-        name: The name of the table that the user gave.
+        name: The name of the user's table.
     """
     try:
         yield
@@ -175,9 +178,9 @@ def init_from_map(
         mechanism: The name of the mechanism for which the problem is drafted.
         streets: The street map.
         out: The problem file.
-        within: The distance in km within which a person is hidden. None for a distance within which there are enough
+        within: The radius in km within which a person is hidden. None for a radius within which there are enough
             addresses.
-        factor: The factor by which one report may change the odds between two places at that distance.
+        factor: The maximum factor by which one report may change the odds between two places at that distance.
         force: Whether to replace existing files.
 
     Raises:
@@ -227,7 +230,7 @@ def draft(
     factor: float = 4.0,
     choice: ColumnChoice | None = None,
 ) -> Draft:
-    """Return a drafted problem file, after checking that ``solve`` will accept it.
+    """Draft a problem file, and check that ``solve`` accepts it.
 
     Args:
         mechanism: The name of the mechanism for which the problem is drafted.
@@ -236,9 +239,9 @@ def draft(
         folder: The folder in which the problem file will be.
         roads: A CSV or Parquet table of roads between the ids in ``points``, with the columns from, to and km.
         one_way: Whether the loss is the error in travel distance along the directed ``roads``.
-        within: The distance in km within which a person is hidden, or the addresses of which this distance must include
-            enough. None for three times the distance between neighbours.
-        factor: The factor by which one report may change the odds between two places at that distance.
+        within: The radius in km within which a person is hidden. If addresses are given instead, the radius is chosen
+            such that it includes enough of them. None for three times the median distance between neighbours.
+        factor: The maximum factor by which one report may change the odds between two places at that distance.
         choice: The columns of ``points`` that the user named. The others are recognised by their names.
 
     Raises:
@@ -268,8 +271,8 @@ def draft(
     # Epsilon depends on the distances, so the problem is first read with a provisional epsilon of 1.
     data = load_drafted_problem(MetricProblem, tables, folder, points.name)
     spacing = _median_spacing(data)
-    # A report changes the odds between two places within the radius by at most exp(epsilon * radius), which is set
-    # equal to `factor`.
+    # A report changes the odds between two places within the radius by a factor of at most exp(epsilon * radius), which
+    # is set equal to `factor`.
     reason = ""
     if isinstance(within, Addresses):
         radius, reason = _radius_among_addresses(data, within)
@@ -296,7 +299,7 @@ def draft(
         *([reason] if reason else []),
         f"between neighbours, {spacing:.4g} {unit} apart (median), by at most {_format_exp_up(epsilon * spacing)}",
     ]
-    # Within so small a radius, most places have no other place among which a person could be hidden.
+    # If the radius is so small, most places have no other place among which a person could be hidden.
     if radius < spacing:
         hint = f"--within {REACH_FACTOR * spacing:.2g} hides a person among several"
         meaning.append(f"most places have no neighbour within {radius:.4g} {unit}: {hint}")
@@ -309,7 +312,7 @@ def draft(
 
 
 def _describe_assumptions(mechanism: str, place_count: int) -> Iterator[str]:
-    """Yield notes on the assumptions of the drafted problem, and on whether solving it may take long."""
+    """Yield notes on the assumptions of the drafted problem, and on its solving time if that may be long."""
     yield f"all {place_count:,} places count as equally likely: give a prior for your own"
     if mechanism == "optimal-lp" and place_count > QUICK_PLACES:
         cure = "--gap 0.05 or --time-limit 60 gives a first look"
@@ -321,7 +324,7 @@ def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], f
 
     Args:
         cls: The mechanism's problem class.
-        tables: The tables of the problem file.
+        tables: The TOML tables of the problem file, keyed by name.
         folder: The folder of the problem file.
         table: The name of the table from which the problem was drafted, for error messages.
 
@@ -343,10 +346,12 @@ def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], f
 
 
 def _median_spacing(data: MetricData) -> float:
-    """Return the median distance from the records, or a sample of them, to the nearest record at another place.
+    """Return the median distance from a record to the nearest record at another place.
+
+    At most `MAX_SEARCHED_RECORDS` records are considered, and all records as their neighbours.
 
     Raises:
-        InputError: All records are at the same place, or cannot reach one another.
+        InputError: All records are at the same place, or at infinite distances from one another.
     """
     count = len(data.records)
     min_distances = []
@@ -366,13 +371,14 @@ def _median_spacing(data: MetricData) -> float:
 
 
 def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[float, str]:
-    """Return a distance within which nearly all places have enough addresses, and a sentence that explains it.
+    """Return a radius within which nearly all places have enough addresses, and a sentence that explains it.
 
-    A person is hidden by the people near a place, not by the number of places. Addresses represent these people.
+    A person is hidden among the people who live nearby, however many places there are. Addresses represent these
+    people.
 
     Args:
         data: The places and their distances.
-        addresses: The addresses at each place.
+        addresses: The number of addresses at each place.
     """
     count, counts = len(data.records), addresses.counts
     # On a map with few addresses, a quarter of all addresses must suffice.
@@ -400,17 +406,17 @@ def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[flo
 
 
 def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[str, object]]:
-    """Return the additional tables that a mechanism's problem file needs, with values for their required keys.
+    """Return the additional TOML tables that a mechanism's problem file needs, with values for their required keys.
 
     Args:
         cls: The mechanism's problem class.
-        radius: Radius within which a person is hidden, in the unit of distances.
+        radius: The radius within which a person is hidden, in the unit of distances.
     """
     tables: dict[str, dict[str, object]] = {}
     common_names = {attribute.name for attribute in attrs.fields(MetricProblem)}
     for attribute in attrs.fields(cls):
         declared: Key | None = attribute.metadata.get(KEY)
-        # Only tables without a default are needed. Those that all problems have are written by the caller.
+        # Only tables without a default are needed. The caller writes the tables that all problems have.
         if attribute.name in common_names or declared is None or attribute.default is not attrs.NOTHING:
             continue
         table = get_type_hints(cls)[attribute.name]
@@ -419,14 +425,14 @@ def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[st
 
 
 def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object]]:
-    """Yield each key of a table that has no default, with a value for it: a distance, or all records.
+    """Yield each key of a TOML table that has no default, with a suggested value: the radius, or all records.
 
     Args:
         table: The class of the table.
-        radius: Radius within which a person is hidden, in the unit of distances.
+        radius: The radius within which a person is hidden, in the unit of distances.
 
     Raises:
-        UsageError: A key of another kind has no default.
+        UsageError: There is no suggestion for a key without a default.
     """
     hints = get_type_hints(table)
     for attribute in attrs.fields(table):
@@ -449,6 +455,6 @@ def _format_up(value: float) -> str:
 
 
 def _format_exp_up(exponent: float) -> str:
-    """Format exp(exponent), rounded up to three digits, or as a power of e if it is too large for a double."""
+    """Format exp(exponent), rounded up to three significant digits, or as a power of e if it could overflow."""
     # exp overflows above 709.
     return _format_up(math.exp(exponent)) if exponent < 700 else f"e^{_format_up(exponent)}"

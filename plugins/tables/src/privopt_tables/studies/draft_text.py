@@ -1,6 +1,6 @@
-"""Format a drafted problem file: its tables, with comments on what was recognised and what it means.
+"""Format a drafted problem file: TOML tables, with comments on the recognised columns and on the meaning of epsilon.
 
-Tables are written one by one, because each has comments before it.
+Tables are formatted one by one, because comments precede each of them.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ __all__ = ["format_problem", "relative_path"]
 
 
 def relative_path(path: Path, folder: Path) -> str:
-    """Return a path relative to a folder, as a problem file in that folder states it."""
+    """Return a path relative to a folder, in the form in which a problem file in that folder names it."""
     return os.path.relpath(path.absolute(), folder)
 
 
 def format_problem(
     mechanism: str, points: Path, tables: dict[str, dict[str, object]], notes: Sequence[str], meaning: Sequence[str]
 ) -> str:
-    """Write the text of a problem file, with comments before each table.
+    """Return the text of a problem file, with comments before each table.
 
     Args:
-        mechanism: The name of the mechanism that the problem is for.
+        mechanism: The name of the mechanism for which the problem is drafted.
         points: The table from which the problem was drafted.
-        tables: The tables of the problem, by name.
-        notes: Notes on what was recognised, which become comments on ``[records]``.
-        meaning: Notes on the meaning of epsilon, which become comments on ``[privacy]``. The word "epsilon" is put
-            before the first one.
+        tables: The TOML tables of the problem, keyed by name.
+        notes: Notes on the recognised columns, which become comments on ``[records]``.
+        meaning: Notes on the meaning of epsilon, which become comments on ``[privacy]``. The first one is prefixed with
+            the word "epsilon".
     """
     comments_by_table = {"records": notes, "privacy": [f"epsilon {line}" for line in meaning[:1]] + list(meaning[1:])}
     hints_by_table = {

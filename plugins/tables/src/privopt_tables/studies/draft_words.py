@@ -1,7 +1,7 @@
 """Write a problem file for words (``privopt init --vectors``), with an epsilon that hides each word among others.
 
-Distances between vectors have no familiar unit, so epsilon is derived from the distances to neighbours of certain
-ranks.
+Distances between word vectors have no familiar unit. So epsilon is derived from the distances between words and their
+k-th nearest neighbours, for a few k (the rank).
 """
 
 from __future__ import annotations
@@ -27,23 +27,25 @@ from privopt_tables.studies.word_vectors import is_vector_text, read_word_vector
 __all__ = ["RANKS", "init_words", "neighbour_distances"]
 
 RANKS: Final = (10, 20, 50)
-"""The numbers of other words that hide a word. The proposed epsilon is for the first of them, and notes state the
-epsilons for the others."""
+"""The numbers of other words among which a word is hidden. The proposed epsilon is for the first number, and notes
+state the epsilons for the others."""
 
 HIDDEN_SHARE: Final = 0.95
-"""Share of the words that epsilon must hide. The rest are outliers, whose distances say nothing about most words."""
+"""Fraction of the words that epsilon must hide. The others are outliers, whose distances are not typical of words."""
 
 MAX_SEARCHED_WORDS: Final = 2_000
-"""The largest number of words whose neighbours are searched for. If there are more, evenly spaced ones are taken."""
+"""Maximum number of words whose neighbours are searched for. If there are more, evenly spaced ones are taken."""
 
 
 def neighbour_distances(data: MetricData) -> dict[int, Floats]:
-    """Return the distances from words to their nearest neighbour and to the neighbours in :data:`RANKS`, keyed by rank.
-
-    Each value is an ascending array over at most 2,000 of the words. Ranks that exceed the number of words are omitted.
+    """Return the distances between words and their k-th nearest neighbours, for k = 1 and each k in :data:`RANKS`.
 
     Args:
         data: The words, with a metric between them.
+
+    Returns:
+        The distances, keyed by k. Each value is an ascending array with an entry for each of at most 2,000 words. A k
+        that is not smaller than the number of words is omitted.
     """
     count = len(data.records)
     ranks = [rank for rank in (1, *RANKS) if rank < count]
@@ -58,29 +60,30 @@ def neighbour_distances(data: MetricData) -> dict[int, Floats]:
 
 
 def _distance_quantile(distances: Floats, probability: float) -> float:
-    """Return the distance within which the given share of words have their neighbour of a certain rank.
+    """Return the distance within which at least the given fraction of the words have their k-th nearest neighbour.
 
     Args:
-        distances: The distances from words to their neighbours of this rank, ascending.
-        probability: The share.
+        distances: The distances from words to their k-th nearest neighbours, ascending.
+        probability: The fraction.
     """
     # Between two distances the higher one is taken, so that the result suffices for at least this share of words.
     return float(np.quantile(distances, probability, method="higher"))
 
 
 def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, force: bool = False) -> Draft:
-    """Write a problem file for words and their vectors. Vectors in text are converted to .npy and .txt files.
+    """Write a problem file for words and their vectors.
 
     Args:
-        mechanism: The name of the mechanism that the problem is for.
+        mechanism: The name of the mechanism for which the problem is drafted.
         vectors: A ``.npy`` file of shape (N, dim) with one row per word, or a text file of GloVe or word2vec, which is
             converted to NAME-vectors.npy and NAME-words.txt.
-        ids: A text file with one word per line. None to use the row numbers as words.
+        ids: A text file with one word per line. None to use the row indices as words.
         out: The problem file.
         force: Whether to replace existing files.
 
     Raises:
-        InputError: ``solve`` would refuse the vectors or words, or there are fewer than 12 words.
+        InputError: ``solve`` would refuse the vectors or words, there are fewer than 12 words, or too many vectors are
+            equal.
         UsageError: The mechanism does not protect places, or a file already exists.
     """
     # This is checked before any work, and again when the file is written.
@@ -124,12 +127,13 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
 
 
 def _init_from_text(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, force: bool) -> Draft:
-    """Convert vectors in text to a ``.npy`` file and a list of words next to the problem file, and write that file.
+    """Convert vectors in text to a ``.npy`` file and a list of words, and write the problem file next to them.
 
     Args:
-        mechanism: The name of the mechanism that the problem is for.
-        vectors: Text file of GloVe or word2vec.
-        ids: Must be None, because each line begins with its word.
+        mechanism: The name of the mechanism for which the problem is drafted.
+        vectors: A text file in the format of GloVe or word2vec.
+        ids: The file of words that the user gave. It must be None, because each line of ``vectors`` begins with its
+            word.
         out: The problem file.
         force: Whether to replace existing files.
 
@@ -159,7 +163,7 @@ def _init_from_text(mechanism: str, vectors: Path, ids: Path | None, out: Path, 
 
 
 def _describe_epsilon(distances_by_rank: dict[int, Floats], epsilon: float) -> list[str]:
-    """Return notes that say how many other words hide a word at this epsilon, and which epsilon hides it among more.
+    """Return notes on the number of words among which epsilon hides a word, and on epsilons for larger numbers.
 
     Args:
         distances_by_rank: The distances from :func:`neighbour_distances`.

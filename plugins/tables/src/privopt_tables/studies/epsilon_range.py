@@ -16,14 +16,14 @@ from privopt.declare.toml_text import StatedFraction
 from privopt.errors import UsageError, cut
 
 MAX_EPSILONS: Final = 10_000
-"""The largest number of epsilons in a range."""
+"""Maximum number of epsilons in a range."""
 
 MAX_CHARACTERS: Final = 400
-"""The largest number of characters in each part of a range."""
+"""Maximum number of characters in each part of a range."""
 
 
 def parse_epsilons(grid: str | tuple[float | str, float | str, int]) -> list[Fraction]:
-    """Return N geometrically spaced values from the lowest to the highest, with both ends exact.
+    """Return N geometrically spaced values from LO to HI, with both ends exact.
 
     >>> [str(value) for value in parse_epsilons("0.5:2:3")]
     ['1/2', '1', '2']
@@ -32,7 +32,7 @@ def parse_epsilons(grid: str | tuple[float | str, float | str, int]) -> list[Fra
         grid: The text ``"LO:HI:N"``, or a tuple of these three values.
 
     Raises:
-        UsageError: The ends are not numbers above 0 in ascending order, the number of values is out of range, or there
+        UsageError: The ends are not positive numbers in ascending order, the number of values is out of range, or there
             are too few doubles between the ends.
     """
     parts = grid.split(":") if isinstance(grid, str) else [str(part) for part in grid]

@@ -1,7 +1,7 @@
 """Read streets from OpenStreetMap (.osm, .osm.pbf) as a problem's places and roads (``privopt init --osm``).
 
-Nodes of ways tagged ``highway`` become places, and the stretches between them become roads. Only the largest connected
-part is kept. The result depends only on the map, not on the order of its elements in the file.
+Nodes of ways tagged ``highway`` become places, and the stretches of street between them become roads. Only the largest
+connected component is kept. The result depends only on the map, not on the order of its elements in the file.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ WALKED: Final = DRIVEN | frozenset(("pedestrian", "footway", "path", "steps", "c
 """Values of ``highway`` that people on foot use, including the roads that cars use."""
 CAR_ACCESS: Final = ("motorcar", "motor_vehicle", "vehicle")
 FOOT_ACCESS: Final = ("foot",)
-"""Tags that say whether a ferry takes cars (CAR_ACCESS) or people on foot (FOOT_ACCESS), from the most specific to the
-least. A ferry without these tags takes both."""
+"""Tags that state whether a ferry takes cars (CAR_ACCESS) or people on foot (FOOT_ACCESS), the most specific first. A
+ferry without these tags takes both."""
 FORWARD: Final = frozenset(("yes", "true", "1"))
-"""Values of ``oneway`` that mean a way can be used only in the order of its nodes."""
+"""Values of ``oneway`` for ways that can be used only in the order of their nodes."""
 ENDINGS: Final = (".osm.pbf", ".pbf", ".osm", ".osm.gz", ".osm.bz2")
 
 KM_PER_ADDRESS: Final = 0.025
-"""Length of street for each address, if a map has too few addresses: lots of some 20 m on one or both sides."""
+"""Length of street per address, in km, that is assumed if a map has too few addresses. Lots are about 20 m wide, on one
+or both sides of the street."""
 MIN_MAPPED_SHARE: Final = 0.25
-"""The share of the number estimated from the length of its streets below which a map has too few addresses."""
+"""Fraction of the number estimated from the streets' length below which a map has too few addresses."""
 
 Position = tuple[float, float]
 """Latitude and longitude in degrees."""
 Area = Callable[[Floats], Bools]
-"""A function that returns which positions (N, 2), in degrees, are inside an area."""
+"""A function that takes positions (N, 2) in degrees and returns a mask (N,) of those inside an area."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -55,7 +56,8 @@ class Addresses:
 
     Attributes:
         counts: (N,) The number of addresses at each place, in the order of the places.
-        is_counted: Whether the addresses on the map were counted, rather than estimated from the length of streets.
+        is_counted: Whether addresses on the map were counted. Otherwise the numbers are estimated from the length of
+            streets.
     """
 
     counts: Floats
@@ -64,14 +66,15 @@ class Addresses:
 
 @frozen(kw_only=True, eq=False)
 class StreetMap:
-    """Streets between places.
+    """A graph of streets between places.
 
     Attributes:
         places: The position (latitude, longitude) of each place in degrees, keyed by id.
-        km: The length of the shortest stretch between two places, keyed by (from, to), for each permitted direction.
-        notes: Notes on what was used and what was omitted.
+        km: The length in km of the shortest stretch between two places, keyed by (from, to), for each permitted
+            direction.
+        notes: Notes on the elements of the map that were used or omitted.
         one_way: Whether the loss is travel distance along the directed roads.
-        addresses: The positions of the addresses inside the area that have a house number.
+        addresses: The positions of the addresses with a house number inside the area.
     """
 
     places: dict[str, Position]
@@ -83,8 +86,8 @@ class StreetMap:
     def count_addresses(self) -> Addresses:
         """Return the number of addresses at each place.
 
-        Each address counts towards the nearest place. If the map has few addresses, they are estimated from the length
-        of streets, and half of a street's addresses count towards each of its ends.
+        Each address is assigned to its nearest place. If the map has too few addresses, their number is estimated from
+        the length of streets, and half of a street's addresses are assigned to each of its ends.
         """
         from scipy.spatial import cKDTree
 
@@ -105,11 +108,11 @@ class StreetMap:
         return Addresses(counts=counts, is_counted=True)
 
     def write(self, points: Path, roads: Path) -> None:
-        """Write CSV tables of the places (id, lat, lon) and the roads (from, to, km, with a row for each direction).
+        """Write the places and the roads as CSV tables.
 
         Args:
-            points: The file for the places.
-            roads: The file for the roads.
+            points: The file for the places, with the columns id, lat and lon.
+            roads: The file for the roads, with the columns from, to and km and a row for each permitted direction.
         """
         positions = np.array(list(self.places.values()))
         pl.DataFrame({"id": list(self.places), "lat": positions[:, 0], "lon": positions[:, 1]}).write_csv(points)
@@ -121,7 +124,7 @@ def box_area(text: str) -> Area:
     """Parse a box ``S,W,N,E`` in degrees, and return a function that tests which positions are inside.
 
     Raises:
-        UsageError: The text is not four numbers, or the numbers are out of order.
+        UsageError: The text is not four numbers, or the numbers are out of order or out of range.
     """
     try:
         south, west, north, east = map(float, text.split(","))
@@ -145,7 +148,7 @@ def read_streets(
     ferries: bool = False,
     one_way: bool = False,
 ) -> StreetMap:
-    """Read the streets in a map file, and keep those of the largest connected part.
+    """Read the streets in a map file, and keep those in the largest connected component.
 
     Args:
         file: The file of OpenStreetMap data. Its ending determines the format.
@@ -153,11 +156,12 @@ def read_streets(
         walk: Whether to include footways, and to use every way in both directions.
         bends: Whether to keep nodes that merely bend a street.
         ferries: Whether to include ferry lines.
-        one_way: Whether to keep the largest strongly connected part, in which streets lead from every place to every
-            other. Otherwise the directions of streets are ignored when connected parts are found.
+        one_way: Whether to keep the largest strongly connected component, in which streets lead from every place to
+            every other. Otherwise directions are ignored when connected components are determined.
 
     Raises:
         InputError: The file cannot be read, or has no streets.
+        UsageError: The package osmium is not installed.
     """
     if not file.name.lower().endswith(ENDINGS):
         raise InputError([Fault(str(file), "", "an unknown ending", f"one of {', '.join(ENDINGS)}")])
@@ -180,9 +184,9 @@ def read_streets(
     if not km:
         where = "" if area is None else " in the area asked for"
         raise InputError([Fault(str(file), "", f"no streets{where}", "ways tagged highway between two nodes")])
-    # Only one part is kept, because there is no distance between places that cannot be reached from one another.
+    # Only one component is kept, because there is no finite distance between places of different components.
     streets = _select_largest_part(StreetMap(places=places, km=km, one_way=one_way))
-    # If no street leads back, every place is a part of its own, and no street remains.
+    # If no street leads back, every place is a strongly connected component by itself, and no street remains.
     if not streets.km:
         expectation = "streets that lead somewhere and back, or no --one-way"
         raise InputError([Fault(str(file), "", "one-way streets alone, none of which leads back", expectation)])
@@ -200,8 +204,8 @@ class _Way:
     """A street or a ferry line.
 
     Attributes:
-        nodes: The ids of the way's nodes in order.
-        forward, backward: Whether the way can be used in the order of its nodes, and in the opposite direction.
+        nodes: The ids of the way's nodes, in order.
+        forward, backward: Whether the way can be used in the order of its nodes, and in reverse order.
     """
 
     nodes: tuple[str, ...]
@@ -215,9 +219,9 @@ class _Extract:
 
     Attributes:
         ways: The streets and ferry lines to use, in the order of the file.
-        positions: The position (latitude, longitude) of each node on these ways, keyed by id and sorted by id. An
-            extract may lack some nodes.
-        notes: Notes on what was used and what was omitted.
+        positions: The position (latitude, longitude) of each node on these ways, keyed and sorted by id. Nodes whose
+            positions are not in the file are missing.
+        notes: Notes on the ways and nodes that were used or omitted.
         addresses: The positions of nodes and buildings with a house number, in the order of the file.
     """
 
@@ -231,9 +235,13 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
     """Read the streets and, if requested, the ferry lines, with the positions of their nodes.
 
     Args:
-        file: OpenStreetMap data.
-        walk: Whether to read streets for pedestrians instead of cars.
+        file: The file of OpenStreetMap data.
+        walk: Whether to read the ways that pedestrians can use instead of those that cars can use.
         ferries: Whether to read ferry lines too.
+
+    Raises:
+        UsageError: The package osmium is not installed.
+        InputError: The file cannot be read.
     """
     try:
         import osmium
@@ -280,14 +288,14 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
 
 
 def _read_addresses(osmium: Any, file: Path) -> list[Position]:
-    """Return the positions of nodes and buildings with a house number. For a building, its first node is taken.
+    """Return the positions of nodes and buildings with a house number, in the order of the file.
+
+    A position is a latitude and a longitude in degrees. The position of a building is that of its first node with a
+    position.
 
     Args:
-        osmium: The module osmium, which is imported only where it is needed.
+        osmium: The module osmium, which the caller imports on demand.
         file: The map file.
-
-    Returns:
-        The position (latitude, longitude) of each address in degrees, in the order of the file.
     """
     reader: Any = osmium.FileProcessor(str(file), osmium.osm.NODE | osmium.osm.WAY).with_locations()
     addresses = []
@@ -300,16 +308,19 @@ def _read_addresses(osmium: Any, file: Path) -> list[Position]:
 
 
 def _takes_passengers(tags: Mapping[str, str], walk: bool) -> bool:
-    """Return whether a ferry takes pedestrians (if ``walk`` is true) or cars. Without a tag it takes both."""
+    """Return whether a ferry takes pedestrians (if ``walk`` is true) or cars (otherwise), according to its tags.
+
+    A ferry without such tags takes both.
+    """
     access = next((tags[key] for key in (FOOT_ACCESS if walk else CAR_ACCESS) if key in tags), "yes")
     return access != "no"
 
 
 def _directed_way(nodes: tuple[str, ...], tags: Mapping[str, str], walk: bool) -> _Way:
-    """Return a way with the directions in which it can be used. Pedestrians can use both.
+    """Return a way with the directions in which it can be used, which are both for pedestrians.
 
     Args:
-        nodes: The ids of the way's nodes in order.
+        nodes: The ids of the way's nodes, in order.
         tags: The OpenStreetMap tags of the way.
         walk: Whether the map is for pedestrians.
     """
@@ -321,11 +332,13 @@ def _directed_way(nodes: tuple[str, ...], tags: Mapping[str, str], walk: bool) -
 
 
 def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> dict[tuple[str, str], float]:
-    """Return the great-circle length in km of each stretch between two places, for each permitted direction.
+    """Return the great-circle length in km of each stretch between two places, keyed by (from, to).
+
+    There is an entry for each permitted direction.
 
     Args:
-        ways: The ways. Nodes that are not places are left out, together with the stretches that begin or end there.
-        places: The position of each place.
+        ways: The ways. Stretches that begin or end at a node that is not a place are left out.
+        places: The position of each place, keyed by id.
     """
     pairs = {
         pair
@@ -344,9 +357,9 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
 
 
 def _select_largest_part(streets: StreetMap) -> StreetMap:
-    """Return the connected part with the most places.
+    """Return the connected component with the most places, or the strongly connected one for a one-way map.
 
-    In a one-way map, the parts are strongly connected: streets lead from every place in a part to every other.
+    In a strongly connected component, streets lead from every place to every other.
     """
     rank = _ranks(streets.places)
     pairs = np.array([(rank[a], rank[b]) for a, b in streets.km])
@@ -359,10 +372,10 @@ def _select_largest_part(streets: StreetMap) -> StreetMap:
 
 
 def _contract_bends(streets: StreetMap) -> StreetMap:
-    """Replace each chain of nodes that merely bend a street with a single road between its ends.
+    """Replace each chain of nodes that merely bend a street by a single road between its ends.
 
-    Bends are determined on the given map, before any node is removed, so that a junction remains one even if its
-    streets are contracted into one another. A street that returns to its own junction keeps its middle node.
+    Bends are determined before any node is removed, so that a junction remains a place even if its streets are
+    contracted into one another. A street that returns to the junction at which it begins keeps its middle node.
     """
     neighbours = _neighbours(streets)
     bends = {name for name in streets.places if _is_bend(name, neighbours, streets)}
@@ -387,7 +400,7 @@ def _contract_bends(streets: StreetMap) -> StreetMap:
 
 
 def _neighbours(streets: StreetMap) -> dict[str, list[str]]:
-    """Return the neighbours of each place, along streets in either direction, in the order of the places."""
+    """Return the neighbours of each place along streets in either direction, each list in the order of the places."""
     rank = _ranks(streets.places)
     sets: dict[str, set[str]] = {name: set() for name in streets.places}
     for a, b in streets.km:
@@ -400,12 +413,11 @@ def _neighbours(streets: StreetMap) -> dict[str, list[str]]:
 def _is_bend(name: str, neighbours: Mapping[str, Sequence[str]], streets: StreetMap) -> bool:
     """Return whether a node merely bends a street.
 
-    A bend joins exactly two other nodes by streets of the same kind, both two-way or both one-way in the same
-    direction.
+    A bend joins exactly two other nodes, by two streets that are both two-way or both one-way in the same direction.
 
     Args:
-        name: The node.
-        neighbours: The neighbours of each place.
+        name: The id of the node.
+        neighbours: The neighbours of each place, keyed by id.
         streets: The street map.
     """
     # Ends of streets (one neighbour) and junctions (three or more) are not bends.
@@ -418,13 +430,13 @@ def _is_bend(name: str, neighbours: Mapping[str, Sequence[str]], streets: Street
 
 
 def _follow_chain(start: str, first: str, neighbours: Mapping[str, Sequence[str]], bends: Collection[str]) -> list[str]:
-    """Return the nodes along a street, from a place to the next node that is not a bend.
+    """Return the nodes along a street, from a place to the next node that is not a bend, both included.
 
     Args:
-        start: The place.
-        first: The next node along the street.
-        neighbours: The neighbours of each place.
-        bends: The nodes that merely bend a street.
+        start: The id of the place.
+        first: The id of the next node along the street.
+        neighbours: The neighbours of each place, keyed by id.
+        bends: The ids of nodes that merely bend a street.
     """
     chain = [start, first]
     while chain[-1] in bends:
@@ -434,14 +446,14 @@ def _follow_chain(start: str, first: str, neighbours: Mapping[str, Sequence[str]
 
 
 def _loop_middles(streets: StreetMap, neighbours: Mapping[str, Sequence[str]], bends: Collection[str]) -> set[str]:
-    """Return the middle nodes of streets that return to their own junction.
+    """Return the middle node of each street that returns to the junction at which it begins.
 
-    Without its middle node, such a street would become a road from a place to itself and be lost.
+    Without its middle node, this street would become a road from a place to itself, which has no effect.
 
     Args:
         streets: The street map.
-        neighbours: The neighbours of each place.
-        bends: The nodes that merely bend a street.
+        neighbours: The neighbours of each place, keyed by id.
+        bends: The ids of nodes that merely bend a street.
     """
     rank, middles = _ranks(streets.places), set()
     for start, first in streets.km:
@@ -458,5 +470,5 @@ def _loop_middles(streets: StreetMap, neighbours: Mapping[str, Sequence[str]], b
 
 
 def _ranks(places: Mapping[str, Position]) -> dict[str, int]:
-    """Return the rank of each place, counted from 0, in the order of ids."""
+    """Return the index of each place in ``places``, keyed by id."""
     return {name: number for number, name in enumerate(places)}

@@ -1,7 +1,7 @@
 """Read word vectors from text files in the format of GloVe, or of word2vec, which has a header line with two counts.
 
-Only words that :func:`.by_word.split_words` can find in a sentence are kept, because other words could not be
-protected.
+Only words that :func:`.by_word.split_words` can return for a sentence are kept, because no other word would ever be
+matched.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class WordVectors:
     """Words and their vectors.
 
     Attributes:
-        words: (N,) Distinct words that a sentence can contain.
-        vectors: (N, dim) The words' vectors.
-        notes: Notes on what was left out.
+        words: The N distinct words, each of which can occur in a sentence.
+        vectors: (N, dim) The vectors of the words.
+        notes: Notes on the lines that were left out.
     """
 
     words: list[str]
@@ -45,12 +45,13 @@ def is_vector_text(path: Path) -> bool:
 
 
 def read_word_vectors(path: Path) -> WordVectors:
-    """Read word vectors from text in which each line contains a word and its numbers, separated by single spaces.
+    """Read word vectors from a text file in which each line contains a word and the numbers of its vector.
 
-    A word may contain spaces. Repeated words, and words that cannot occur in a sentence, are left out.
+    Words and numbers are separated by single spaces, and a word may contain spaces. Repeated words, and words that
+    cannot occur in a sentence, are left out.
 
     Args:
-        path: The file, in the format of GloVe or of word2vec.
+        path: The file, in the format of GloVe or word2vec.
 
     Raises:
         InputError: A line has no numbers, a number is not finite, or vectors have different lengths.
@@ -109,7 +110,7 @@ def read_word_vectors(path: Path) -> WordVectors:
 
 
 def _vector_size(line: str) -> int:
-    """Return the number of numbers at the end of a line. The first part of the line always counts as a word."""
+    """Return how many numbers are at the end of a line. The first part of the line always counts as a word."""
     size = 0
     # The numbers are counted from the right, because the word may contain spaces.
     for part in reversed(line.split()[1:]):
