@@ -27,16 +27,16 @@ _AXES: Final = COORDINATES["geographic"]
 
 
 def wrap_longitudes(longitudes: Floats) -> Floats:
-    """Convert longitudes of up to 360 degrees to the range from -180 to 180, by an exact subtraction."""
+    """Convert longitudes from -180 to 360 degrees to the range from -180 to 180, by an exact subtraction."""
     return np.where(longitudes > 180.0, longitudes - 360.0, longitudes)
 
 
 @frozen(kw_only=True, eq=False)
 class AnywhereProtector(RowProtector):
-    """Draws a report for each position in degrees.
+    """Draws a report for each position in degrees, from a release without records.
 
     Attributes:
-        release: The release, which draws for positions.
+        release: The release, which draws reports for positions.
     """
 
     release: PositionRelease
@@ -48,7 +48,7 @@ class AnywhereProtector(RowProtector):
         """Make the protector for a release that draws for positions, and check the options.
 
         Args:
-            release: The release to draw with.
+            release: The release from which reports are drawn.
             secret: The columns that hold the secret.
             options: How the release is applied.
             charger: Charges each row to its subject. It must be open before the first row is protected.
@@ -80,16 +80,18 @@ class AnywhereProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The names of the columns with reports and their positions, and of the column that marks a seeded table."""
+        """The names of the columns with reports and their coordinates, and of the column that marks a seeded table."""
         names = [name for report in self.report_columns for name in (report, *self._coordinate_columns(report))]
         return (*names, *((SEEDED,) if self.is_seeded else ()))
 
     def _coordinate_columns(self, report: str) -> tuple[str, ...]:
-        """Return the names of the columns with the latitude and longitude of the reports in column ``report``."""
+        """Return the names of the columns with the latitudes and longitudes of the reports in column ``report``."""
         return tuple(f"{report}_{axis}" for axis in _AXES)
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Return the rows with reports in place of positions. With a ledger, only charged rows get a report.
+        """Return the rows with reports in place of positions, and count the rows without a report.
+
+        With a ledger, reports are drawn only for rows that were charged.
 
         Args:
             frame: Rows of the table.
@@ -122,16 +124,20 @@ class AnywhereProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def _read_positions(self, frame: nw.DataFrame[Any], columns: Secret) -> tuple[Floats, Ints]:
-        """Return latitudes and longitudes (B, 2), and the reason why a row has no position (B,), or -1 if it has one.
+        """Return the latitudes and longitudes in rows (B, 2), and the reason why a row has no position (B,).
 
-        Reasons are indices into :data:`.nearest_record.REASONS`. ``columns`` are the columns of one position.
+        A reason is an index into :data:`.nearest_record.REASONS`, or -1 for a row with a position.
+
+        Args:
+            frame: B rows of the table.
+            columns: The columns of one position.
         """
         positions, fault = positions_of(frame, columns)
         reason = unusable_reasons(positions, fault, geographic=True)
         return np.column_stack([positions[:, 0], wrap_longitudes(positions[:, 1])]), reason
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the positions in all rows. Other columns are searched for them."""
+        """Return the positions in all rows, for which other columns are searched."""
         secrets = []
         for _, columns in self.positions:
             positions, reason = self._read_positions(frame, columns)

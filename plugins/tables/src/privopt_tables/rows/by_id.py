@@ -1,4 +1,4 @@
-"""Protect rows with a release that has its own sampler instead of a matrix: one report for each id."""
+"""Protect rows of ids with a release that has a sampler instead of a matrix."""
 
 from __future__ import annotations
 
@@ -28,10 +28,8 @@ _UNKNOWN: Final = REASONS.index("unknown id")
 class IdProtector(RowProtector):
     """Draws a report for each id with :meth:`privopt.interfaces.release.Release.sample`.
 
-    This protector is for releases without a matrix, which have their own sampler.
-
     Attributes:
-        release: The release, which draws from the operating system's entropy.
+        release: The release, which overrides ``sample`` and draws with the operating system's entropy.
     """
 
     release: Release
@@ -43,13 +41,14 @@ class IdProtector(RowProtector):
         """Make the protector for a release without a matrix, and check the options.
 
         Args:
-            release: The release to draw with.
+            release: The release from which reports are drawn.
             secret: The columns that hold the secret.
             options: How the release is applied.
             charger: Charges each row to its subject. It must be open before the first row is protected.
 
         Raises:
-            UsageError: The secret is a position, or an option needs a matrix: a seed, a batch or stored reports.
+            UsageError: The secret is a position, or an option needs a matrix: a seed, a batch, stored reports or a
+                maximum distance.
         """
         positions = list_positions(secret, options, None)
         if any(columns.kind != "id" for _, columns in positions):
@@ -101,7 +100,7 @@ class IdProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def _draw_reports(self, ids: Sequence[str | None]) -> list[str | None]:
-        """Draw a report for each id. A missing id, or an id that no record has, gets None."""
+        """Draw a report for each id. The result is None for a missing id and for an id that no record has."""
         rows_by_id: dict[str, list[int]] = {}
         for row, name in enumerate(ids):
             if name is not None:

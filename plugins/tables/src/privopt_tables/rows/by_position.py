@@ -1,6 +1,6 @@
 """Protect rows with a certified matrix: the report for a position or id is drawn from its record's matrix row.
 
-In a batch, the random bytes are derived from the batch's key, so that a row gets the same report each time (ADR 24).
+In a batch, random bytes are derived from the batch's key, so that a row gets the same report in every run (ADR 24).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from privopt_tables.trace_rows import Tracer
 __all__ = ["PositionProtector"]
 
 UNIT_ROWS: Final = 5_000
-"""The largest number of rows in a part whose positions are compared with the records in other units."""
+"""Maximum number of rows per part of a table whose positions are compared with the records in other units."""
 
 _READING_PRECISION: Final = "to the millimetre (degrees: to 1e-7, so two may be taken for up to 17.2 mm farther apart)"
 _EVERYWHERE_NOTES: Final = {
@@ -58,8 +58,8 @@ _EVERYWHERE_NOTES: Final = {
         "the region; a position outside is reported as the nearest point of its boundary"
     ),
 }
-"""Notes on a guarantee that holds at every point of a region, keyed by the number of corners that the region's
-simplices have (2 for street segments, 3 for triangles in an area)."""
+"""Notes on a guarantee that covers every point of a region, keyed by the number of corners of the region's simplices (2
+for street segments, 3 for triangles in an area)."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -69,18 +69,18 @@ class PositionProtector(RowProtector):
     Attributes:
         release: The matrix from whose rows reports are drawn.
         snap: Finds the record for each row: the one nearest to its position, or with its id.
-        outputs: The coordinates of the outputs. None if they have none.
+        outputs: The outputs with their coordinates. None if they have no coordinates.
         tracer: Draws reports along traces. None if the release reports each row independently.
-        find_neighbours: Finds nearby places whose stored report can be repeated at a position. None if only the report
-            stored for the position's own place is repeated.
+        find_neighbours: A function that finds nearby places whose stored report can be repeated at a position. None if
+            only the report stored for the position's own place is repeated.
         row_key_columns: The columns of subjects and row ids that identify a row in a batch. None if rows are identified
             by their index in the table.
-        ways: The path lengths from any point to the outputs, for traces. None if positions are replaced by their
-            records.
+        ways: The path lengths from any point to the outputs, for traces. None if there are no traces, or if positions
+            are replaced by their records.
         strays: Counts positions that are far from every record.
-        unit_searches: Searches for other units in which the positions of the table may be.
-        look_alike_counts: The number of rows so far whose id looks like a record's id without being equal to it, by
-            column.
+        unit_searches: For each position, a search for other units in which the table's numbers may be.
+        look_alike_counts: The number of rows so far whose id looks like a record's id without being equal to it, keyed
+            by column.
     """
 
     release: MatrixRelease
@@ -157,19 +157,19 @@ class PositionProtector(RowProtector):
 
     @property
     def first_position(self) -> Secret:
-        """The columns of the row's first position. With stored reports or traces, it is the only one."""
+        """The columns of a row's first position, which is the only one if reports are stored or form traces."""
         return self.positions[0][1]
 
     def _prefix_names(self, *names: str) -> tuple[str, ...]:
-        """Return the names of columns that concern a whole row.
+        """Return the names of added columns that concern a whole row.
 
-        The names get the prefix of the row's position if it has only one, and otherwise no prefix.
+        The names get the prefix of the row's position if it has a single one, and otherwise no prefix.
         """
         prefix = self.positions[0][0] if len(self.positions) == 1 else None
         return tuple(prefix_name(prefix, name) for name in names)
 
     def coordinate_columns(self, report: str) -> tuple[str, ...]:
-        """Return the names of the columns with coordinates for the reports in column ``report``, if any."""
+        """Return the names of the columns with the coordinates of the reports in column ``report``, empty if none."""
         axes = () if self.outputs is None else COORDINATES[self.outputs.kind]
         return tuple(f"{report}_{axis}" for axis in axes)
 
@@ -190,11 +190,14 @@ class PositionProtector(RowProtector):
         return (*reports, *self._trace_columns, *self._mark_columns)
 
     def check(self, names: list[str], table: str) -> None:
-        """Refuse a table for the reasons that the base class gives, or because it lacks columns that traces need.
+        """Check a table's columns as the base class does, and check that the columns for traces exist.
 
         Args:
-            names: The columns of the table.
+            names: The names of the table's columns.
             table: The name of the table, for error messages.
+
+        Raises:
+            InputError: Columns are missing or already exist.
         """
         super().check(names, table)
         if self.tracer is not None:
@@ -206,7 +209,7 @@ class PositionProtector(RowProtector):
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
         """Return the rows with reports in place of positions or ids, and count the rows without a report.
 
-        With a ledger, reports are drawn only for rows whose subjects were charged.
+        With a ledger, reports are drawn only for rows that were charged.
 
         Args:
             frame: Rows of the table.
@@ -246,16 +249,17 @@ class PositionProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def draw_outputs(self, frame: nw.DataFrame[Any]) -> Ints:
-        """Draw an output index for each row's first position (B,), with -1 for a row without a report.
+        """Draw a report for each row's first position, and return the output indices (B,), -1 for a row without one.
 
         Nothing is charged, and rows without a report are not counted as refusals.
         """
         return self._draw_reports(frame, 0)[0][:, 0]
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the positions in all rows, and the ids and names of the records for an evenly spaced sample of rows.
+        """Return the secrets for which other columns are searched: positions, and the ids and names of records.
 
-        The record for a position is the nearest one. Other columns are searched for these secrets.
+        Positions are those of all rows. Ids and names are those of an evenly spaced sample of rows. The record of a
+        position is the nearest one.
         """
         text_rows = spread_rows(len(frame), MAX_TEXT_ROWS)
         places, secrets = self.snap.places, []
@@ -291,9 +295,9 @@ class PositionProtector(RowProtector):
         return secrets
 
     def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:
-        """Look for positions in other units, and for ids that look like a record's id without being equal to it.
+        """Count positions that fit other units, and ids that look like a record's id without being equal to it.
 
-        What is found in ``frame`` is counted, and appears in warnings.
+        The counts of all rows so far appear in warnings.
         """
         for _, columns in self.positions:
             if columns.kind == "id":
@@ -304,10 +308,10 @@ class PositionProtector(RowProtector):
             search.add_positions(positions_of(sample, Secret(kind="planar", columns=search.columns))[0])
 
     def _count_look_alikes(self, texts: pl.Series) -> None:
-        """Count the rows in a column whose id looks like a record's id without being equal to it.
+        """Count the ids in a column that look like a record's id without being equal to it.
 
         Args:
-            texts: The ids.
+            texts: The column of ids.
         """
         # Only other ids can be look-alikes: one that consists of visible ASCII characters cannot look like a different
         # id.
@@ -333,7 +337,7 @@ class PositionProtector(RowProtector):
         return (*(note for search in self.unit_searches for note in search.notes), *look_alikes)
 
     def no_report_error(self, table: str) -> UsageError:
-        """Return the base class's error, with hints on likely other units and on ids that look like a record's."""
+        """Return the error for a table without any report, with hints on other units and on ids that look alike."""
         return UsageError("; ".join((str(super().no_report_error(table)), *self._spelling_notes)))
 
     def _record_ids(self, frame: nw.DataFrame[Any], columns: Secret) -> list[str | None]:
@@ -352,16 +356,15 @@ class PositionProtector(RowProtector):
         ]
 
     def _draw_reports(self, frame: nw.DataFrame[Any], first: int, rows: Ints | None = None) -> RowOutputs:
-        """Draw output indices for the given rows: for all positions in a row, or for none.
+        """Draw reports for the given rows, either for all positions in a row or for none.
 
         Args:
-            frame: The part of the table.
+            frame: A part of the table.
             first: The index of the part's first row in the whole table.
-            rows: Indices, within the part, of the rows to draw for. None for all rows.
+            rows: The indices, within the part, of the rows to draw for. None for all rows.
 
         Returns:
-            Output indices (rows, positions), -1 for no report; and the reason why a row has no report (rows,), as an
-            index into ``REASONS``, or -1 if it has one.
+            The reports of these rows, as described in :data:`.charge_rows.RowOutputs`.
         """
         # If reports are stored, strays were already counted when the rows' places were looked up.
         strays = None if self.is_sticky else self.strays
@@ -395,8 +398,8 @@ class PositionProtector(RowProtector):
         Args:
             frame: The rows.
             numbers: The rows' indices in the whole table, which identify the rows if there are no row ids.
-            purpose: The name of what is drawn: a vertex or an output.
-            name: The position's prefix.
+            purpose: The kind of draw, ``"vertex"`` or ``"output"``.
+            name: The position's prefix, or None.
             columns: The columns of the position.
         """
         if self.coins is None:
@@ -409,29 +412,28 @@ class PositionProtector(RowProtector):
         )
 
         def read(row: int, start: int, count: int) -> bytes:
-            """Return ``count`` bytes from a row's stream of random bytes, starting at the byte ``start``."""
+            """Return ``count`` bytes of a row's stream of random bytes, from the byte with index ``start`` on."""
             return coins.stream(purpose, names[row], name or "", secrets[row], start, count)
 
         return RowStreams(read, np.arange(len(names)))
 
     def _distances_to_outputs(self, frame: nw.DataFrame[Any], rows: Ints) -> Ints:
-        """Return the path lengths in steps, shape (rows, outputs), from the positions in the given rows to all outputs.
+        """Return the path lengths (M, K), in steps, from the positions in M rows to the K outputs.
 
         Args:
-            frame: The part of the table.
-            rows: The indices of the rows within the part.
+            frame: A part of the table.
+            rows: (M,) The indices of the rows within the part.
         """
         assert self.ways is not None  # protect() uses this method only then
         return self.ways.of_points(self.snap.snap_positions(frame[rows], self.first_position))
 
     def _find_places(self, frame: nw.DataFrame[Any]) -> RowPlaces:
-        """Find the place under which each row's report is stored: a record, or a vertex of the row's simplex.
+        """Find the place under which each row's report is stored: a record, or a vertex near the position.
 
         The place is a fixed function of the position, so that all visits to the position share one stored report.
 
         Returns:
-            The place of each row, the reason why a row has none, and the nearby places whose stored report can be
-            repeated.
+            The places of the rows, as described in :data:`.charge_rows.RowPlaces`.
         """
         numbers, reason = self.snap.rows(frame, self.first_position, fixed=True, strays=self.strays)
         if self.find_neighbours is None:
@@ -451,11 +453,11 @@ class PositionProtector(RowProtector):
         return None if counter is None else counter.sequence
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the base class's warnings, and those on positions far from every record or in other units."""
+        """Return the base class's warnings, after those on positions far from every record or in other units."""
         return (*self.strays.notes, *self._spelling_notes, *super().warnings(names))
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return the base class's notes, and one about what the guarantee means for positions that are not records."""
+        """Return the base class's notes, and one on what the guarantee means for positions that are not records."""
         base_notes = super().notes(guarantee)
         if self.positions[0][1].kind == "id" or guarantee.kind == NOTHING:
             return base_notes
@@ -479,7 +481,7 @@ def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: 
 
     Args:
         positions: The prefix and the columns of each position.
-        places: The records. There is no search unless they have coordinates of the position's kind.
+        places: The records. A position is searched only if they have coordinates of the same kind.
     """
     if places is None or places.on_map is None:
         return ()
@@ -493,16 +495,16 @@ def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: 
 def _make_neighbour_finder(
     options: ApplyOptions, snap: Snap, kind: str
 ) -> Callable[[Floats, Ints], list[list[int]]] | None:
-    """Return a function that finds places near a position whose stored report can be repeated, or None if none can.
+    """Return a function that finds nearby places whose stored report can be repeated, or None without this option.
 
     Args:
-        options: How the release is applied.
-        snap: Finds records.
-        kind: The kind of secret.
+        options: How the release is applied. ``charge.within`` is the maximum distance of these places in km.
+        snap: Finds the record for each row.
+        kind: The kind of secret (:class:`Secret`).
 
     Raises:
-        UsageError: A distance is given, but reports are not stored, the secret is an id, or the distance is not a
-            number above 0 or is less than half the diagonal of a cell.
+        UsageError: The distance is given although reports are not stored or the secret is an id, it is not a number
+            above 0, or it is less than half the diagonal of a cell.
     """
     if options.charge is None or options.charge.within is None:
         return None
@@ -514,10 +516,10 @@ def _make_neighbour_finder(
 
 
 def _select_outputs(ids: list[str], space: Space) -> Space | None:
-    """Return the coordinates of a release's outputs, or None if they have no coordinates on a map.
+    """Return a release's outputs with their coordinates, or None if they have no coordinates on a map.
 
     Args:
-        ids: The ids of the release's outputs, a selection of those in ``space``.
+        ids: The ids of the release's outputs, which are a subset of those in ``space``.
         space: The outputs of the problem.
     """
     points = space.on_map

@@ -1,4 +1,4 @@
-"""Protect columns of sentences word by word: each known word gets a report, and unknown words are dropped or masked.
+"""Protect columns of sentences word by word: each known word is replaced by a report, and others are dropped or masked.
 
 A protected sentence consists of the reports and masks in the order of the words, separated by single spaces.
 """
@@ -38,10 +38,10 @@ _APOSTROPHES: Final = dict.fromkeys(map(ord, "\u2019\u02bc\uff07"), "'")
 
 
 class _Separators(dict[int, str]):
-    """A table for ``str.translate`` that converts characters that separate words to spaces."""
+    """A table for ``str.translate`` that replaces characters between words by spaces."""
 
     def __missing__(self, code: int) -> str:
-        """Return the character at a code point if it can be part of a word, and otherwise a space.
+        """Return the character with a code point if it can be part of a word, and otherwise a space.
 
         Letters, marks and digits (Unicode categories L, M, N), apostrophes and joiners can be part of a word.
         """
@@ -71,12 +71,12 @@ def split_words(text: str) -> list[str]:
 
 
 def vocabulary(ids: Iterable[str]) -> dict[str, int]:
-    """Return the index of the record that each word names.
+    """Return a mapping from words to the indices of the records that they name.
 
-    A word is an id in Unicode normal form C, or the case-folded form of an id unless that is another id.
+    The words are the ids in Unicode normal form C, and their case-folded forms, except those that are another id.
 
     Args:
-        ids: The ids of the records, in their order.
+        ids: The ids of the records, in order.
     """
     numbers: dict[str, int] = {}
     folded: dict[str, int] = {}
@@ -89,12 +89,17 @@ def vocabulary(ids: Iterable[str]) -> dict[str, int]:
 
 
 def word_number(numbers: Mapping[str, int], word: str) -> int:
-    """Return the index of the record that a word names, or -1 if it names none."""
+    """Return the index of the record that a word or its case-folded form names, or -1 if there is none.
+
+    Args:
+        numbers: The result of :func:`vocabulary`.
+        word: The word.
+    """
     return numbers.get(word, numbers.get(word.casefold(), -1))
 
 
 MASK: Final = "[mask]"
-"""The text that replaces an unknown word if ``--unknown mask`` is given."""
+"""The text that replaces an unknown word if unknown words are masked (``--unknown mask``)."""
 
 _NO_TEXT, _NO_WORD = map(REASONS.index, ("no text", "no known word"))
 
@@ -104,13 +109,13 @@ class WordProtector(RowProtector):
     """Draws a report for each known word in a sentence.
 
     The charge for a row depends on its number of known words, which the protected table shows in any case. If unknown
-    words are masked, it even shows the whole pattern of known and unknown words.
+    words are masked, the table even shows the whole pattern of known and unknown words.
 
     Attributes:
         release: The matrix, whose records are words.
         record_numbers: The indices of the records, keyed by word.
         is_masking: Whether unknown words are masked rather than dropped.
-        word_counts: The numbers of words that have been reported, dropped and masked so far.
+        word_counts: The numbers of words reported (``words``), dropped and masked so far.
     """
 
     release: MatrixRelease
@@ -137,7 +142,7 @@ class WordProtector(RowProtector):
             coins: The source of the batch's random bytes. None if there is no batch.
 
         Raises:
-            UsageError: An option cannot be used with sentences.
+            UsageError: The release reports traces, or an option cannot be used with sentences.
         """
         # These options concern positions, or require a single record in each row.
         excluded = {
@@ -167,7 +172,7 @@ class WordProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The name of the column that marks a seeded table. Sentences stay in their own column."""
+        """The name of the column that marks a seeded table, or nothing. Protected sentences stay in their column."""
         return (SEEDED,) if self.is_seeded else ()
 
     @property
@@ -182,13 +187,13 @@ class WordProtector(RowProtector):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers of words that were reported, dropped and, if unknown words are masked, masked."""
+        """The numbers of reported, dropped and (only if unknown words are masked) masked words, keyed by kind."""
         return {name: count for name, count in self.word_counts.items() if name != "masked" or self.is_masking}
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
         """Return the rows with protected sentences, and count the rows without a sentence.
 
-        With a ledger, reports are drawn only for rows whose subjects were charged.
+        With a ledger, reports are drawn only for rows that were charged.
 
         Args:
             frame: Rows of the table.
@@ -250,7 +255,7 @@ class WordProtector(RowProtector):
         return reports
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return the base class's notes, and one about what a sentence reveals and how its words' guarantees add up."""
+        """Return the base class's notes, and one on how the guarantee adds up over a sentence's words."""
         if self.is_masking:
             shared = "pattern of known and unknown words"
             public = "the words' number, their order and the masks stay visible"

@@ -1,8 +1,7 @@
-"""The base class for protectors, which replace those columns of a table that hold the secret with reports.
+"""The base class of protectors, which replace the columns of a table that hold the secret by reports.
 
-The base class determines which columns are dropped and added, who is charged, and which notes and warnings the table's
-owner and publisher get. Its subclasses in :mod:`.by_position`, :mod:`.by_id`, :mod:`.by_word` and :mod:`.anywhere` draw
-the reports.
+The base class drops and adds columns, and makes notes and warnings for the table's owner and publisher. Its subclasses
+in :mod:`.by_position`, :mod:`.by_id`, :mod:`.by_word` and :mod:`.anywhere` draw the reports.
 """
 
 from __future__ import annotations
@@ -44,21 +43,22 @@ SEEDED: Final = "seeded"
 
 @frozen(kw_only=True, eq=False)
 class RowProtector(ABC):
-    """Replaces the secret in tables with reports, and counts the rows without a report.
+    """Replaces the secret in tables by reports, and counts the rows without a report.
 
     Attributes:
         secret: The columns that hold or reveal the secret, which are dropped.
-        positions: The positions in each row, as pairs: the prefix of the report columns (or None), and the columns.
+        positions: The positions in each row, as pairs of the prefix of their report columns (or None) and their
+            columns.
         source: The source of random bytes.
         is_seeded: Whether the source is seeded. Seeded reports are not private.
         coins: The source of a batch's random bytes, with a separate stream for each draw. None to use ``source``.
         charger: Charges each row to its subject before the secret is read. None if nothing is charged.
-        refusals: The number of rows without a report so far, by reason.
-        first_malformed: The index of the first row whose cell is not a position, by reason.
-        leaks: Columns whose values state the secret. Those in ``secret.also`` are dropped, and the others stay.
-        leaky_columns: Finds columns that stay although their values or fields reveal the secret.
-        column_hashes: Replace cells with keyed hashes. This is a list to which an entry can be added later, because the
-            ledger's key is known only once the ledger is open.
+        refusals: The number of rows without a report so far, keyed by reason.
+        first_malformed: The index of the first row with a malformed cell, keyed by reason.
+        leaks: The columns in which the secret was found. Those in ``secret.also`` are dropped, and the others remain.
+        leaky_columns: Finds remaining columns that reveal the secret by their values or field names.
+        column_hashes: The objects that replace cells by keyed hashes. An entry can be added to this list later, because
+            the ledger's key is known only once the ledger is open.
     """
 
     secret: Secret
@@ -93,7 +93,7 @@ class RowProtector(ABC):
         """
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the secrets in the rows. Other columns are searched for them.
+        """Return the secrets of rows, for which other columns are searched, with one entry for each position in a row.
 
         The base class returns the ids or sentences in an evenly spaced sample of the rows.
         """
@@ -109,7 +109,7 @@ class RowProtector(ABC):
         ]
 
     def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:  # noqa: B027
-        """Look for secrets that are written differently from the records. The base class does nothing."""
+        """Count secrets that are written differently from the records, for warnings. The base class does nothing."""
 
     @property
     def price(self) -> str | None:
@@ -132,10 +132,10 @@ class RowProtector(ABC):
         return {}
 
     def check(self, names: list[str], table: str) -> None:
-        """Refuse a table that lacks required columns, or already has columns that would be added.
+        """Check that a table has all required columns and none of the columns that would be added.
 
         Args:
-            names: The columns of the table.
+            names: The names of the table's columns.
             table: The name of the table, for error messages.
 
         Raises:
@@ -161,7 +161,7 @@ class RowProtector(ABC):
         """Add rows to a batch's digest: their indices, secrets, subjects and times.
 
         Args:
-            digest: The digest, which is changed in place.
+            digest: The digest, which is modified in place.
             frame: Rows of the table.
             first: The index of the frame's first row in the whole table.
         """
@@ -176,10 +176,10 @@ class RowProtector(ABC):
             digest.add(b"row", number.to_bytes(8, "big"), subject.encode("utf-8"), period.encode(), *row_secrets)
 
     def count_refusals(self, reason: Ints, first: int) -> None:
-        """Count rows by the reason why they have no report.
+        """Add the rows without a report to the counts by reason, and record the first row of each malformed kind.
 
         Args:
-            reason: (B,) indices into :data:`REASONS`, -1 for rows with a report.
+            reason: (B,) The reason why each row has no report, as an index into :data:`REASONS`, or -1 if it has one.
             first: The index of the first of these rows in the whole table.
         """
         # The first row is noted only for reasons that concern malformed cells, because the owner can correct these.
@@ -191,7 +191,9 @@ class RowProtector(ABC):
                 self.refusals[REASONS[index]] += count
 
     def replace_secret(self, frame: nw.DataFrame[Any], columns: Iterable[pl.Series]) -> nw.DataFrame[Any]:
-        """Return the rows with new columns in place of the secret's, and examine the other columns for copies.
+        """Return the rows with new columns in place of the secret's columns.
+
+        Columns are hashed as requested, and the remaining columns are examined for copies of the secret.
 
         Args:
             frame: Rows of the table.
@@ -215,7 +217,7 @@ class RowProtector(ABC):
 
     @property
     def malformed_rows(self) -> tuple[str, ...]:
-        """Notes on the first rows whose cell is not a position. Cells are not quoted, because they may be secret."""
+        """Notes on the first row with each kind of malformed cell. Cells are not quoted, because they may be secret."""
         noun = "column" if len(self.secret.columns) == 1 else "columns"
         columns = f"{noun} {', '.join(map(cut, self.secret.columns))}"
         # Indices count from 0 and the header is row 1, so the first row of data is row 2.
@@ -225,7 +227,7 @@ class RowProtector(ABC):
         )
 
     def no_report_error(self, table: str) -> UsageError:
-        """Return the error for a table in which no row got a report, which also states how many rows were charged.
+        """Return the error for a table in which no row got a report. It also states how many rows were charged.
 
         Args:
             table: The name of the table.
@@ -246,7 +248,7 @@ class RowProtector(ABC):
 
     @property
     def leak_warnings(self) -> tuple[str, ...]:
-        """Warnings about the columns whose values state the secret."""
+        """Warnings about the columns in which the secret was found."""
         return tuple(_leak_warning(leak, is_dropped=leak.name in self.secret.also) for leak in self.leaks)
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
@@ -261,7 +263,7 @@ class RowProtector(ABC):
         hashed_copies = [name for name in self.leaky_columns.copies if name in hashed_names - named_elsewhere]
         named_elsewhere |= hashed_names
         copies = [name for name in self.leaky_columns.copies if name not in named_elsewhere]
-        # A column that was found by its values has a warning of its own, so it needs none for its name.
+        # A column in which the secret was found has a separate warning, so it needs none for its name.
         named_elsewhere |= {leak.name for leak in self.leaks}
         # Each column is named in at most one warning.
         remaining = [name for name in names if name not in {*named_elsewhere, *copies}]
@@ -284,7 +286,7 @@ class RowProtector(ABC):
 
 
 def _describe_several_positions(count: int, guarantee: Guarantee) -> tuple[str, ...]:
-    """Return a note that says how the guarantees for a row's positions add up, or nothing for a single position.
+    """Return a note on how the guarantee adds up over the positions in a row, or nothing for a single position.
 
     Args:
         count: The number of positions.
@@ -300,10 +302,10 @@ def _describe_several_positions(count: int, guarantee: Guarantee) -> tuple[str, 
 
 
 def _leak_warning(leak: PositionColumn, *, is_dropped: bool) -> str:
-    """Return a warning about a column whose values state the secret.
+    """Return a warning about a column in which the secret was found.
 
     Args:
-        leak: The column, with the form in which it states the secret and the number of rows that do so.
+        leak: The column, with the form of the secret in it and the number of rows that contain the secret.
         is_dropped: Whether the column was dropped rather than kept in the table.
     """
     rows = f"{leak.rows:,} of {number_of(leak.sampled, 'row')}"
@@ -313,11 +315,11 @@ def _leak_warning(leak: PositionColumn, *, is_dropped: bool) -> str:
 
 
 def _exposed_columns_warning(names: Sequence[str], reason: str) -> tuple[str, ...]:
-    """Return a warning about columns that may reveal more than the reports, if there are any.
+    """Return a warning about remaining columns that may reveal the secret, or nothing if there are none.
 
     Args:
-        names: The columns. At most the first ten are named.
-        reason: Why the columns may reveal more, in words that follow "is" or "are".
+        names: The names of the columns, of which the warning lists at most ten.
+        reason: A predicate that says why the columns may reveal the secret, in words that follow "is" or "are".
     """
     if not names:
         return ()
