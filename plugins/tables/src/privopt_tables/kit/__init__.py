@@ -1,1 +1,1 @@
-"""The conformance kit for releases that report traces: check that their charges cover what they reveal."""
+"""Conformance checks for releases that report traces: charges must cover what the reports reveal."""

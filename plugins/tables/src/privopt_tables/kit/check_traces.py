@@ -1,7 +1,7 @@
 """Check reports along traces: charges must cover what reports reveal, and draws must follow the stated distribution.
 
-The kit computes the distribution itself (:mod:`privopt_tables.kit.trace_law`) from the numbers in the release. The
-traces that are checked go from record to record, never through arbitrary points of a region.
+The kit computes the distribution independently (:mod:`privopt_tables.kit.trace_law`) from the numbers in the release.
+The checked traces go from record to record, never through arbitrary points of a region.
 """
 
 from __future__ import annotations
@@ -40,34 +40,34 @@ if TYPE_CHECKING:
 __all__ = ["draws_traces", "traces"]
 
 TRACE_LENGTH: Final = 4
-"""The number of rows in a trace. It is 3 instead if there would be too many sequences of reports."""
+"""Number of rows in a trace. It is 3 instead if there would be too many sequences of reports."""
 
 TRACE_DRAWS: Final = 20_000
-"""The number of subjects with the same trace for whom reports are drawn."""
+"""Number of subjects, all with the same trace, for whom reports are drawn."""
 TRACE_PAIRS: Final = 8
-"""The number of pairs of traces that are compared."""
+"""Number of pairs of traces that are compared."""
 
 MAX_SEQUENCES: Final = 600
-"""The largest number of report sequences whose probabilities are computed for one trace."""
+"""Maximum number of report sequences whose probabilities are computed for one trace."""
 
 MIN_CHANCE: Final = 1e-8
-"""The probability below which a deviation cannot be put down to chance, and counts as a fault."""
+"""The p-value below which a deviation counts as a fault rather than chance."""
 
 MIN_EXPECTED_DRAWS: Final = 50.0
-"""The smallest expected number of draws for a sequence to be counted by itself. For rarer sequences, the chi-square
-distribution is a poor approximation."""
+"""Minimum expected number of draws for a sequence to form its own category in the chi-square test. For rarer sequences,
+the chi-square distribution is a poor approximation."""
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""The relative error that counts as rounding of doubles rather than as a fault."""
+"""Relative tolerance of comparisons, for the rounding of doubles."""
 
 
 @frozen(kw_only=True, eq=False)
 class _TraceSetting:
-    """The places through which the checked traces go.
+    """The P places through which the checked traces go.
 
     Attributes:
         law: The probability distribution of reports along traces through these places.
-        distances: (P, P) distances between places, infinite for pairs without a guarantee.
+        distances: (P, P) The distances between places, infinite for pairs without a guarantee.
         names: The names of the places, for messages.
         columns: The columns, keyed by name, of a table with one row for each place.
     """
@@ -79,14 +79,14 @@ class _TraceSetting:
 
 
 def draws_traces(release: type[Any]) -> bool:
-    """Return whether a release class defines ``walker``, which draws reports along a trace."""
+    """Return whether a release class defines ``walker``, the object that draws reports along a trace."""
     field_names = {attribute.name for attribute in attrs.fields(release)} if attrs.has(release) else set()
     return getattr(release, "walker", MatrixRelease.walker) is not MatrixRelease.walker or "walker" in field_names
 
 
 @check("traces", version=3, of={"traces"}, share=0.3)
 def traces(trial: Trial) -> None:
-    """Check that charges bound how far reports can distinguish two traces, and that draws follow the distribution."""
+    """Check that charges bound the privacy loss between two traces, and that draws follow the stated distribution."""
     problem = trial.problem()
     _check_release(trial, problem, trial.run(problem))
 
@@ -97,7 +97,7 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     Args:
         trial: The trial of a mechanism, which collects failures.
         problem: The generated problem.
-        run: The run that solved it.
+        run: The run in which the problem was solved.
     """
     walker, data = getattr(run.release, "walker", None), run.problem.data
     if not isinstance(walker, Walker):
@@ -126,18 +126,20 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
 
 
 def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, setting: _TraceSetting) -> None:
-    """Check that the noise hides the distance between any two places, and that a segment costs the sum of its parts.
+    """Check that the tests' noise hides the distance between any two places, and that a segment is charged for fully.
+
+    A segment must cost at least the sum of its parts: a fresh report, the threshold and twice a test.
 
     Args:
         trial: The trial, which collects failures.
         problem: The generated problem.
-        walker: The walker of the release.
-        setting: The places of traces.
+        walker: The walker of the release, which draws reports along traces.
+        setting: The places of the traces.
     """
     terms, prediction, steps = walker.terms, walker.prediction, walker.prediction.steps
     noises = (("threshold", prediction.threshold, terms.threshold), ("test", prediction.test, terms.test))
     for first_place, distances in enumerate(setting.distances):
-        # For each second place, the largest difference over all outputs between the two places' distances to the
+        # For each second place, the maximum over all outputs of the difference between the two places' distances to the
         # output.
         step_differences = np.abs(steps - steps[first_place]).max(axis=1, initial=0)
         for noise_name, rate, epsilon in noises:
@@ -155,7 +157,7 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, sett
                     problem,
                 )
     epsilon = Fraction(trial.subject.epsilon(trial.subject.load(problem)))
-    # The terms are only the release's own claim, so a fresh report is taken to cost at least the problem's epsilon.
+    # The terms are only claims of the release, so a fresh report is assumed to cost at least the problem's epsilon.
     min_segment = max(terms.report, epsilon) + terms.threshold + 2 * terms.test
     if terms.segment < min_segment:
         trial.fail(
@@ -169,15 +171,17 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, sett
 def _compare_traces(
     trial: Trial, problem: GeneratedProblem, walker: Walker, setting: _TraceSetting, length: int, random: Random
 ) -> None:
-    """Check for pairs of traces that no sequence of reports distinguishes them by more than its charges allow.
+    """Check for pairs of traces that no sequence of reports has a larger log ratio than its charges allow.
+
+    The log ratio is that of the sequence's probabilities along the two traces.
 
     Args:
         trial: The trial, which collects failures.
         problem: The generated problem.
         walker: The walker of the release, which draws reports along traces.
-        setting: The places of traces.
+        setting: The places of the traces.
         length: The number of rows in a trace.
-        random: The generator with which the traces are chosen.
+        random: The random generator that chooses the traces.
     """
     place_count = len(setting.names)
     for number in range(TRACE_PAIRS):
@@ -209,12 +213,12 @@ def _compare_traces(
 
 
 def _neighbouring_place(place_number: int, count: int) -> int:
-    """Return a place's neighbour: the other index of its pair (2k, 2k + 1), or its own if there is none."""
+    """Return the other index of a place's pair (2k, 2k + 1), or the place's own index if the other one is too large."""
     return min(place_number ^ 1, count - 1)
 
 
 def _describe_trace(setting: _TraceSetting, trace: list[int]) -> str:
-    """List the names of the places along a trace."""
+    """Return a comma-separated list of the names of the places along a trace."""
     return ", ".join(setting.names[place_number] for place_number in trace)
 
 
@@ -239,9 +243,9 @@ def _compare_draws(
         problem: The generated problem.
         release: The release.
         data: The data of the release's problem.
-        setting: The places of traces.
+        setting: The places of the traces.
         length: The number of rows in the trace.
-        random: The generator with which the trace is chosen.
+        random: The random generator that chooses the trace.
     """
     trace = [random.randrange(len(setting.names)) for _ in range(length)]
     # Half of the traces stay at one place, because a fault that reveals a little in each row becomes visible there.
@@ -280,9 +284,9 @@ def _count_draws(
     Args:
         release: The release.
         data: The data of the release's problem.
-        setting: The places of traces.
+        setting: The places of the traces.
         trace: The indices of the places along the trace.
-        seed: The seed for the draws.
+        seed: The seed of the draws.
 
     Returns:
         How often each sequence of reports was drawn, and the smallest amount that any subject was charged for it.

@@ -1,6 +1,6 @@
-"""The distribution of reports along short traces, summed over the noise in closed form.
+"""The distribution of reports along short traces, with the noise summed out in closed form.
 
-The conformance kit computes the probability of every sequence of outputs from the numbers in a release. It does not use
+The conformance kit computes the probability of every sequence of reports from the numbers in a release. It does not use
 the code that draws reports, so that a fault in that code shows up as a difference.
 """
 
@@ -23,10 +23,10 @@ from privopt_metric_dp.traces.prediction import Prediction, Terms
 __all__ = ["MIN_PROBABILITY", "Law", "Reports", "max_log_ratio", "segment_probability"]
 
 Reports = tuple[tuple[bool, int], ...]
-"""The observable part of a trace: for each row, whether it repeats the last report, and the index of its output."""
+"""The observable part of a trace: for each row, whether its report repeats the last one, and its output's index."""
 
 MIN_PROBABILITY: Final = 1e-280
-"""The probability below which the relative error of a sum of doubles may be large."""
+"""The probability below which the relative error of a computed probability may be large."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -34,10 +34,9 @@ class Law:
     """The probabilities of reports along traces through a set of places.
 
     Attributes:
-        fresh: (P, K) The probability of each output in a fresh report from each place, that is, one that is not a
-            repetition.
-        steps: (P, K) The distance from each place to each output, in the steps in which the tests count.
-        prediction: The distance (level) up to which a report is repeated, and the rates of the noise.
+        fresh: (P, K) The probability of each output in a fresh report (one that is not a repetition) from each place.
+        steps: (P, K) The distance from each place to each output, in the steps in which the tests measure distances.
+        prediction: The distance (level) up to which a report is repeated without noise, and the rates of the noise.
     """
 
     fresh: Floats
@@ -46,7 +45,7 @@ class Law:
 
     @classmethod
     def of(cls, walker: Walker) -> Self:
-        """Return the distribution of reports along the records of a walker."""
+        """Return the distribution of reports along traces through a walker's records."""
         return cls(fresh=walker.weights / float(TOTAL), steps=walker.prediction.steps, prediction=walker.prediction)
 
     def sequence_probabilities(self, trace: Sequence[int]) -> Mapping[Reports, float]:
@@ -97,9 +96,9 @@ class Law:
         """Return the probability of the test results in one segment.
 
         Args:
-            last_output: The report that the tests repeat or renew.
+            last_output: The index of the output that the tests repeat or renew.
             repeated_places: The places of the rows that repeat the report.
-            renewal_place: Place of the row that renews the report. None if the segment has not ended.
+            renewal_place: The place of the row that renews the report. None if the segment has not ended.
         """
         # Given the noise on the threshold, the tests are independent, so their order has no effect.
         key = last_output, tuple(sorted(repeated_places)), renewal_place
@@ -120,26 +119,27 @@ class Law:
 
     @cached_property
     def _segment_cache(self) -> dict[tuple[int, tuple[int, ...], int | None], float]:
-        """Cached probabilities, keyed by the arguments to :meth:`_segment_probability` with sorted places."""
+        """A cache of probabilities, keyed by the arguments of :meth:`_segment_probability` with sorted places."""
         return {}
 
 
 def segment_probability(
     threshold: float, test: float, repeated_steps: Sequence[int], renewal_steps: int | None
 ) -> float:
-    """Return the probability that every test but the last repeats a report and that the last test, if any, renews it.
+    """Return the probability that the given tests repeat a report and that the final test, if any, renews it.
 
     The probability is a sum of geometric series over the threshold's noise m. A test at x steps beyond the level
     repeats the report with probability 1 - exp(-test (m - x)) if m > x, and otherwise renews it. The number of terms is
-    two to the power of the number of repetitions.
+    proportional to two to the power of the number of repetitions.
 
     Args:
         threshold: The rate of the noise on the threshold, per step.
         test: The rate of the noise in a test, per step.
         repeated_steps: The steps beyond the level at each test that repeats the report.
-        renewal_steps: The steps beyond the level at the test that renews the report. None if the segment has not ended.
+        renewal_steps: The steps beyond the level at the test that renews the report. None if there is no such test.
     """
-    # If the noise on the threshold is below this, some test is certain to renew the report, so the sums begin here.
+    # If the noise on the threshold is below this value, some test is certain to renew the report, so the sums begin
+    # with it.
     start = max([0, *repeated_steps])
     # The number of noise values, from the start on, for which the renewing test is certain to renew.
     sure_steps = math.inf if renewal_steps is None else max(0, renewal_steps - start)
@@ -166,11 +166,11 @@ def segment_probability(
 
 
 def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction:
-    """Return the largest log ratio that the guarantee allows between a sequence's probabilities along two traces.
+    """Return the maximum log ratio that the guarantee allows between a sequence's probabilities along two traces.
 
-    The ratio is computed from the epsilons of the parts, independently of the cost of a segment stated in ``terms``.
-    The first report costs its epsilon times the distance at the first row. Each segment costs its epsilon times the
-    largest distance in it, and only the epsilon of the threshold if it has not ended.
+    The ratio is computed from the epsilons of the parts, independently of the cost of a segment that ``terms`` states.
+    The first report contributes its epsilon times the distance at the first row. Each segment contributes its epsilon
+    times the largest distance in it, or the epsilon of the threshold times that distance if it has not ended.
 
     Args:
         terms: The epsilons of the parts: the report, the threshold and a test.
