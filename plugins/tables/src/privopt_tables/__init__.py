@@ -1,1 +1,1 @@
-"""Protect tables with metric DP: files, data frames, sentences and traces, also in DuckDB, Polars, Spark and Dask."""
+"""Protect files, data frames, sentences and traces with metric DP, also in DuckDB, Polars, Spark and Dask."""

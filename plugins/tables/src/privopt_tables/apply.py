@@ -1,6 +1,7 @@
 """Apply a release to a table, from file to file (optionally as a repeatable batch) or in memory.
 
-Both use :func:`.apply_parts.apply_parts`. This module checks files and converts tables in memory.
+:func:`.apply_parts.apply_parts` does the work in both cases. This module opens and checks files, and converts in-memory
+tables and arrays.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _OPTION_NAMES: Final = {
     "positions": "--position",
     "forms": "--time-format and --null-names",
 }
-"""The names that messages use for those attributes of :class:`ApplyOptions` whose option has a different name."""
+"""Names in messages for attributes of :class:`ApplyOptions` that differ from the names of their options."""
 
 
 def apply(
@@ -65,16 +66,16 @@ def apply(
 
     Args:
         folder: The release folder, which is verified before it is used.
-        table: The table, a CSV or Parquet file.
+        table: The file of the table, for example CSV or Parquet.
         out: The file to write, as CSV or Parquet according to its ending. It is written completely or not at all.
         secret: The columns that hold the secret, including those of every position.
         options: How the release is applied. None for the default options.
-        force: Whether ``out`` may be replaced.
-        progress: Called with a text on the progress so far, such as the number of rows protected.
+        force: Whether ``out`` may be replaced if it exists.
+        progress: Called with a text on the progress so far, such as the number of protected rows.
         announce: Called with a sentence that states what a row costs its subject, before anything is charged.
 
     Returns:
-        A summary that contains the number of rows, the number of reports, and notes and warnings for the table's owner.
+        A summary with the number of rows, the number of reports, and notes and warnings for the table's owner.
 
     Raises:
         DoesNotHoldError: The release or the ledger fails verification.
@@ -133,8 +134,8 @@ def apply(
 def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
     """Refuse to repeat a finished batch with a different table, release or options.
 
-    The table is not written again, so new options would have no effect: a column that should be dropped, for example,
-    would stay.
+    The protected table of a finished batch is not written again, so new options would have no effect. A column that
+    should now be dropped, for example, would stay.
 
     Args:
         batch: The finished batch, with the record of its inputs.
@@ -159,12 +160,10 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
 
 
 def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
-    """Return the secret's columns and the options that determine a batch's table, keyed by their names in messages.
+    """Return the secret's columns and the options that determine a batch's output, keyed by their names in messages.
 
-    The values are JSON data.
-
-    The key for hashing columns is included as its SHA-256 hash. The batch's name and its ledger are left out, because
-    they identify the batch itself.
+    The values are JSON data. The key for hashing columns is replaced by its SHA-256 digest. The batch's name and its
+    ledger are left out, because they identify the batch itself.
     """
     values = asdict(evolve(options, charge=None, subject=options.subject_column, hash_key=None))
     values["secret"] = asdict(secret)
@@ -181,9 +180,9 @@ def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
 
 
 def _describe_source(folder: Path, table: Path) -> str:
-    """Describe the inputs of a batch: the release, and the name, size and modification time of the table's file.
+    """Return a text that identifies a batch's inputs: the release, and the table file's name, size and time of change.
 
-    A repeated command must have the same description. The description contains no digest of the table, because anyone
+    A finished batch can be repeated only with the same text. The text contains no digest of the table, because anyone
     who reads a digest could use it to test guesses at a row's secret.
     """
     status = table.stat()
@@ -194,13 +193,13 @@ def _describe_source(folder: Path, table: Path) -> str:
 def _open_target(
     out: Path, ending: str, force: bool, progress: Progress | None, batch: Batch | None
 ) -> Iterator[Callable[[nw.DataFrame[Any]], object]]:
-    """Yield a function that writes parts of a table to a file. The file appears either complete or not at all.
+    """Yield a function that appends a part of a table to a file. The file appears either complete or not at all.
 
     Args:
         out: The file to write.
         ending: The ending of the file name, which determines the format.
         force: Whether an existing file may be replaced.
-        progress: Called when the file is about to be assembled.
+        progress: Called before the parts of the file are combined.
         batch: The batch, which records that the file is about to get its final name. None if there is no batch.
     """
     with new_file(out, force=force) as path:
@@ -221,17 +220,17 @@ def apply_in_memory(
     """Replace the secret columns of an in-memory table with reports.
 
     Args:
-        opened: The release.
+        opened: The verified release.
         table: A table from any library that :mod:`narwhals` supports, or an array of ids or positions.
         columns: The columns that hold the secret, keyed by what they contain: ``id``, ``lat``, ``lon``, ``x``, ``y`` or
             ``geometry``.
         options: How the release is applied.
 
     Returns:
-        A table of the same kind, and notes to show to the user.
+        A table of the same type, and notes to show to the user.
 
     Raises:
-        UsageError: The columns or options do not fit the release, or no row received a report.
+        UsageError: The columns or options do not match the release, or no row received a report.
         InputError: The columns or the ledger cannot be used.
     """
     if isinstance(table, np.ndarray):
@@ -275,7 +274,7 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
     """Return the reports for an array of ids, shape (B,), or of positions, shape (B, 2).
 
     Args:
-        opened: The release.
+        opened: The verified release.
         array: The ids or positions.
         options: How the release is applied. Options that name columns of a table are refused.
 
@@ -283,7 +282,7 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
         The reports, in an array with the shape of the input, and notes to show to the user.
 
     Raises:
-        UsageError: An option names columns, the array has any other shape, or positions are given although the outputs
+        UsageError: An option names columns, the array has another shape, or positions are given although the outputs
             have no coordinates.
     """
     if options.subject is not None:
@@ -309,7 +308,7 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
 
 
 def _remove_metadata(table: T) -> T:
-    """Return the table without its metadata.
+    """Return an Arrow or pandas table without its metadata, and any other table unchanged.
 
     Metadata may describe columns that were dropped. GeoParquet metadata, for example, contain the bounding box of all
     positions.
@@ -334,7 +333,7 @@ def _restore_geometry(table: object, frame: T, column: str, protector: PositionP
         table: The GeoDataFrame that was protected.
         frame: The protected table, with the coordinates of the reports in columns.
         column: The name of the geometry column.
-        protector: The table's protector, which knows the coordinate columns and their unit.
+        protector: The protector of the table, which names the coordinate columns and their unit.
     """
     # Outputs without coordinates give no geometries.
     if protector.outputs is None:

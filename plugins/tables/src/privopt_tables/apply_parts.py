@@ -1,6 +1,6 @@
-"""Apply a release to a table part by part, whether the table is in a file or in memory (:mod:`.apply`).
+"""Apply a release to a table part by part, for tables in files and in memory (:mod:`.apply`).
 
-Privacy and correct accounting rely on the order of the steps: the whole table is read before anybody is charged, and
+Privacy and correct accounting depend on the order of the steps: the whole table is read before anybody is charged, and
 every row is charged durably before its report is drawn.
 """
 
@@ -50,23 +50,23 @@ __all__ = ["ApplySummary", "apply_parts", "combine_secret", "cost_of_row"]
 P = TypeVar("P", bound=RowProtector)
 
 STEP_ROWS: Final = 1_000
-"""The number of rows drawn at once from a release with its own sampler. Such samplers may be slow, so progress is shown
-after each step."""
+"""Maximum number of rows per part for a release with its own sampler. These samplers may be slow, and progress is shown
+after each part."""
 
 
 @frozen(kw_only=True)
 class ApplySummary:
-    """The outcome of ``apply``.
+    """A summary of what ``apply`` did.
 
     Attributes:
         rows: The number of rows in the table.
-        refused: The number of rows without a report, by reason.
-        notes: Notes for whoever publishes the table.
+        refused: The number of rows without a report, keyed by reason.
+        notes: Notes for the publisher of the table.
         warnings: Warnings that the owner must consider before publishing the table.
         protector: The protector that drew the reports. None for a batch that an earlier run finished.
-        sequence: A sentence that states the guarantee for all of a subject's reports, if stored reports are repeated;
-            otherwise None.
-        counts: Word counts by kind, if sentences were protected.
+        sequence: A sentence that states the guarantee for all of a subject's reports. None unless stored reports are
+            repeated.
+        counts: The numbers of reported, dropped and masked words, keyed by kind. Empty unless sentences were protected.
         dropped: The columns that were dropped because their values reveal the secret.
     """
 
@@ -96,9 +96,9 @@ def cost_of_row(opened: OpenedFolder, options: ApplyOptions, purpose: str) -> Co
     """Return the charge for a row: the cost of one report times the number of positions in the row.
 
     Args:
-        opened: The release.
+        opened: The verified release.
         options: How the release is applied.
-        purpose: The purpose of the charge in words, which the ledger records.
+        purpose: The purpose of the charge in words, for the ledger.
 
     Raises:
         UsageError: The release cannot be charged.
@@ -120,19 +120,19 @@ def apply_parts(
     progress: Progress | None = None,
     announce: Callable[[str], object] | None = None,
 ) -> ApplySummary:
-    """Protect a table from any source, and return a summary of the outcome.
+    """Protect a table from any source, and return a summary.
 
     Args:
-        opened: The release.
+        opened: The verified release.
         source: The table, which is read twice, or three times with a ledger.
         secret: The columns that hold the secret.
         options: How the release is applied.
-        target: A context manager that yields a function to write the protected parts. Its block ends with an error if
-            no row received a report.
-        purpose: The purpose of the charges in words.
+        target: A context manager that yields a function to write the protected parts. An error is raised inside its
+            block if no row received a report.
+        purpose: The purpose of the charges in words, for the ledger.
         dashes: The prefix of option names in messages, such as ``--``.
         batch: The batch, with which an interrupted run can be continued. None if there is no batch.
-        progress: Called with the state of the work, such as the number of rows protected so far.
+        progress: Called with a text on the progress so far, such as the number of protected rows.
         announce: Called with a sentence that states what a row costs its subject, before anything is charged.
 
     Raises:
@@ -207,7 +207,7 @@ def apply_parts(
 
 
 def _describe_unreadable(source: GeoSource) -> tuple[str, ...]:
-    """Return a note on the columns that are left out because their type cannot be read, if there are any."""
+    """Return a note on the columns that are left out because their type cannot be read, or nothing without any."""
     if not source.unreadable:
         return ()
     names = ", ".join(source.unreadable)
@@ -226,11 +226,11 @@ def _protect_parts(
 
     Args:
         parts: The parts of the table, in order.
-        source: The source of the table. Its name is added to error messages.
+        source: The source of the table, whose name is added to error messages.
         protector: The protector that draws the reports.
         write: Writes a part with its reports.
-        digest: A second digest, to which the rows are added as they are read here. The caller compares it with the
-            digest of the first reading. None without a batch.
+        digest: A second digest, to which the rows are added as they are read. The caller compares it with the digest of
+            the first reading. None if there is no batch.
         progress: Called after each part with a text that states the number of protected rows.
     """
     rows, start = 0, time.perf_counter()
@@ -250,11 +250,11 @@ def _protect_parts(
 
 
 def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
-    """Bind a new batch to its table, or check that the table of a continued batch is unchanged.
+    """Record the inputs of a new batch, or check that the inputs of a continued batch are unchanged.
 
     Args:
         batch: The batch.
-        charger: The batch's charger, which has read the charges of earlier runs.
+        charger: The charger, which reads the batch's earlier charges from the ledger.
         digest: The digest of the release, the options and the rows.
 
     Raises:
@@ -262,7 +262,7 @@ def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
         UsageError: The batch was begun with another table, release or options.
     """
     charger.begin(batch)
-    # Without its record, the batch could be continued with another table, for whose reports nobody was charged.
+    # Without this record, the batch could be continued with another table, for whose reports nobody was charged.
     if charger.earlier_charges and not batch.record:
         raise DoesNotHoldError(f"{batch.folder}: changed: {batch.name} was charged, but its record is gone")
     batch.begin(digest)
@@ -277,7 +277,7 @@ def _drop_leaks(
     last rows.
 
     Args:
-        protector: The protector to start from.
+        protector: The protector to modify.
         source: The table.
         options: How the release is applied. ``keep`` names columns that are never dropped.
         progress: Called after each part.
@@ -308,7 +308,7 @@ def _drop_leaks(
 
 
 def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options: ApplyOptions) -> list[str]:
-    """Return the columns of a table that remain in it and therefore must not reveal the secret.
+    """Return the columns that remain in a protected table and therefore must not reveal the secret.
 
     Args:
         protector: The protector, which names the columns of the secret.
@@ -328,16 +328,16 @@ def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options
 
 
 def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], options: ApplyOptions) -> P:
-    """Return a protector that drops the columns that a search has found.
+    """Return a protector that drops the columns in which a search has found the secret.
 
-    A column that is named like another position, such as the other end of a trip, states the secret in every row that
-    describes a round trip. It is therefore dropped only if it states the secret in most rows. Otherwise it stays, with
-    a warning.
+    A column that is named like another position, such as the other end of a trip, contains the secret in every row that
+    describes a round trip. It is therefore dropped only if it contains the secret in at least half of the rows.
+    Otherwise it stays, with a warning.
 
     Args:
-        protector: The protector to start from.
+        protector: The protector to modify.
         search: The search, to which all parts of the table have been added.
-        names: The table's column names.
+        names: The names of the table's columns.
         options: How the release is applied. ``keep`` names columns that are never dropped.
     """
     leaks = tuple(search.columns())
@@ -355,17 +355,14 @@ def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], optio
 def _read_through(
     source: GeoSource, charger: RowCharger, protector: RowProtector, digest: Digest | None, progress: Progress | None
 ) -> int:
-    """Read the whole table, so that a malformed row anywhere is found before anybody is charged.
+    """Read the whole table, so that any malformed row is found before anybody is charged, and return its row count.
 
     Args:
         source: The table.
         charger: The charger, which reads subjects and periods and notes the first rows that have none.
         protector: The protector, which adds the rows to the digest.
-        digest: The digest of a batch, which is changed in place. None if there is no batch.
+        digest: The digest of a batch, which is modified in place. None if there is no batch.
         progress: Called after each part.
-
-    Returns:
-        The number of rows.
     """
     rows = 0
     for frame in source.batches():
@@ -382,13 +379,13 @@ def _read_through(
 
 
 def _digest_of_options(batch: Batch, sums: str, options: ApplyOptions, source: GeoSource) -> Digest:
-    """Return the digest of a batch's release, columns and options. The rows are added to it later.
+    """Return a keyed digest of a batch's release, columns and options, to which the rows are added later.
 
     Args:
-        batch: The batch.
+        batch: The batch, with the key of the digest.
         sums: The SHA-256 digest of the release's file of checksums.
         options: How the release is applied.
-        source: The table.
+        source: The table, whose column names are included.
     """
     digest = Digest(batch.key())
     # The path of the key file is left out, because it has no effect on the reports and the file may be moved between
@@ -403,8 +400,9 @@ def _iter_parts(source: GeoSource, protector: RowProtector, *, at_once: bool) ->
 
     Args:
         source: The table.
-        protector: The protector. A protector that draws reports by id is given small parts, because it may be slow.
-        at_once: Whether the whole table is one part.
+        protector: The protector. An :class:`IdProtector` gets parts of at most `STEP_ROWS` rows, because its release
+            may draw slowly.
+        at_once: Whether the whole table must be a single part.
     """
     batches = source.batches()
     if isinstance(protector, IdProtector):
@@ -424,10 +422,12 @@ def _iter_parts(source: GeoSource, protector: RowProtector, *, at_once: bool) ->
 def _make_protector(
     opened: OpenedFolder, secret: Secret, options: ApplyOptions, charger: RowCharger | None, coins: Coins | None
 ) -> RowProtector:
-    """Make the protector for a release: a matrix is protected by position or word, any other release by position or id.
+    """Return the protector that draws reports for a table's rows from a release.
+
+    A matrix draws for positions, ids or words, and any other release for positions or ids.
 
     Args:
-        opened: The release and its problem.
+        opened: The verified release and its problem.
         secret: The columns that hold the secret.
         options: How the release is applied.
         charger: Charges each row to its subject. None if there is no ledger.
@@ -453,12 +453,12 @@ def _make_protector(
 def combine_secret(
     columns: Mapping[str, str | None], positions: Mapping[str, Sequence[str]], text: str | None = None, dashes: str = ""
 ) -> Secret:
-    """Return the columns that hold the secret: one position, several named positions, or sentences.
+    """Return the columns that hold the secret: those of a position or id, of several named positions, or of sentences.
 
     Args:
-        columns: The columns of a single position, keyed by what they contain. None for each that is not given.
-        positions: The columns of several positions, keyed by the name of the position.
-        text: The column of sentences.
+        columns: The columns of a single position or id, keyed by what they contain. None for each that is not given.
+        positions: The columns of several positions, keyed by the name of the position. Empty if they are not given.
+        text: The column of sentences. None if it is not given.
         dashes: The prefix of option names in messages, such as ``--``.
 
     Raises:
@@ -474,5 +474,5 @@ def combine_secret(
         return Secret.of(**columns)
     if names := [name for name, column in columns.items() if column is not None]:
         raise UsageError(f"{names[0]} must be omitted with positions: they name the columns of the secret")
-    # This secret only lists the columns to drop. Each position has a secret of its own, so ``kind`` has no effect here.
+    # This secret only lists the columns to drop. Each position has a separate secret, so ``kind`` has no effect here.
     return Secret(kind="id", columns=tuple(normal_form(column) for pair in positions.values() for column in pair))

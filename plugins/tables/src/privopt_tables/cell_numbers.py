@@ -1,4 +1,4 @@
-"""Convert cells of any type to text, and read the numbers and angles in them one column at a time."""
+"""Convert cells of any type to text, and extract the numbers and angles in them, one column at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from privopt_tables.position_codes import MAX_READINGS
 __all__ = ["CellNumbers", "cell_texts", "flatten_cell", "numbers_of_column", "numbers_of_texts"]
 
 MAX_CHARACTERS: Final = 20_000
-"""The largest number of characters read from a cell."""
+"""Maximum number of characters read from a cell."""
 
 _SEPARATOR: Final = " ; "
-"""The separator between the parts of a list or structure, which keeps numbers in adjacent parts apart."""
+"""The separator between the elements of a list or structure, which keeps numbers in adjacent elements apart."""
 # Regular expressions: a plain number, a number with a decimal comma, the minutes or seconds of an angle, both of them,
 # and an angle in degrees with a sign after the degrees or with spaces only.
 _NUMBER: Final = r"[0-9]{1,40}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
@@ -49,7 +49,7 @@ _ESCAPES: Final = {"%2C": ",", "%2c": ",", "%20": " ", "%2E": ".", "%2e": ".", "
     "%3a": ":",
 }
 _MAX_DECIMALS: Final = 9
-"""The largest number of decimals considered for a double. The search does not distinguish finer errors."""
+"""Maximum number of decimals considered for a double. The search does not distinguish finer errors."""
 
 
 @frozen(eq=False)
@@ -60,9 +60,8 @@ class CellNumbers:
         values: (R,) The absolute values.
         errors: (R,) The place value of each number's last digit, such as 0.01 for 2.25.
         cells: (R,) The index of the cell in which each number occurs, ascending.
-        ranks: (R,) The rank of each number within its cell, from 0, or -1 for an alternative reading of the same
-            digits.
-        counts: (R,) The number of numbers of the same kind in the cell.
+        ranks: (R,) The index of each number within its cell, or -1 for an alternative reading of the same digits.
+        counts: (R,) How many numbers of the same kind the cell contains.
     """
 
     values: Floats
@@ -72,14 +71,14 @@ class CellNumbers:
     counts: Ints
 
     def take(self, indices: Ints) -> CellNumbers:
-        """Return the numbers at the given indices."""
+        """Return the numbers at the given indices, as another :class:`CellNumbers`."""
         return CellNumbers(
             self.values[indices], self.errors[indices], self.cells[indices], self.ranks[indices], self.counts[indices]
         )
 
     @classmethod
     def concatenate(cls, parts: Sequence[CellNumbers]) -> CellNumbers:
-        """Merge the numbers from several parts, sorted by cell."""
+        """Merge the numbers of several objects, sorted by cell."""
         cells = np.concatenate([part.cells for part in parts])
         values, errors = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "errors"))
         ranks, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ranks", "counts"))
@@ -87,7 +86,7 @@ class CellNumbers:
 
 
 def flatten_cell(value: object) -> str:
-    """Convert a cell to text: the parts of lists and structures in sequence, and bytes as hexadecimal digits."""
+    """Convert a cell to text: elements of lists and structures one after another, and bytes as hexadecimal digits."""
     if value is None:
         return ""
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -103,7 +102,7 @@ def flatten_cell(value: object) -> str:
 
 
 def cell_texts(column: nw.Series[Any]) -> pl.Series:
-    """Convert a column's cells to strings of at most :data:`MAX_CHARACTERS` characters. Missing values become empty."""
+    """Convert a column's cells to strings of at most :data:`MAX_CHARACTERS` characters, empty for missing values."""
     native = column.to_native()
     if not isinstance(native, pl.Series):
         # Columns from pandas or pyarrow are converted value by value.
@@ -120,7 +119,7 @@ def cell_texts(column: nw.Series[Any]) -> pl.Series:
 
 
 def _texts_of_series(column: pl.Series) -> pl.Series:
-    """Convert a polars column to text."""
+    """Convert a polars column of any type to a column of strings."""
     if column.dtype == pl.String:
         return column
     if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object, pl.Duration):
@@ -129,7 +128,7 @@ def _texts_of_series(column: pl.Series) -> pl.Series:
 
 
 def numbers_of_column(column: nw.Series[Any]) -> CellNumbers | None:
-    """Return the numbers in a column of integers or floats, or None for a column of another type."""
+    """Return the numbers in a column of integers or floats, or None for a column of any other type."""
     if not column.dtype.is_numeric() or isinstance(column.dtype, nw.Decimal):
         return None
     doubles = column.cast(nw.Float64).to_numpy().astype(np.float64)
@@ -142,7 +141,7 @@ def numbers_of_column(column: nw.Series[Any]) -> CellNumbers | None:
 
 
 def _last_digits(values: Floats) -> Floats:
-    """Return the place value of each double's last written digit: 1 for a whole number, 0.01 for 2.25."""
+    """Return the place value of each double's last decimal digit: 1 for a whole number, 0.01 for 2.25."""
     errors = np.full(len(values), 10.0**-_MAX_DECIMALS)
     remaining = np.arange(len(values))
     for decimals in range(_MAX_DECIMALS):
@@ -155,19 +154,19 @@ def _last_digits(values: Floats) -> Floats:
 
 
 def _single_numbers(values: Floats, errors: Floats, cells: Ints) -> CellNumbers:
-    """Make the `CellNumbers` for cells that contain one number each."""
+    """Return the `CellNumbers` for cells that contain one number each."""
     return CellNumbers(values, errors, cells, np.zeros(len(cells), np.int64), np.ones(len(cells), np.int64))
 
 
 def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
-    """Read the numbers in cells of text.
+    """Extract the numbers in cells of text.
 
-    Every cell that consists of a single number is read. Of the other cells, at most ``max_cells`` evenly spaced ones
-    are read.
+    Every cell that consists of a single number is read. Of the other cells with digits, at most ``max_cells`` are read,
+    evenly spaced.
 
     Args:
         texts: The cells.
-        max_cells: The largest number of other cells to read.
+        max_cells: The maximum number of cells to read that do not consist of a single number.
     """
     # Polars also reads words such as inf and nan as numbers. They are excluded here.
     values = texts.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
@@ -197,11 +196,11 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
 
     Args:
         cells: The cells as text.
-        rows: The row of each cell in the column.
+        rows: The row index of each cell in the column.
 
     Returns:
-        The numbers, with one entry for each kind and pattern that occurs. Angles and numbers with decimal commas have
-        the rank -1, because their digits are also read as plain numbers.
+        The numbers, with a list entry for each kind and pattern that occurs. Angles and numbers with decimal commas
+        have the rank -1, because their digits are also read as plain numbers.
     """
     tokens, places, ranks, counts = _tokens(cells, _NUMBER)
     # Only plain numbers have ranks, because the other readings use the same digits.
@@ -225,14 +224,14 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
 def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints]:
     """Find all matches of a pattern in cells.
 
-    If a cell has more than `MAX_READINGS` matches, only the first and the last ones are returned.
+    If a cell has more than `MAX_READINGS` matches, only the first half of that number and the last half are returned.
 
     Args:
         cells: The cells as text.
         pattern: A regular expression.
 
     Returns:
-        The matches and, for each match, the index of its cell, its rank within the cell, and the number of matches in
+        The matches and, for each match, the index of its cell, its index within the cell, and the number of matches in
         the cell.
     """
     lists = cells.str.extract_all(pattern)
@@ -252,7 +251,7 @@ def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints
 
 
 def _parse(tokens: pl.Series) -> tuple[Floats, Floats]:
-    """Convert numbers in text to doubles, and also return the place value of each one's last digit."""
+    """Return the doubles that numbers in text represent, and the place value of each number's last digit."""
     return tokens.cast(pl.Float64, strict=False).fill_null(0.0).to_numpy(), _last_decimals(tokens)
 
 
@@ -280,8 +279,8 @@ def _parse_angles(tokens: pl.Series, pattern: str) -> tuple[Floats, Floats, Bool
         pattern: A regular expression with a group for each of the three parts.
 
     Returns:
-        The angles in degrees, their errors in degrees, and whether each angle is valid (that is, its minutes and
-        seconds are below 60).
+        The angles in degrees, the place values of their last digits in degrees, and whether each angle is valid, which
+        means that its minutes and seconds are below 60.
     """
     groups = tokens.str.extract_groups(pattern).struct.unnest()
     degrees, minutes, seconds = (

@@ -1,8 +1,9 @@
-"""Charge rows to their subjects before anything secret is read. A stored report is charged for only once.
+"""Charge rows to their subjects before anything secret is read.
 
-Charges and refusals are visible, so they must not depend on secrets: the subjects alone determine which rows are
-charged, and a row without a usable position is charged like any other (ADR 15). If reports are stored ("sticky"), the
-charges also show which of a subject's visits share a place. Rows without a position share an extra place.
+Charges and refusals are visible, so they must not depend on secrets. The subjects alone determine which rows are
+charged, and a row without a usable position is charged like any other (ADR 15). If reports are stored and repeated
+("sticky"), only the first visit to a place is charged, so the charges also show which of a subject's visits share a
+place. Rows without a position share an extra place.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ __all__ = ["RowCharger", "RowOutputs", "RowPlaces", "check_no_calendar"]
 
 
 RowOutputs = tuple[Ints, Ints]
-"""A pair: (B, P) output indices for the P positions in each row, -1 for no report; and (B,) the reason why the row has
-no report, as an index into :data:`REASONS`, or -1 if it has one."""
+"""Reports of B rows: (B, P) output indices for the P positions in each row, -1 for no report; and (B,) the reason why a
+row has no report, as an index into :data:`REASONS`, or -1 if it has one."""
 
 RowPlaces = tuple[Ints, Ints, Sequence[Sequence[int]] | None]
-"""A triple: (B,) index of each row's place; (B,) reason why the row has no place, or -1 if it has one; and for each row
-a sequence of further places whose stored report can be repeated, or None if only the report stored for the row's own
-place can be."""
+"""Places of B rows: (B,) the index of each row's place; (B,) the reason why a row has no place, as an index into
+:data:`REASONS`, or -1 if it has one; and for each row the indices of nearby places whose stored report may be repeated
+too. The last entry is None if only reports for the row's own place are repeated."""
 
 _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))
 
@@ -54,9 +55,10 @@ class RowCharger:
     Attributes:
         charge: The ledger to charge, the column of subjects, and whether reports are stored and repeated (``sticky``).
         cost: The cost of one row.
-        time: The column with the time of each row. The time determines the period if the ledger has a calendar limit.
-        earlier_charges: For a batch, the amounts that earlier runs charged to each account, in order, and that have not
-            been matched with a row yet. None if there is no batch.
+        time: The column with the time of each row, which determines the period to charge if the ledger has a calendar
+            limit.
+        earlier_charges: In a batch, the amounts that earlier runs charged to each account and that have not been
+            matched with a row yet, in order. None if there is no batch.
         forms: The formats of subjects and times.
         charged_count: The number of rows charged so far.
         first_without_subject: The index of the first row without a subject. None until such a row is read.
@@ -84,9 +86,10 @@ class RowCharger:
 
     @contextmanager
     def open_ledger(self, progress: Progress | None = None) -> Iterator[Self]:
-        """Open the ledger for a ``with`` block. The file of stored reports, if any, is opened at the first row.
+        """Open the ledger for a ``with`` block.
 
-        ``progress`` is called while the ledger is read and checked.
+        The file of stored reports is opened when the first rows are charged, and closed with the ledger. ``progress``
+        is called while the ledger is read and checked.
 
         Raises:
             UsageError: The ledger has a calendar limit, but there is no column of times.
@@ -102,16 +105,16 @@ class RowCharger:
 
     @property
     def _limit(self) -> Limit | None:
-        """The ledger's limit in the unit in which rows are charged. Limits in other units do not apply."""
+        """The ledger's limit in the unit in which rows are charged, or None if it has none in that unit."""
         return self._ledger.limit_of(self.cost.account)
 
     @property
     def subject(self) -> str:
-        """The column that names the subject of each row."""
+        """The name of the column of subjects."""
         return self.charge.subject or ""
 
     def column_key(self) -> bytes:
-        """Return the key under which columns are hashed, derived from the open ledger's key.
+        """Return the key for hashing columns, derived from the open ledger's key.
 
         Raises:
             UsageError: The ledger has no key.
@@ -119,7 +122,7 @@ class RowCharger:
         return self._ledger.column_key()
 
     def begin(self, batch: Batch) -> None:
-        """Charge rows for a batch from now on, and read the charges from its earlier runs in the ledger.
+        """Begin or continue a batch: read its earlier charges from the ledger, and charge rows for it from now on.
 
         Raises:
             UsageError: The ledger contains charges from a batch with this name whose key is missing.
@@ -135,7 +138,7 @@ class RowCharger:
 
     @property
     def has_calendar(self) -> bool:
-        """Whether rows are charged to periods of the calendar."""
+        """Whether rows are charged to calendar periods."""
         return self._calendar is not None
 
     def periods(self, frame: nw.DataFrame[Any]) -> list[str | None]:
@@ -151,7 +154,7 @@ class RowCharger:
         return periods_of(self.forms.times(frame[self.time]), self._calendar)
 
     def note_skipped_rows(self, frame: nw.DataFrame[Any], first: int) -> None:
-        """Read the subjects and times of rows without charging anybody, and note the first rows that have none.
+        """Record the first row without a subject and the first without a usable time, without charging anybody.
 
         Args:
             frame: Rows of the table.
@@ -168,7 +171,7 @@ class RowCharger:
 
     @property
     def skipped_rows(self) -> tuple[str, ...]:
-        """Notes on the first row without a subject and the first without a usable time, each with the expected form."""
+        """Notes on the first row without a subject and the first without a usable time, with the expected formats."""
         # Indices count from 0 and the header is row 1, so the first row of data is row 2.
         sentences = []
         if self.first_without_subject is not None:
@@ -191,19 +194,18 @@ class RowCharger:
     ) -> RowOutputs:
         """Charge the rows of a table durably, then draw reports for the rows that the limit allows.
 
-        If reports are stored ("sticky"), only a subject's first visit to a place is charged and draws a report. This
-        report is stored, and repeated at later visits.
+        If reports are stored ("sticky"), only a subject's first visit to a place is charged, and a report is drawn for
+        it. This report is stored, and repeated at later visits.
 
         Args:
             frame: Rows of the table.
             draw: Draws the reports for rows, given their indices in ``frame``.
-            find_places: Finds the places of rows, given their indices, if reports are stored. A place must be a fixed
-                function of the row's position.
-            position_count: The number of positions in each row. It must be 1 if reports are stored.
+            find_places: Finds the places of rows, given their indices in ``frame``. It is called only if reports are
+                stored. A place must be a fixed function of the row's position.
+            position_count: The number P of positions in each row. It must be 1 if reports are stored.
 
         Returns:
-            (B, position_count) output indices of the reports, -1 for no report; and (B,) the reason why a row has no
-            report, as an index into :data:`REASONS`, or -1 if it has one.
+            The reports of the B rows, as described in :data:`RowOutputs`.
         """
         if not self.charge.sticky:
             is_granted, reason = self.charge_table(frame)
@@ -216,7 +218,7 @@ class RowCharger:
         if self._stored_reports is None:
             # The file is opened for the first rows, and is closed with the ledger.
             self._stored_reports = self._stack.enter_context(KeptReports(self._ledger))
-        # One column, because reports are stored only for rows with a single position (see `check_options`).
+        # There is one column, because reports are stored only for rows with a single position (see `check_options`).
         outputs = np.full((len(frame), 1), -1, dtype=np.int64)
         chargeable_rows, subjects, periods, reason = self._chargeable_rows(frame)
         # A place is charged to the period of its first visit, so periods are processed in order. Without a calendar,
@@ -249,12 +251,12 @@ class RowCharger:
 
         Args:
             frame: Rows of the table.
-            times: (B,) the multiple of the row cost to charge for each row, 0 for a row without a draw. None means 1
-                for every row.
+            times: (B,) The multiple of the row cost to charge for each row, 0 for a row that needs no draw. None means
+                1 for every row.
 
         Returns:
-            (B,) whether each row is granted; and (B,) the reason why it is not, as an index into :data:`REASONS`, or
-            -1.
+            (B,) whether each row is granted; and (B,) the reason why it is not, as an index into :data:`REASONS`, or -1
+            if it is.
         """
         rows, subjects, periods, reason = self._chargeable_rows(frame)
         counts = None if times is None else times[rows].tolist()
@@ -268,16 +270,16 @@ class RowCharger:
     def charge_subjects(
         self, subjects: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge one row to each listed subject durably, and return whether the limit allows each row.
+        """Charge rows to their subjects durably, and return whether the limit allows each row.
 
         Args:
             subjects: The subject of each row.
             cost: The cost of one row.
-            periods: The period of each row. None for each row if there is no calendar.
+            periods: The calendar period of each row, which is None if the ledger has no calendar limit.
             times: The multiple of ``cost`` to charge for each row. None means 1 for every row.
         """
-        # In a batch, once a row is refused, the account stays closed to rows that cost at least as much. A repeated run
-        # can then tell which rows were charged (see _charge_unpaid).
+        # In a batch, once a row is refused, the account stays closed to rows that cost at least as much. So a repeated
+        # run can determine which rows were charged (see _charge_unpaid).
         closed_accounts = None if self.earlier_charges is None else self._refused_counts
         is_granted = self._ledger.charge_each(subjects, cost, periods, times, closed_accounts)
         self.charged_count += sum(is_granted)
@@ -299,10 +301,10 @@ class RowCharger:
 
         Args:
             earlier_charges: The amounts that earlier runs charged to each account, in order. Amounts are removed when
-                they are matched.
+                they are matched with a row.
             subjects: The subject of each row.
             cost: The cost of one row.
-            periods: The period of each row. None for each row if there is no calendar.
+            periods: The calendar period of each row, which is None if the ledger has no calendar limit.
             times: The multiple of ``cost`` to charge for each row. None means 1 for every row.
         """
         ledger_names = {name: self._ledger.name_of(name) for name in dict.fromkeys(subjects)}
@@ -317,14 +319,14 @@ class RowCharger:
             # A row that needs no draw, such as a sentence without known words, costs nothing.
             if not count:
                 is_granted[number] = True
-            # Earlier runs did not get as far as this row.
+            # Earlier runs ended before this row.
             elif not charges:
                 due.append(number)
             elif charges[0] == count * cost.amount[0]:
                 charges.popleft()
                 is_granted[number] = True
             else:
-                # The row was refused in the earlier run. The smallest refused count is remembered, because the account
+                # The row was refused in an earlier run. The smallest refused multiple is recorded, because the account
                 # is closed to rows that cost at least as much.
                 self._refused_counts[account] = min(count, self._refused_counts.get(account, count))
         was_charged = self.charge_subjects(
@@ -346,22 +348,22 @@ class RowCharger:
         draw: Callable[[Ints], RowOutputs],
         find_places: Callable[[Ints], RowPlaces],
     ) -> RowOutputs:
-        """Repeat the report stored for each row's place. First visits to a place are charged, and get a new report.
+        """Repeat the report stored for each row's place, and charge first visits to a place, which get a new report.
 
         Args:
             stored_reports: The file of stored reports.
             rows: (B,) The indices of the rows.
             subjects: The subject of each of these rows.
-            period: The period to which first visits are charged. None if there is no calendar.
+            period: The calendar period to which first visits are charged. None if the ledger has no calendar limit.
             draw: Draws the reports for rows, given their indices.
             find_places: Finds the places of rows, given their indices. A place must be a fixed function of the row's
                 position.
 
         Returns:
-            The reports for these rows, and the reasons why some have none.
+            The reports of these rows, as described in :data:`RowOutputs` with one position per row.
         """
         numbers, reason, nearby = find_places(rows)
-        # Rows without a place share one whose name is empty, and are charged for it like any other row.
+        # Rows without a place share a place whose name is empty, and are charged for it like any other row.
         place_names = [
             "" if row_reason >= 0 else str(place_number)
             for place_number, row_reason in zip(numbers.tolist(), reason.tolist(), strict=True)
@@ -391,17 +393,17 @@ class RowCharger:
         return outputs[:, None], np.where(is_refused, _BUDGET_SPENT, reason)
 
     def price(self, counted: str, cost: Cost | None = None) -> str:
-        """Return a sentence that states what one ``counted`` costs its subject, and how many the limit allows.
+        """Return a sentence that states what a row or other item costs its subject, and how many the limit allows.
 
         Args:
-            counted: The noun for what is charged for, such as "row".
-            cost: The cost of one such unit. By default, the cost of a row.
+            counted: The noun for the item that is charged, such as "row".
+            cost: The cost of one item. By default, the cost of a row.
         """
         return price_text(self.charge.path, cost or self.cost, self._limit, counted)
 
     @property
     def sequence(self) -> str:
-        """A sentence that states the guarantee for all of a subject's reports, and its limits."""
+        """A sentence that states the guarantee for all of a subject's reports, and the ledger's limit on it."""
         if self.charge.within is not None:
             return f"{SEQUENCE}; {WITHIN}{window_text(self._limit)}"
         if self.charge.sticky:
@@ -410,7 +412,7 @@ class RowCharger:
 
     @property
     def sequence_of_words(self) -> str:
-        """A sentence that states the guarantee for all of a subject's words, if rows are charged by known words."""
+        """A sentence that states the guarantee for all of a subject's words, if known words are charged."""
         return (
             f"the guarantee for all words of a subject: that of one word, at {unit_price(self.cost)} times their "
             "number; each row with a subject is charged for its known words, so charges and refusals show how many "
@@ -419,10 +421,10 @@ class RowCharger:
 
 
 def check_no_calendar(ledger: Ledger, account: str) -> None:
-    """Refuse a ledger with a calendar limit, because the rows have no time.
+    """Refuse a ledger with a calendar limit, for tables whose rows have no time.
 
     Args:
-        ledger: The ledger that is to be charged.
+        ledger: The ledger to charge.
         account: The unit in which it is charged.
 
     Raises:

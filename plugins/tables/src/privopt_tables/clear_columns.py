@@ -1,4 +1,4 @@
-"""Handle columns that stay next to the reports: drop or hash them on request, and warn about unhashed ids of people."""
+"""Handle columns that remain beside the reports: hash them on request, and warn about unhashed ids of people."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["ColumnHashes", "check_column_options", "describe_clear_ids", "descri
 
 @frozen(kw_only=True)
 class ColumnHashes:
-    """Replaces the cells in given columns with keyed hashes.
+    """Replaces the cells of given columns with keyed hashes.
 
-    The hashes are keyed because an unkeyed hash hides nothing: anyone with a list of ids could hash them all and
-    compare.
+    The hashes are keyed because unkeyed hashes hide nothing: anyone with a list of ids could hash them all and compare
+    the results.
 
     Attributes:
         columns: The names of the columns to hash.
@@ -36,15 +36,12 @@ class ColumnHashes:
     key: bytes = field(repr=False)
 
     def replace(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-        """Return the rows with hashes in place of the cells in these columns.
+        """Return rows of the table with hashes in place of the cells in these columns.
 
-        Missing cells, and cells without a visible character, become empty cells.
-
-        Args:
-            frame: Rows of the table.
+        Missing cells, and cells without a visible character, become missing. Columns that ``frame`` lacks are skipped.
         """
         backend = frame.implementation
-        # Some of the columns may already have been dropped because they state the secret.
+        # Some of the columns may already have been dropped because they contain the secret.
         for name in (name for name in self.columns if name in frame.columns):
             ids = texts_of(frame[name]).to_list()
             # Ids repeat within a table, so each distinct id is hashed once.
@@ -64,7 +61,7 @@ class ColumnHashes:
 
 
 def read_column_key(path: Path) -> bytes:
-    """Return the key for hashing columns, derived from the key in a file. The file is created if it is missing.
+    """Return the key for hashing columns, derived from the key in a file, which is created if it is missing.
 
     Raises:
         InputError: The file does not contain a key.
@@ -76,16 +73,17 @@ def read_column_key(path: Path) -> bytes:
 def check_column_options(
     options: ApplyOptions, names: Sequence[str], secret_columns: Sequence[str], dashes: str = ""
 ) -> None:
-    """Refuse to drop or hash columns that are missing, or for which the options contradict one another.
+    """Check the options that drop, hash or keep columns.
 
     Args:
         options: How the release is applied.
-        names: The table's columns.
+        names: The names of the table's columns.
         secret_columns: The columns that hold the secret, which reports replace.
         dashes: The prefix of option names in messages, such as ``--``.
 
     Raises:
-        UsageError: A named column is missing, or the options contradict one another.
+        UsageError: A column to drop or hash is missing, options contradict one another, a column of the secret is to be
+            hashed, or columns are to be hashed without a key.
     """
     for option, columns in (("drop", options.drop), ("hash", options.hashed)):
         for name in columns:
@@ -119,7 +117,7 @@ def describe_hashes(columns: Sequence[str], dashes: str = "") -> tuple[str, ...]
     """Return notes on what hashed columns still reveal, or nothing if no columns are hashed.
 
     Args:
-        columns: The hashed columns that stay.
+        columns: The names of the hashed columns in the protected table.
         dashes: The prefix of option names in messages, such as ``--``.
     """
     if not columns:
@@ -130,7 +128,7 @@ def describe_hashes(columns: Sequence[str], dashes: str = "") -> tuple[str, ...]
         "have one hash, here and in other tables under this key, and their times and other columns may tell whose "
         "they are"
     ]
-    # Equal hashes show how often each place was visited, and from that the places may be recognised without the key.
+    # Equal hashes show how often each place was visited, from which places may be recognised without the key.
     if place_names := [*select_position_names(columns), *select_place_names(columns)]:
         listed = ", ".join(map(cut, place_names))
         notes.append(
@@ -141,11 +139,11 @@ def describe_hashes(columns: Sequence[str], dashes: str = "") -> tuple[str, ...]
 
 
 def describe_clear_ids(names: Sequence[str], options: ApplyOptions, dashes: str = "") -> tuple[str, ...]:
-    """Return a note on columns that are not hashed and look like ids of people, if there are any.
+    """Return a note on columns that look like ids of people and are not hashed, or nothing if there are none.
 
     Args:
-        names: The columns that stay.
-        options: How the release is applied. The subject column identifies people, whatever its name.
+        names: The names of the columns in the protected table.
+        options: How the release is applied. Its subject column identifies people, whatever its name.
         dashes: The prefix of option names in messages, such as ``--``.
     """
     is_subject = {name for name in names if name == options.subject_column}

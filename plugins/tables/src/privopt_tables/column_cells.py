@@ -1,4 +1,4 @@
-"""Read the cells of a column, and the numbers in them, from a part of a table."""
+"""Read the cells of a column in one part of a table, and the numbers that they contain."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from privopt_tables.cell_numbers import CellNumbers, cell_texts, numbers_of_colu
 __all__ = ["MAX_CELLS", "ColumnPart", "spread_rows"]
 
 MAX_CELLS: Final = 30_000
-"""The largest number of cells in a part, other than single numbers, that are searched for numbers. It also limits the
-number of rows that are compared with the secret in each form."""
+"""Maximum number of cells per column and part of a table that are searched for numbers, not counting cells that consist
+of a single number. It is also the maximum number of rows that are compared with the secret in each form."""
 
 
 def spread_rows(count: int, limit: int) -> Ints:
-    """Return all row indices or, if there are more than ``limit``, as many evenly spaced ones, including both ends.
+    """Return the row indices 0 to ``count`` - 1 or, if there are more than ``limit``, an evenly spaced selection.
 
     Args:
         count: The number of rows.
-        limit: The largest number of indices to return.
+        limit: The maximum number of indices to return. A selection includes the first and the last row.
     """
     return np.linspace(0, count - 1, limit).astype(np.int64) if count > limit else np.arange(count)
 
 
 @frozen(eq=False)
 class ColumnPart:
-    """A column's cells in one part of the table, with the numbers that occur in them.
+    """The cells of a column in one part of the table (B rows), with the numbers that they contain.
 
     Attributes:
         rows: (C,) The indices of the rows whose cells were read, ascending.
         numbers: The numbers in the cells. Their ``cells`` are row indices.
-        is_filled: (B,) Whether each row has a value. False for rows that were not read.
+        is_filled: (B,) Whether each row has a non-empty cell. False for rows that were not read.
         column: The column.
         texts: (C,) The cells as text. None for a column of numbers.
     """
@@ -49,9 +49,10 @@ class ColumnPart:
 
     @classmethod
     def of(cls, column: nw.Series[Any]) -> Self:
-        """Read the numbers in the cells of a column.
+        """Read the cells of a column, and the numbers that they contain.
 
-        In a column of text, every cell that is a number is read, and an evenly spaced sample of the other cells.
+        In a column of text, numbers are read from every cell that consists of one, and from an evenly spaced sample of
+        the other cells.
         """
         # A column of numbers is not converted to text, and is read completely.
         if (numbers := numbers_of_column(column)) is not None:

@@ -1,7 +1,7 @@
-"""Recognise columns that reveal where somebody was, by their names and fields or because they copy the secret.
+"""Recognise columns that reveal where somebody was, by their names or field names, or because they copy the secret.
 
 Names are compared with the lists of words in column_words.toml next to this module, which also explains each list.
-:mod:`.find_positions` finds columns whose values state the secret in another form.
+:mod:`.find_positions` finds columns whose values contain the secret in another form.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _read_word_table() -> dict[str, Any]:
     """Read the lists of words from column_words.toml, and remove their accents.
 
     Returns:
-        A set of words for each list, or a tuple of two-word sets for a list of pairs.
+        The words, keyed by the name of the list: a set of words, or a tuple of two-word sets for a list of pairs.
     """
     table = tomllib.loads(files("privopt_tables").joinpath("column_words.toml").read_text("utf-8"))
     return {
@@ -42,8 +42,8 @@ def _read_word_table() -> dict[str, Any]:
 
 _WORDS: Final = _read_word_table()
 _FIRST_UNSPACED: Final = "\u1100"
-"""The first character of the Unicode block Hangul Jamo. Words that begin with this character or a later one are in
-scripts written without spaces, or in Hangul, whose syllables NFKD splits into Jamo."""
+"""The first character of the Unicode block Hangul Jamo. A listed word that begins with this or a later character is in
+a script without spaces, or in Hangul, whose syllables NFKD splits into Jamo."""
 _UNSPACED_WORDS: Final = frozenset(
     word for key in ("degrees", "whole", "places") for word in _WORDS[key] if word[0] >= _FIRST_UNSPACED
 )
@@ -54,13 +54,13 @@ _COMPOUND_PERSON: Final = re.compile(
     r"(?:id|no|nr|name|key|code|hash|uid|uuid|guid)s?"
 )
 # Names of columns that an earlier run of apply added: a report with its coordinates, and marks for the whole table. The
-# groups match the name of the report's own column, or the prefix that the mark shares with it.
+# groups match the name of the report column, or the prefix that a mark shares with it.
 _REPORT_COLUMN: Final = re.compile(r"(?P<report>(?:.*_)?report)(?:_(?:lat|lon|x|y))?", re.DOTALL)
 _MARK_COLUMN: Final = re.compile(r"(?P<prefix>(?:.*_)?)(?:sticky|seeded|kept|first)", re.DOTALL)
 
 
 def select_position_names(names: Sequence[str]) -> list[str]:
-    """Return the columns that are named like coordinates, except the coordinates of reports.
+    """Return the names that indicate coordinates or positions, except those of reports.
 
     >>> select_position_names(["trip", "end_lat", "endLng", "x", "dropoff_y", "platform", "report", "report_lat"])
     ['end_lat', 'endLng', 'x', 'dropoff_y']
@@ -69,7 +69,7 @@ def select_position_names(names: Sequence[str]) -> list[str]:
 
 
 def select_place_names(names: Sequence[str]) -> list[str]:
-    """Return the columns that are named like a place but not like a coordinate, such as a station or a zone.
+    """Return the names that indicate a place, such as a station or a zone, but not a coordinate.
 
     >>> names = ["start_station_name", "PULocationID", "zipcode", "to", "stop_time", "platform", "stop_report"]
     >>> select_place_names(names)
@@ -83,8 +83,8 @@ def select_place_names(names: Sequence[str]) -> list[str]:
             or any(map(_COMPOUND_PLACE.fullmatch, words))
             or any(pair <= words for pair in _WORDS["place_pairs"])
         )
-        # `from` and `to` name the ends of a trip, but not in `to_date`. So every word in the name must be in the list
-        # of words for the end of a trip.
+        # `from` and `to` name the ends of a trip, but not in a name such as `to_date`. So every word of the name must
+        # be in the list `ends`.
         is_end = bool(words & {"from", "to"}) and words <= _WORDS["ends"]
         is_place = is_end or (names_place and not words & _WORDS["no_places"])
         if is_place and not _names_position(words) and not is_of_report(name, names):
@@ -93,7 +93,7 @@ def select_place_names(names: Sequence[str]) -> list[str]:
 
 
 def select_person_names(names: Sequence[str]) -> list[str]:
-    """Return the columns that are named like the id of a person, a device or a household.
+    """Return the names that indicate the id of a person, a device or a household.
 
     >>> select_person_names(["rider_id", "userId", "riderid", "passenger_count", "user type", "trip", "e_mail"])
     ['rider_id', 'userId', 'riderid', 'e_mail']
@@ -108,7 +108,7 @@ def select_person_names(names: Sequence[str]) -> list[str]:
 
 
 def _split_words(name: str) -> frozenset[str]:
-    """Split a column's name into lower-case words: ``PULocationID`` becomes pu, location, id."""
+    """Split a column's name into a set of lower-case words: ``PULocationID`` becomes pu, location and id."""
     separated = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", _strip_accents(name)).lower()
     # In scripts without spaces nothing separates the words, so they are searched for anywhere in the name.
     unspaced_words = {word for word in _UNSPACED_WORDS if word in separated}
@@ -125,9 +125,9 @@ def _names_position(words: frozenset[str]) -> bool:
 
 
 def is_of_report(name: str, names: Sequence[str]) -> bool:
-    """Return whether a column belongs to a report in the same table, as the report, its coordinates or a mark.
+    """Return whether a column contains a report, a report's coordinate or a report's mark, judging by its name.
 
-    Only names are considered: ``report_lat`` belongs to a report if there is also a column ``report``.
+    For example, ``report_lat`` is a report's coordinate if the table also has a column ``report``.
 
     Args:
         name: The column's name.
@@ -145,7 +145,7 @@ _NESTED: Final = (nw.List, nw.Array)
 
 @define
 class LeakyColumns:
-    """Finds columns that stay in a table although their values or types reveal the secret, part by part.
+    """Finds remaining columns that reveal the secret by their values or field names, one part of a table at a time.
 
     Attributes:
         positions: Fields of structures that are named like coordinates, as ``column.field``.
@@ -162,7 +162,7 @@ class LeakyColumns:
         """Examine one part of a table.
 
         Args:
-            public_frame: The columns that stay in the table.
+            public_frame: The part without the columns of the secret.
             secret_frame: The columns that hold the secret, with the same rows.
         """
         # Names and types are the same in every part, so only the first part is examined for them.
@@ -184,18 +184,18 @@ class LeakyColumns:
 
     @property
     def copies(self) -> list[str]:
-        """The columns that copy a column of the secret.
+        """The columns that have equalled a column of the secret in every row.
 
-        Constant columns are not included, because two columns may be constant by chance.
+        Constant columns are not included, because two constant columns may be equal by chance.
         """
         return [name for name, values in (self._copies or {}).items() if len(values) > 1]
 
 
 def _field_paths(column: nw.Series[Any], name: str) -> Iterator[str]:
-    """Yield the paths of all fields in a column of structures, also nested ones, as ``column.field``.
+    """Yield the paths of all fields in a column of structures, including nested ones, as ``column.field``.
 
-    Columns of Python objects (pandas) have no types. The keys of the first dict count as fields, but those of nested
-    dicts do not.
+    Columns of Python objects (pandas) have no types. In such a column, the keys of the first dict count as fields, but
+    those of nested dicts do not.
 
     Args:
         column: The column.

@@ -1,6 +1,6 @@
 """The command ``privopt apply``: its options, and the checks that concern only options.
 
-The work is done by :mod:`.apply`, which is imported only when the command runs, so that other commands start fast.
+:mod:`.apply` does the work. It is imported only when the command runs, so that other commands start fast.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["apply"]
 def parse_positions(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, list[str]]:
-    """Parse options of the form NAME=COL,COL into a mapping from position names to columns.
+    """Parse options of the form NAME=COL,COL into a mapping from position names to columns, as a click callback.
 
     Args:
-        context, parameter: The option, as click passes it to a callback.
+        context, parameter: The command's context and the option, which click passes to callbacks.
         values: The values of the option, each of the form NAME=COL,COL or NAME=COL.
 
     Raises:
-        click.BadParameter: An option has another form, or two options have the same name.
+        click.BadParameter: A value has another form, or two values have the same name.
     """
     columns_by_name: dict[str, list[str]] = {}
     for value in values:
@@ -53,7 +53,7 @@ def parse_positions(
 
 
 def utf8_each(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the values of a repeatable option, each checked by :func:`utf8`."""
+    """Check each value of a repeatable option with :func:`utf8`, and return the values, as a click callback."""
     return tuple(utf8(context, parameter, value) or "" for value in values)
 
 
@@ -250,7 +250,7 @@ def apply(
         charge = Charge.of_options(
             "apply", ledger, subject, key, whom="COLUMN", because=because, sticky=sticky, within=within
         )
-    # These conditions are checked later too, but those messages do not name the command-line options.
+    # These conditions are checked again later, but with messages that do not name the command-line options.
     if seed is not None and charge is not None:
         raise UsageError("--seed must be omitted with --ledger: no epsilon covers what a seed draws")
     if time_format is not None and time is None:

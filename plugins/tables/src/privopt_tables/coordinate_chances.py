@@ -1,4 +1,4 @@
-"""Estimate how often numbers near a coordinate match it by chance, from their digits and from other rows."""
+"""Estimate the probability that a number near a coordinate matches it by chance, from its digits and other rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from privopt.arrays import Floats, Ints
 __all__ = ["MIN_ERROR", "ControlValues"]
 
 NEIGHBOURS: Final = 10
-"""The number of other rows' coordinates on each side of a number from which the density of coordinates is estimated."""
+"""Number of distinct coordinates on each side of a number from which the density of coordinates is estimated."""
 
 MIN_NEIGHBOURS: Final = 5
-"""The smallest number of other rows' coordinates from which a density is estimated."""
+"""Minimum number of distinct coordinates from which a density is estimated."""
 
 MIN_ERROR: Final = 1e-5
-"""Difference, in degrees or km, up to which a number always matches. Degrees in single precision are no finer."""
+"""Difference, in degrees or km, up to which a number always matches. It is about the precision of a 32-bit float in
+degrees."""
 
 CAUTION: Final = 1.5
 """The factor by which the probabilities of chance matches are raised, because densities are only estimated."""
@@ -26,10 +27,10 @@ CAUTION: Final = 1.5
 
 @frozen(eq=False)
 class ControlValues:
-    """The values of one coordinate in many rows, used to estimate the probability of a chance match.
+    """The values of one coordinate in many rows, from which the probability of a chance match is estimated.
 
     Attributes:
-        values: (K,) The coordinates in ascending order.
+        values: (K,) The values in ascending order.
         distinct: (U,) The distinct values among them, ascending.
     """
 
@@ -38,12 +39,12 @@ class ControlValues:
 
     @classmethod
     def of(cls, targets: Floats, width: float) -> Self:
-        """Sort the coordinates from a set of rows, and find the distinct ones.
+        """Sort the values of one coordinate in a set of rows, and find the distinct ones.
 
         Args:
-            targets: The coordinates, in the unit of the form that is searched for, such as degrees or metres.
-            width: The change in the numbers over one degree, or over one km in the plane. Coordinates that differ by
-                at most `MIN_ERROR` times this amount count as equal.
+            targets: The values, in the unit of the searched form, such as degrees or metres.
+            width: The number of these units in one degree, or in one km of the plane. Values that differ by at most
+                `MIN_ERROR` times this number from the next smaller one count as equal to it.
         """
         values = np.sort(targets)
         is_new = np.diff(values, prepend=-np.inf) > MIN_ERROR * width
@@ -53,14 +54,14 @@ class ControlValues:
         """Estimate the probability that numbers near their row's coordinate match it by chance, within their errors.
 
         The result is the largest of three estimates, multiplied by `CAUTION`. The first uses the digits of the number,
-        the second the share of other rows' coordinates that match it, and the third the density of distinct coordinates
-        around it.
+        the second the fraction of other rows' coordinates that match it, and the third the density of distinct
+        coordinates around it.
 
         Args:
-            values: (R,) The numbers, each within half the width of its row's coordinate.
-            errors: (R,) The errors of the numbers.
-            targets: (R,) The coordinate of each number's own row.
-            width: The change in the numbers over one degree, or over one km in the plane.
+            values: (R,) The numbers, each at most half of ``width`` from its row's coordinate.
+            errors: (R,) The maximum errors of the numbers.
+            targets: (R,) The coordinate in the row of each number.
+            width: The number of units of ``values`` in one degree, or in one km of the plane.
             single: Whether this coordinate is compared alone. If so, other rows with an equal coordinate count as
                 matches, unless all rows have the same one.
 
@@ -101,10 +102,10 @@ class ControlValues:
 
 
 def count_within(ordered: Floats, values: Floats, radii: Floats) -> Ints:
-    """Count the sorted numbers within a radius of each value.
+    """Return, for each value, how many of the sorted numbers are within its radius, shape (R,).
 
     Args:
-        ordered: Numbers in ascending order.
+        ordered: The numbers, in ascending order.
         values: (R,) The values.
         radii: (R,) The radius of each value.
     """

@@ -1,8 +1,9 @@
-"""Find the columns of a table whose values state the secret in the same row, in any of many forms.
+"""Find the columns of a table whose cells contain the secret of the same row, in any of many forms.
 
-Each part of a table adds evidence for each column and form, and :mod:`.position_evidence` decides from the total
-whether a column states the secret. Numbers are compared with coordinates here (:mod:`.coordinate_chances`), codes such
-as geohashes are read by :mod:`.position_codes`, and ids, names and sentences are searched by :mod:`.secret_texts`.
+A form is a way to write a position, such as degrees, metres or a geohash. Each part of a table adds evidence for each
+column and form, and :mod:`.position_evidence` decides from the total whether a column contains the secret. This module
+compares numbers with coordinates. :mod:`.coordinate_chances` estimates how likely chance matches are,
+:mod:`.position_codes` reads codes such as geohashes, and :mod:`.secret_texts` searches for ids, names and sentences.
 """
 
 from __future__ import annotations
@@ -34,26 +35,27 @@ from privopt_tables.secret_texts import RowTexts
 __all__ = ["MIN_DROPPED_SHARE", "ColumnSearch", "PositionColumn", "RowSecrets", "find_position_columns"]
 
 SAMPLE_ROWS: Final = 100
-"""The largest number of rows in a part that are searched for codes such as geohashes, whatever the cells look like."""
+"""Maximum number of rows per part that are searched for codes such as geohashes, whatever their cells look like."""
 
 MAX_CODE_ROWS: Final = 500
-"""The largest number of further rows in a part that are searched for codes because their cells look like codes."""
+"""Maximum number of further rows per part that are searched for codes because their cells look like codes."""
 
 CONTROL_ROWS: Final = 5_000
-"""The largest number of rows in a part whose secrets are used to estimate the probability of a chance match."""
+"""Maximum number of rows per part from whose secrets the probability of a chance match is estimated."""
 
 MIN_DROPPED_SHARE: Final = 0.5
-"""The smallest share of rows that must state the secret for a column named like another position to be dropped."""
+"""Minimum fraction of rows that must contain the secret for a column named like another position to be dropped."""
 
 MIN_PATTERN_SHARE: Final = 0.8
-"""The smallest share of cells that must hold an address-system code or a grid cell for a column to be dropped."""
+"""Minimum fraction of cells that must contain three words of an address system, or a cell of a hexagonal grid, for a
+column to be dropped."""
 
 MAX_ERROR: Final = 0.25
-"""The largest error, in degrees, with which a number still states a coordinate."""
+"""Maximum error of a number that is compared with a coordinate, in degrees or in km of the plane."""
 
 FINE_ERROR: Final = 0.005
-"""The largest error, in degrees, at which a number counts as fine. A number's error is the place value of its last
-digit, so fine degrees have three or more decimals."""
+"""Maximum error of a number that counts as fine, in degrees or in km of the plane. A number's error is the place value
+of its last digit, so fine degrees have three or more decimals."""
 
 _THREE_WORDS: Final = r"^/{0,3}[^\W\d_]{4,}\.[^\W\d_]{4,}\.[^\W\d_]{4,}$"
 _MARKED_WORDS: Final = r"(?:^|[^:/\w])///[^\W\d_]+\.[^\W\d_]+\.[^\W\d_]+"
@@ -63,12 +65,12 @@ _WORDS_NAME: Final = "three words of an address system"
 
 @frozen(kw_only=True)
 class PositionColumn:
-    """A column that was found to state the secret in its rows.
+    """A column whose cells were found to contain the secret of their rows.
 
     Attributes:
         name: The name of the column.
-        form: The form in which it states the secret, in words.
-        rows: The number of the searched rows that state the secret.
+        form: The form in which the cells contain the secret, in words.
+        rows: The number of searched rows whose cell contains the secret.
         sampled: The number of rows that were searched.
     """
 
@@ -80,16 +82,16 @@ class PositionColumn:
 
 @frozen(kw_only=True, eq=False)
 class RowSecrets:
-    """The secrets in a set of rows. They must not occur in other columns of the same rows.
+    """The secrets of B rows, which must not occur in other columns of the same rows.
 
     Attributes:
-        positions: (B, 2) latitudes and longitudes, or x and y in km, with NaN for a row without a position. None if the
+        positions: (B, 2) Latitudes and longitudes, or x and y in km, with NaN for a row without a position. None if the
             secrets are not positions.
         is_geographic: Whether the positions are latitudes and longitudes.
-        texts: Ids, names or sentences, one sequence for each kind of text. An entry is None for a row without such a
-            text.
-        text_rows: (T,) indices of the rows to which ``texts`` belong. None if they belong to all rows.
-        text_chance: The probability that a cell states its row's text by coincidence.
+        texts: Ids, names or sentences, one sequence for each kind of text. An entry is None for a row without a text of
+            this kind.
+        text_rows: (T,) The indices of the rows to which ``texts`` belong. None if they belong to all rows.
+        text_chance: The probability that a cell with the text of some row contains its own row's text by coincidence.
     """
 
     positions: Floats | None
@@ -102,11 +104,11 @@ class RowSecrets:
 def find_position_columns(
     frame: nw.DataFrame[Any], secrets: Sequence[RowSecrets], names: Sequence[str]
 ) -> Iterator[PositionColumn]:
-    """Yield the columns that state a secret in the same row.
+    """Yield the columns whose cells contain the secret of their row.
 
     Args:
         frame: A table, or some rows of it.
-        secrets: The secrets in these rows, with one entry for each position that a row has.
+        secrets: The secrets of these rows, with one entry for each position in a row.
         names: The names of the columns to examine.
     """
     # The whole table is a single part of the search.
@@ -117,23 +119,23 @@ def find_position_columns(
 
 @define
 class ColumnSearch:
-    """Searches a table's columns for the secrets in their rows, part by part, and decides from all parts together.
+    """Searches a table's columns for the secrets of their rows, part by part, and decides from all parts together.
 
     Attributes:
         names: The names of the columns to examine.
-        _evidence: Evidence by column and form. The text for a form consists of the secret's index within the row, a
-            word for the kind of form with its index, and the form's name.
+        _evidence: The evidence, keyed by column and form. The key of a form consists of the secret's index within the
+            row, a word for the kind of form with its index, and the form's name.
     """
 
     names: Sequence[str]
     _evidence: dict[tuple[str, str], Evidence] = field(factory=dict)
 
     def add_part(self, frame: nw.DataFrame[Any], secrets: Sequence[RowSecrets]) -> None:
-        """Search the columns in one part of the table for the secrets in its rows, and add the result to the evidence.
+        """Search the columns in one part of the table for the secrets of its rows, and add the result to the evidence.
 
         Args:
             frame: Rows of the table.
-            secrets: The secrets in these rows, with one entry for each position that a row has.
+            secrets: The secrets of these rows, with one entry for each position in a row.
         """
         if not len(frame):
             return
@@ -146,7 +148,7 @@ class ColumnSearch:
                     self._evidence.setdefault((name, f"{number} {form}"), Evidence()).add(evidence)
 
     def columns(self) -> Iterator[PositionColumn]:
-        """Yield the columns for which the evidence is sufficient, in the order of the table."""
+        """Yield the columns for which the evidence is sufficient, in the order of `names`."""
         for name in self.names:
             matches = [
                 (key[1], candidate)
@@ -165,7 +167,7 @@ class ColumnSearch:
                 )
 
     def to_json(self) -> list[list[Any]]:
-        """Return the evidence so far as JSON data, for use by :meth:`add_json` in another search of the same table."""
+        """Return the evidence so far as JSON data, for :meth:`add_json` of another search in the same table."""
         return [
             [*key, evidence.logs.tolist(), evidence.matches, evidence.searched]
             for key, evidence in self._evidence.items()
@@ -175,7 +177,8 @@ class ColumnSearch:
         """Add the evidence that another search found in other rows.
 
         Args:
-            entries: The result of :meth:`to_json`. Entries for other columns, or from another version, are ignored.
+            entries: The other search's result of :meth:`to_json`. Entries for other columns, or with another number of
+                bets, are ignored.
         """
         for name, form, logs, matches, searched in entries:
             if name in self.names and len(logs) == len(BETS):
@@ -185,11 +188,11 @@ class ColumnSearch:
 
 @frozen(eq=False)
 class _Axis:
-    """The result of comparing cells with one coordinate in their rows.
+    """The result of comparing C cells with one coordinate of their rows' positions.
 
     Attributes:
         near: (C,) Whether the cell contains a number near the coordinate.
-        matched: (C,) Whether the cell contains a number that equals the coordinate within the number's error.
+        matched: (C,) Whether the cell contains a number that equals the coordinate up to the number's error.
         pair_chances: (C,) The probability of a chance match if both coordinates are compared.
         single_chances: (C,) The probability of a chance match if this coordinate is compared alone.
     """
@@ -202,16 +205,16 @@ class _Axis:
 
 @frozen(eq=False)
 class _SecretPart:
-    """The secrets in a set of rows, prepared for searching.
+    """The secrets of B rows, prepared for searching.
 
     Attributes:
         secret: The secrets.
-        positions: (B, 2) The positions of the rows, with longitudes from -180 to 180. Shape (0, 2) if no row has a
-            position.
+        positions: (B, 2) The positions of the rows, with longitudes from -180 to 180. Shape (0, 2) if the secrets are
+            not positions.
         has_position: (B,) Whether each row has a position.
-        corners: (2, 2) The smallest and the largest absolute value of each coordinate.
-        texts: The texts in the rows, with one entry for each kind.
-        _controls: Cached coordinates of other rows, by form and axis (see :meth:`_control`).
+        corners: (2, 2) The smallest absolute values of the two coordinates, and the largest ones.
+        texts: The texts of the rows, with one entry for each kind of text.
+        _controls: A cache of the coordinates of all rows, keyed by form and axis (see :meth:`_control`).
     """
 
     secret: RowSecrets
@@ -223,7 +226,7 @@ class _SecretPart:
 
     @classmethod
     def of(cls, secret: RowSecrets) -> Self:
-        """Prepare the secrets in a set of rows for searching."""
+        """Prepare the secrets of a set of rows for searching."""
         positions = np.empty((0, 2)) if secret.positions is None else np.asarray(secret.positions, dtype=np.float64)
         if secret.is_geographic and len(positions):
             positions = normal_longitudes(positions)
@@ -235,9 +238,10 @@ class _SecretPart:
         return cls(secret, positions, has_position, corners, texts)
 
     def search(self, column: ColumnPart) -> Iterator[tuple[str, Evidence]]:
-        """Yield the name of each form with the evidence that a column states the secret in that form.
+        """Yield, for each form, a key and the evidence that a column contains the secret in that form.
 
-        The name begins with a word for the kind of form and the form's index, which distinguish forms of the same name.
+        The key consists of a word for the kind of form with its index, which distinguishes forms of the same name, and
+        the form's name.
         """
         for kind, row_texts in enumerate(self.texts):
             if (evidence := row_texts.search(column, self.secret.text_chance)) is not None:
@@ -255,11 +259,13 @@ class _SecretPart:
         yield from self._search_codes(column, rows)
 
     def _search_numbers(self, numbers: CellNumbers, form: NumberForm) -> Iterator[tuple[str, Evidence]]:
-        """Yield the evidence that numbers in cells state both coordinates in a form, or either coordinate alone.
+        """Yield the evidence that numbers in cells represent both coordinates in a form, or either coordinate alone.
+
+        Each item is a pair of a word that names the coordinates and the evidence.
 
         Args:
             numbers: The numbers in the cells of a column.
-            form: The form in which the numbers may state a position, such as degrees, another unit or swapped axes.
+            form: The form in which the numbers may represent a position, such as degrees or metres.
         """
         # Numbers outside the range that the rows' positions have in this form cannot match.
         lower, upper = form.bounds(self.corners)
@@ -275,7 +281,7 @@ class _SecretPart:
             return
         # The rows of the numbers, each once. Numbers are sorted by cell, so a new row begins where the cell changes.
         rows = numbers.cells[np.flatnonzero(np.diff(numbers.cells, prepend=-1))]
-        # Each row that is read stands for ``scale`` rows in the counted matches, but for one row in the evidence.
+        # Each row that is read represents ``scale`` rows in the counted matches, but only one row in the evidence.
         scale = max(1.0, len(rows) / MAX_CELLS)
         if scale > 1.0:
             rows = rows[spread_rows(len(rows), MAX_CELLS)]
@@ -307,7 +313,9 @@ class _SecretPart:
                 yield f"{grade}-{kind}-", weigh_rows(axis.near, axis.matched, axis.single_chances, scale)
 
     def _search_codes(self, column: ColumnPart, rows: Ints) -> Iterator[tuple[str, Evidence]]:
-        """Yield the evidence that cells state positions as codes such as geohashes, or as words of an address system.
+        """Yield the evidence that cells contain positions as codes such as geohashes, or as words of an address system.
+
+        Each item is a pair of a form's key and the evidence.
 
         Args:
             column: The column.
@@ -344,7 +352,7 @@ class _SecretPart:
             # Shape (readings, 4): the first coordinate, its error, the second coordinate, its error.
             numbers = np.array([reading for cell_readings in readings for reading in cell_readings], dtype=np.float64)
             cell_indices = np.repeat(np.arange(len(cells)), counts)
-            # The numbers that a code for each row's own position would state.
+            # The numbers that a code for each row's own position would represent.
             targets = code.transform(self.positions[sample])
             first, second = (
                 self._compare(numbers[:, 2 * axis], numbers[:, 2 * axis + 1], cell_indices, targets, code, axis)
@@ -362,22 +370,22 @@ class _SecretPart:
     def _compare(
         self, values: Floats, errors: Floats, cells: Ints, targets: Floats, form: NumberForm, axis: int
     ) -> _Axis:
-        """Compare the numbers in cells with one coordinate in their rows.
+        """Compare the numbers in cells with one coordinate of their rows' positions.
 
         Args:
             values: (R,) The numbers.
             errors: (R,) The maximum errors of the numbers.
             cells: (R,) The index of each number's cell in ``targets``.
             targets: (C, 2) The position of each cell's row, in the given form.
-            form: The form in which the numbers may state a position, such as degrees or a code.
+            form: The form in which the numbers may represent a position, such as degrees or a code.
             axis: The index of the coordinate, 0 or 1.
         """
         column = targets[:, axis]
         # The factor 1 + 1e-9 covers the rounding of the difference below.
         errors = np.maximum(errors, MIN_ERROR * form.width) * (1 + 1e-9)
         distances = np.abs(values - column[cells])
-        # A number with a larger error is left out: it reveals little, and could hide what a finer number in the same
-        # cell states.
+        # A number with a larger error is left out. It reveals little, and could hide a match of a finer number in the
+        # same cell.
         is_fine = errors <= MAX_ERROR * form.width
         is_near, is_match = is_fine & (distances <= form.width / 2), is_fine & (distances <= errors)
         has_near_number, has_match = (np.zeros(len(column), dtype=np.bool_) for _ in range(2))
@@ -402,7 +410,7 @@ class _SecretPart:
         return _Axis(has_near_number, has_match, pair_chances, single_chances)
 
     def _control(self, form: NumberForm, axis: int) -> ControlValues:
-        """Return the values that one coordinate (``axis`` 0 or 1) has in the rows, in the given form. It is cached."""
+        """Return the values of one coordinate (``axis`` 0 or 1) in a sample of the rows, in a form, from a cache."""
         if (form, axis) not in self._controls:
             rows = np.flatnonzero(self.has_position)
             # Evenly spaced rows are enough to estimate the density of positions.
@@ -414,6 +422,6 @@ class _SecretPart:
 
 
 def _limit_readings(readings: list[Reading]) -> list[Reading]:
-    """Return at most `MAX_READINGS` readings of a cell: the first and the last ones, at both ends of a path."""
+    """Return at most `MAX_READINGS` readings of a cell: the first half of that number and the last half."""
     half = MAX_READINGS // 2
     return readings if len(readings) <= MAX_READINGS else readings[:half] + readings[-half:]

@@ -1,7 +1,7 @@
-"""Readers for further table formats: GeoJSON, GPX, Google Timeline, tab-separated fields, and columns of positions.
+"""Readers for foreign table formats: GeoJSON, GPX, Google Timeline, tab-separated fields, and columns of positions.
 
-Each file becomes a table with columns of text, like a table read from CSV. No message quotes a cell, because cells may
-be secret.
+Each file becomes a table with columns of text, like a table read from CSV. No error message quotes a cell, because
+cells may be secret.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from privopt_tables.position_texts import read_position, read_positions
 __all__ = ["FOREIGN_ENDINGS", "find_position_column", "read_foreign_table", "split_positions"]
 
 FOREIGN_ENDINGS: Final = (".geojson", ".json", ".gpx", ".txt", ".tsv")
-"""File name endings for these formats."""
+"""Endings of the names of files in these formats."""
 
 MIN_POSITION_SHARE: Final = 0.9
-"""The smallest share of a column's cells that must state a position for ``init`` to treat the column as positions."""
+"""Minimum fraction of a column's cells that must be positions for ``init`` to treat it as a column of positions."""
 
 _TIMELINE_COLUMNS: Final = ("kind", "time", "lat", "lon")
 _TIMELINE_TIMES: Final = ("time", "timestamp", "startTime", "startTimestamp")
 _TIMELINE_POSITIONS: Final = ("point", "latLng", "LatLng", "placeLocation", "start", "end")
-"""The columns of the resulting table, and keys of times and positions as text in the exports of Android and of iOS."""
+"""The columns of the table made from an export of Google Timeline, and the keys under which exports of Android and iOS
+store times and positions as text."""
 
 _GPX_POINTS: Final = ("wpt", "rtept", "trkpt")
 
@@ -46,10 +47,10 @@ def read_foreign_table(path: Path) -> pl.DataFrame | None:
         path: The file. Its first characters, not its ending, determine the format.
 
     Returns:
-        The table, or None for a file of another kind, such as CSV or Parquet.
+        The table, or None for a file in any other format, such as CSV or Parquet.
 
     Raises:
-        InputError: The file has one of these formats but cannot be read, or its reference system is not WGS 84.
+        InputError: The file has one of these formats but is invalid, or its coordinate reference system is not WGS 84.
     """
     file = File.read(path, str(path), expectation="a table")
     if file.contents.startswith(PARQUET):
@@ -100,12 +101,12 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
 
 
 def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterator[dict[str, str | None]]:
-    """Yield the positions in a Google Timeline export of any format, each as cells keyed by column.
+    """Yield a row of cells, keyed by column, for each position in a Google Timeline export of any format.
 
     Args:
         part: A part of the document.
         kind: The key under which the part is stored.
-        time: The time that an enclosing part states, if any.
+        time: The time given by an enclosing part. None if there is none.
     """
     if isinstance(part, list):
         for element in part:
@@ -142,7 +143,7 @@ def _read_feature(feature: Any) -> dict[str, str | None] | None:
 
 
 def _to_cell(value: Any) -> str | None:
-    """Convert a JSON value to a cell: text unchanged, other values as JSON, and None for null or empty text."""
+    """Convert a JSON value to a cell: a string unchanged, null or an empty string to None, other values to JSON."""
     if value is None or isinstance(value, str):
         return value or None
     return json.dumps(value)
@@ -186,7 +187,7 @@ def _local_name(tag: object) -> str:
 
 
 def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
-    """Read a table of tab-separated fields, and strip the blanks around names and cells.
+    """Read a table of tab-separated fields, and strip blanks around names and cells.
 
     Args:
         file: The file.
@@ -209,24 +210,24 @@ def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
 
 
 def find_position_column(frame: pl.DataFrame) -> str | None:
-    """Return the first column of text in which nearly all cells state a position, or None if there is none.
+    """Return the first column of text in which at least 90 % of the filled cells are positions, or None.
 
-    Only the first 1,000 rows are read.
+    Only the first 1,000 rows are considered.
     """
     for name in frame.columns:
         if frame[name].dtype == pl.String and _may_be_positions(frame[name].head(1_000)):
             texts = texts_of(nw.from_native(frame[name].head(1_000), series_only=True))
             filled_cells = texts.drop_nulls()
-            # The second result of read_positions is 1 for a cell that states no position.
+            # The second result of read_positions is 1 for a cell that is not a position.
             if len(filled_cells) and float(read_positions(filled_cells)[1].mean()) <= 1.0 - MIN_POSITION_SHARE:
                 return str(name)
     return None
 
 
 def _may_be_positions(cells: pl.Series) -> bool:
-    """Return whether any of about ten evenly spaced cells states a position.
+    """Return whether any of about ten evenly spaced cells is a position.
 
-    This is a quick filter, because reading all cells of many columns would take too long.
+    This filter is quick, whereas reading all cells of many columns would take too long.
     """
     filled = [cell for cell in cells.to_list() if cell and cell.strip()]
     return any(read_position(cell) is not None for cell in filled[:: max(1, len(filled) // 10)])
@@ -237,11 +238,11 @@ def split_positions(frame: pl.DataFrame, column: str, file: str) -> pl.DataFrame
 
     Args:
         frame: The table.
-        column: The column of positions, as text.
+        column: The name of the column, which contains positions as text.
         file: The name of the table, for error messages.
 
     Raises:
-        InputError: Some cells state no position. The error names the rows of at most five such cells.
+        InputError: Some filled cells are not positions. The error names the rows of at most five of them.
     """
     positions, fault = read_positions(texts_of(nw.from_native(frame[column], series_only=True)))
     rows = [row for row, has_fault in enumerate(fault.tolist()) if has_fault]

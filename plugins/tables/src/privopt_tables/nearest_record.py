@@ -1,9 +1,9 @@
-"""Find the matrix row for each table row: the one for the record with its id, or nearest to its position.
+"""Find the matrix row for each table row: that of the record with the row's id, or nearest to the row's position.
 
 If the guarantee of the release covers every point in a region, the matrix row for a position is drawn from those of the
-surrounding vertices (:mod:`privopt_metric_dp.region.snap_to_region`). Nearest records are found with a k-d tree. On the
-globe, the tree contains points on the unit sphere, scaled to km. Chords sort in the same order as great-circle
-distances, so neither the poles nor the antimeridian are special cases.
+surrounding vertices (:mod:`privopt_metric_dp.region.snap_to_region`). Nearest records are found with a k-d tree. For
+latitudes and longitudes, the tree contains points on a sphere with the Earth's radius. Chords sort in the same order as
+great-circle distances, so neither the poles nor the antimeridian are special cases.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ REASONS: Final = (
 )
 """The reasons why a row has no report. Arrays of reasons contain indices into this tuple, or -1 for rows with a report.
 
-"No row of its own" means that the release has no row for the nearest record, or for a vertex around the position. The
-reasons that concern budgets, subjects and times occur only with a ledger (:mod:`.charge_rows`), and those that concern
-text and words only with sentences.
+"No row of its own" means that the release has no matrix row for the nearest record, or for a vertex around the
+position. The reasons that concern budgets, subjects and times occur only with a ledger (:mod:`.charge_rows`) or for
+traces (:mod:`.trace_rows`), and those that concern text and words only with sentences.
 """
 
 _UNKNOWN, _EMPTY, _IMPOSSIBLE, _TOO_FAR, _NO_ROW = range(5)
 _COMMA: Final = len(REASONS) - 1
 
 MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
-"""The reasons that indicate an error in a cell. The table's owner is told the first row to which each applies."""
+"""The reasons that indicate an error in a cell. A warning names the first row to which each of them applies."""
 
 
 @define(kw_only=True)
 class Strays:
-    """Counts "stray" positions, which are farther from every record than records are from one another.
+    """Counts "stray" positions, which are farther from every record than any two records are from each other.
 
-    Such positions are probably errors.
+    These positions are probably errors.
 
     Attributes:
         reach: The diagonal of the records' bounding box in km, at least 1. It is as public as the records.
@@ -81,14 +81,14 @@ class Strays:
     max_distance: float = 0.0
 
     def count_positions(self, distances: Floats) -> None:
-        """Count positions, given their distances (B,) in km from the nearest record."""
+        """Count positions, given their distances (B,) from the nearest record in km."""
         self.position_count += len(distances)
         self.stray_count += int((distances > self.reach).sum())
         self.max_distance = max(self.max_distance, float(distances.max(initial=0.0)))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note for the owner of the positions, if there are strays."""
+        """A note for the owner of the positions, or nothing if there are no strays."""
         if not self.stray_count:
             return ()
         is_majority = 2 * self.stray_count > self.position_count
@@ -105,16 +105,17 @@ class Strays:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Snap:
-    """Finds the record to which each row of a table refers.
+    """Finds the record for each row of a table.
 
     Attributes:
-        ids: (N,) The ids of the records that have a row in the release.
-        places: All records with their coordinates, including those without a row in the release. None if records have
-            no coordinates.
-        region: Replaces positions with vertices, which have the same indices as the places, if the guarantee covers
-            every point in a region. Otherwise None.
+        ids: (N,) The ids of the records that have a matrix row in the release.
+        places: All records with their coordinates, including those without a matrix row. None if records have no
+            coordinates.
+        region: Replaces positions by vertices if the guarantee covers every point in a region. Otherwise None. Vertices
+            have the same indices as the places.
         source: The source of the random bytes with which vertices are drawn.
-        max_distance: The distance in km from every record beyond which a position gets no record. None for no limit.
+        max_distance: The maximum distance in km between a position and its nearest record, or the region, beyond which
+            the position gets no record. None for no limit.
     """
 
     ids: NDArray[np.str_]
@@ -128,14 +129,14 @@ class Snap:
             raise UsageError(f"max-snap must be a finite number of km above 0, got {self.max_distance}")
 
     def check(self, secret: Secret) -> None:
-        """Refuse a secret whose kind does not match the records.
+        """Check that the kind of the secret matches the records.
 
         Raises:
             UsageError: The secret is of another kind than the records, or a maximum distance is given for ids.
         """
         kinds = {"none" if self.places is None else self.places.kind}
         if self.region is not None:
-            # Positions in a region are in degrees if it has a projection, and otherwise in km. If the places lie on a
+            # Positions in a region are in degrees if it has a projection, and otherwise in km. If the places are on a
             # plane, km are accepted too. Any other kind of places is ignored, because the nodes of a region may have no
             # coordinates.
             kinds = (kinds & {"planar"}) | {"planar" if self.region.projection is None else "geographic"}
@@ -171,8 +172,8 @@ class Snap:
             streams: The random bytes with which vertices are drawn, one stream per row. None to use :attr:`source`.
 
         Returns:
-            (B,) matrix rows (or vertices, with ``fixed`` in a region), 0 for a row that has none; and (B,) the reason
-            why it has none, as an index into :data:`REASONS`, or -1 if it has one.
+            (B,) indices of matrix rows (of vertices, if ``fixed`` and in a region), 0 for a row without a record; and
+            (B,) the reason why a row has no record, as an index into :data:`REASONS`, or -1 if it has one.
 
         Raises:
             InputError: The columns cannot be read.
@@ -202,11 +203,11 @@ class Snap:
         return np.maximum(rows, 0), reason
 
     def snap_positions(self, frame: nw.DataFrame[Any], secret: Secret) -> SimplexMixture:
-        """Return each row's position as a mixture of the surrounding vertices. Requires :attr:`region`.
+        """Return each row's position as a mixture of the surrounding vertices of :attr:`region`, which must be set.
 
         Args:
             frame: Rows that have a position.
-            secret: The columns of the secret, which hold positions.
+            secret: The columns of the position.
         """
         return self._snapper_for(secret).snap(positions_of(frame, secret)[0])
 
@@ -216,19 +217,19 @@ class Snap:
         return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
 
     def make_neighbour_finder(self, radius_km: float, *, degrees: bool) -> Callable[[Floats, Ints], list[list[int]]]:
-        """Return a function that finds the cells whose centres are near positions.
+        """Return a function that finds the cells near positions, whose stored reports are repeated at these positions.
 
-        The stored report of such a cell is repeated. Cells are fixed and public: each consists of the points nearest to
-        the same record or vertex. The distance is measured from the centre of a cell, never from a position that was
-        reported before, because three renewals at known places would locate that position.
+        Cells are fixed and public: each consists of the points that are nearest to the same record or vertex, its
+        centre. A cell is near a position if its centre is within the radius. The distance is never measured from a
+        position that was reported before, because three renewals at known places would locate that position.
 
         Args:
-            radius_km: The largest distance in km between a position and a near centre.
+            radius_km: The maximum distance in km between a position and the centre of a cell near it.
             degrees: Whether positions are latitudes and longitudes.
 
         Returns:
-            A function of positions (B, 2) and reasons (B,) that returns the indices of the cells near each position, or
-            no cells for a row that gets no report for some reason.
+            A function of positions (B, 2) and reasons (B,) that returns the indices of the cells near each position. A
+            row that gets no report, because its reason is not -1, has no cells.
 
         Raises:
             UsageError: The radius is not a number above 0, or is too small to reach the corners of a cell from its
@@ -265,7 +266,7 @@ class Snap:
         tree_radius = 2.0 * EARTH_RADIUS_KM * math.sin(half_angle) if centres.kind == "geographic" else radius
 
         def find_neighbours(positions: Floats, reason: Ints) -> list[list[int]]:
-            """Return the indices of the cells near each position, or no cells for a row whose reason is not -1."""
+            """Return the indices of the cells near each position, and no cells for a row whose reason is not -1."""
             neighbours: list[list[int]] = [[] for _ in reason]
             usable_rows = np.flatnonzero(reason < 0)
             points = _to_tree_points(positions[usable_rows], centres.kind)
@@ -278,7 +279,7 @@ class Snap:
 
     @property
     def reach(self) -> float:
-        """The diagonal of the records' bounding box in km, at least 1. Infinite if records have no coordinates."""
+        """The diagonal of the records' bounding box in km, at least 1. Infinite if no record has coordinates."""
         if self.places is None or self.places.coordinates is None:
             return math.inf
         points = _to_tree_points(self.places.coordinates, self.places.kind)
@@ -295,7 +296,7 @@ class Snap:
 
     @cached_property
     def _release_rows(self) -> Ints:
-        """(N,) The index of each place's row in the release, or -1 if the place has none."""
+        """The index of each place's matrix row in the release, or -1 if the place has none, one entry per place."""
         assert self.places is not None  # check() refuses positions otherwise
         row_by_id = {name: number for number, name in enumerate(self.ids.tolist())}
         return np.array([row_by_id.get(name, -1) for name in self.places.ids], dtype=np.int64)
@@ -310,19 +311,19 @@ class Snap:
         return cKDTree(_to_tree_points(self.places.coordinates, self.places.kind))
 
     def _draw_vertices(self, positions: Floats, secret: Secret, *, fixed: bool, source: Source) -> tuple[Ints, Floats]:
-        """Draw a matrix row for each position from those of the surrounding vertices.
+        """Draw one of the surrounding vertices for each position, and return its matrix row.
 
-        The probability of a vertex is its barycentric coordinate.
+        The probability of a vertex is the position's barycentric coordinate with respect to it.
 
         Args:
             positions: (B, 2) Usable positions.
-            secret: The columns of the secret.
+            secret: The columns of the position.
             fixed: Whether to take the vertex with the largest coordinate instead of drawing one.
             source: The source of random bytes.
 
         Returns:
-            (B,) matrix rows, or with ``fixed`` the vertices, -1 if a surrounding vertex has no row; and (B,) the
-            distances from the region in km.
+            (B,) indices of matrix rows (of vertices, if ``fixed``), -1 if a surrounding vertex has no matrix row; and
+            (B,) the positions' distances from the region in km.
         """
         mixtures = self._snapper_for(secret).snap(positions)
         # A report is refused if any vertex around the position lacks a row, whichever vertex is drawn, so that the
@@ -340,7 +341,7 @@ class Snap:
         """Find the record nearest to each of the positions (B, 2).
 
         Returns:
-            (B,) matrix rows, -1 if the nearest record has none; and (B,) its distances in km.
+            (B,) indices of the records' matrix rows, -1 if a record has none; and (B,) the distances in km.
         """
         assert self.places is not None  # check() refuses positions otherwise
         assert self.places.coordinates is not None
@@ -366,10 +367,10 @@ def _to_number(value: object) -> float:
 
 
 def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> Ints:
-    """Return the reason why each position cannot be used (B,), as an index into :data:`REASONS`, or -1 if it can.
+    """Return the reason why each position cannot be used, as an index into :data:`REASONS`, or -1 if it can, (B,).
 
     Args:
-        positions: (B, 2) positions, NaN for an empty cell.
+        positions: (B, 2) The positions, NaN for an empty cell.
         fault: (B,) :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other cell that is not a
             number, and 0 otherwise.
         geographic: Whether positions are in degrees.
@@ -388,8 +389,8 @@ def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> I
 
 
 def _to_tree_points(positions: Floats, kind: str) -> Floats:
-    """Convert positions to points whose straight-line distances sort in the same order as the positions' own distances.
+    """Convert positions to points whose Euclidean distances sort in the same order as the positions' distances.
 
-    Latitudes and longitudes become points on a sphere in space, in km. Points on a plane stay unchanged.
+    Latitudes and longitudes become three-dimensional points on a sphere, in km. Planar positions are unchanged.
     """
     return EARTH_RADIUS_KM * directions(positions) if kind == "geographic" else positions

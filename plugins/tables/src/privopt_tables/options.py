@@ -31,11 +31,11 @@ __all__ = [
 
 
 BETWEEN_RECORDS: Final = "the guarantee is between records: a position is reported as if it were its nearest record"
-"""A note that says what the guarantee of a release over records means for other positions."""
+"""A note on what the guarantee of a release over records means for other positions."""
 
 
 def _normal_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Return column names in Unicode normal form, as they are in tables, each once.
+    """Return column names in Unicode normal form, as in tables, without duplicates.
 
     Duplicates are removed because a column that is named twice would be hashed twice.
     """
@@ -47,26 +47,27 @@ class ApplyOptions:
     """Options for applying a release to a table.
 
     Attributes:
-        max_snap: The distance in km from the nearest record, or from the region, beyond which a position gets no
-            report.
-        seed: The seed for experiments. Seeded reports are not private, and are marked as seeded.
-        charge: Ledger options. If they are given, the whole table is read first, and each report is charged durably to
-            its subject before it is drawn.
-        subject: The column that identifies the subject of each row, for releases that report traces. The column in
+        max_snap: The maximum distance in km from the nearest record, or from the region, beyond which a position gets
+            no report. None for no limit.
+        seed: The seed of the draws, for experiments only. Seeded reports are not private, and are marked as seeded.
+        charge: The ledger and how it is charged. If it is given, the whole table is read first, and each report is
+            charged durably to its subject before it is drawn. None if nothing is charged.
+        subject: The column that names the subject of each row, for releases that report traces. The column in
             ``charge`` takes precedence.
         time: The column with the time of each row. For traces, each subject's rows are sorted by time, which requires
             holding the table in memory. None means that the rows are already in order.
         prefix: The prefix of the names of the added columns, joined with an underscore. None for no prefix.
         positions: The columns of each position, keyed by prefix, if a row has several positions. Either all positions
             in a row are reported or none.
-        batch: The name of the batch. A run with a name can be repeated if it is interrupted.
-        text: The column of sentences whose words are reported one by one, instead of one secret record per row.
+        batch: The name of the batch, with which an interrupted run can be continued. None for no batch.
+        text: The column of sentences whose words are reported one by one. None if each row has a single secret record
+            or positions.
         forms: The formats of subjects and times.
-        keep: The columns to keep even though they reveal the secret. Their contents are not protected.
+        keep: The columns to keep even if they reveal the secret. Their contents are not protected.
         drop: The columns to omit, such as personal ids.
-        hashed: Columns whose cells are replaced with keyed hashes.
-        hash_key: The file with the key for these hashes. None for the ledger's key.
-        unknown: What to do with words that match no record: "drop" or "mask".
+        hashed: The columns whose cells are replaced by keyed hashes.
+        hash_key: The file with the key for these hashes. None to derive the key from the ledger's key.
+        unknown: Whether words that match no record are removed ("drop") or replaced by a mask ("mask").
     """
 
     max_snap: float | None = None
@@ -87,12 +88,12 @@ class ApplyOptions:
 
     @property
     def subject_column(self) -> str | None:
-        """The subject column, from ``charge`` if it is given and otherwise from ``subject``."""
+        """The subject column: that of ``charge`` if there is one, and otherwise ``subject``."""
         return self.subject if self.charge is None else self.charge.subject
 
 
 def format_counts(refused: Mapping[str, int]) -> str:
-    """Format counts by reason as a comma-separated list.
+    """Format the numbers of rows without a report, keyed by reason, as a comma-separated list.
 
     >>> format_counts({"unknown id": 1200, "too far": 3})
     '1,200 unknown id, 3 too far'
@@ -101,7 +102,7 @@ def format_counts(refused: Mapping[str, int]) -> str:
 
 
 def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
-    """Return a note on each limit of the guarantee for a table's rows, or nothing if it covers all records."""
+    """Return notes on the pairs of records that a guarantee does not cover, or nothing if it covers all pairs."""
     # If there is no guarantee, the only note says so.
     if guarantee.kind == NOTHING:
         return ("no guarantee: reports of this release may reveal what they were drawn for",)
@@ -123,12 +124,12 @@ def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
 def list_positions(
     secret: Secret, options: ApplyOptions, data: MetricData | None
 ) -> tuple[tuple[str | None, Secret], ...]:
-    """Return each row's positions, as pairs of the prefix for the report columns and the position's columns.
+    """Return the positions in each row, as pairs of the prefix of their report columns (or None) and their columns.
 
     Args:
-        secret: The secret if a row has a single position.
+        secret: The secret, which is used if a row has a single position.
         options: How the release is applied.
-        data: The problem's data, which show whether records are on a plane. None if the release has no records with
+        data: The problem's data, which determine whether positions are planar. None if the release has no records with
             positions.
     """
     if not options.positions:
@@ -144,10 +145,11 @@ def positions_are_planar(data: MetricData) -> bool:
 
 
 def check_options(positions: Sequence[tuple[str | None, Secret]], options: ApplyOptions, *, traces: bool) -> None:
-    """Refuse options that exclude one another.
+    """Check that options do not exclude one another.
 
     Args:
-        positions: The positions in each row, as pairs: the prefix of the report columns (or None), and the columns.
+        positions: The positions in each row, as pairs of the prefix of their report columns (or None) and their
+            columns.
         options: The options.
         traces: Whether the release reports traces.
 

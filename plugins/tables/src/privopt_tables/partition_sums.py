@@ -1,4 +1,4 @@
-"""Keyed sums over subjects' rows, which the second pass over a partitioned table uses to recognise the charged rows.
+"""Keyed sums over each subject's rows, by which the second pass over a partitioned table recognises the charged rows.
 
 Source: docs/adr/0028-partitions.md.
 """
@@ -25,7 +25,7 @@ class RowSums:
 
     Each row is represented by an element of the field: its HMAC under the batch's key, modulo p. Without the key, an
     attempt to replace rows without changing the sum succeeds with a probability of about 2^-61. The sum of squares
-    makes it possible to identify a replaced row.
+    serves to identify a replaced row.
 
     Attributes:
         rows: The number of rows.
@@ -44,17 +44,17 @@ class RowSums:
         self.squares = (self.squares + element * element) % FIELD
 
     def changed_element(self, charged: RowSums) -> int | None:
-        """Return the element of the new row, assuming that exactly one row was added or replaced.
+        """Return the element of the new row, assuming that exactly one row was added, replaced or removed.
 
         If n is the new element and o the charged one, the sums differ by n - o and n^2 - o^2, whose quotient is n + o.
-        An added row is the case o = 0, and a missing row the case n = 0.
+        An added row is the case o = 0, and a removed row the case n = 0.
 
         Args:
             charged: The sums of the rows that were charged.
 
         Returns:
-            The element, 0 if a row is missing, or None if the totals are equal. If several rows changed, the result is
-            not the element of any row.
+            The element, 0 if a row was removed, or None if the totals are equal. If several rows changed, the result is
+            almost certainly not the element of any row.
         """
         # All computations are modulo p, where every number except 0 has an inverse, pow(number, -1, p).
         difference = (self.total - charged.total) % FIELD
@@ -66,13 +66,13 @@ class RowSums:
 
 @frozen(eq=False)
 class ChargedRows:
-    """The sums over all rows that were charged, by subject.
+    """The sums over the charged rows of each of S subjects.
 
     They take 24 bytes per subject, whereas a table of the subjects' names might not fit into each worker's memory.
 
     Attributes:
         marks: (S,) The keyed hashes of the subjects' names, in ascending order.
-        totals, squares: (S,) The sums of each subject, as in :class:`RowSums`.
+        totals, squares: (S,) The sums of each subject's rows, as in :class:`RowSums`.
     """
 
     marks: npt.NDArray[np.uint64]
@@ -86,7 +86,7 @@ class ChargedRows:
         Args:
             key: The batch's key.
             subjects: The names of the subjects.
-            totals, squares: The sums of each subject, as in :class:`RowSums`.
+            totals, squares: The sums of each subject's rows, as in :class:`RowSums`.
         """
         # Two subjects share a hash with a probability of 2^-64. Their rows would then be refused, so nothing would
         # leak.
@@ -96,9 +96,10 @@ class ChargedRows:
         return cls(marks[order], *columns)
 
     def sums_of(self, key: bytes, subject: str) -> RowSums:
-        """Return a subject's charged sums, which are zero for a subject that was not charged.
+        """Return the sums of a subject's charged rows, which are 0 for a subject that was not charged.
 
-        ``key`` is the batch's key, under which the subjects' names were hashed.
+        The result's number of rows is always 0. ``key`` is the batch's key, under which the subjects' names were
+        hashed.
         """
         mark = np.uint64(_hash_subject(key, subject))
         # The marks are sorted, so a binary search finds a subject without a dictionary of millions of objects.

@@ -42,15 +42,15 @@ __all__ = ["PartitionedBatch"]
 class PartitionedBatch:
     """The driver's side of a batch over a partitioned table, which charges subjects between the two passes.
 
-    The first pass (:meth:`tally`) adds up each subject's rows, and the second pass draws the reports.
+    The first pass (:meth:`tally`) computes keyed sums over each subject's rows, and the second pass draws the reports.
 
     Attributes:
         partitions: The object that workers use in the first pass.
         batch: The batch, with its key and record.
-        ledger: The ledger that is charged.
+        ledger: The ledger to charge.
         cost: The cost of one row.
-        options: The digest of the release, columns and options. The rows are added to a copy of it later.
-        keep: The columns to keep although they state the secret.
+        options: The digest of the release, columns and options. :meth:`charge` adds the rows to a copy of it.
+        keep: The columns to keep even if they contain the secret.
         is_charged: Whether the subjects were charged, so that the second pass may run.
     """
 
@@ -67,15 +67,19 @@ class PartitionedBatch:
     def open_batch(
         cls, opened: OpenedFolder, name: str, charge: Charge, row: str, secret: Secret, options: ApplyOptions
     ) -> Iterator[Self]:
-        """Open a batch for a ``with`` block. It ends with the block, but can be repeated if the block raises an error.
+        """Open a batch for a ``with`` block.
+
+        The batch ends with the block if its rows were charged. If the block raises an error, the batch does not end and
+        can be repeated.
 
         Args:
-            opened: The release.
+            opened: The verified release.
             name: The batch's name.
             charge: The ledger, and the column of subjects.
             row: The column of row ids, which must be distinct among the rows of a subject.
-            secret: The columns of the secret.
-            options: The options that name the positions, their maximum distance from a record, and the columns to keep.
+            secret: The columns that hold the secret.
+            options: The options, of which the positions, their maximum distance from a record and the columns to keep
+                are used.
 
         Raises:
             UsageError: The release has no matrix or reports traces, the batch has already ended, or the ledger has a
@@ -93,8 +97,8 @@ class PartitionedBatch:
             )
             digest = Digest(batch.key())
             columns = {name: position.columns for name, position in protector.positions}
-            # A repeated batch must have the same release, columns and options, so the digest of these is compared with
-            # the recorded one.
+            # A repeated batch must have the same release, columns and options, so their digest is compared with the
+            # recorded one.
             bound = [sums, subject, row, options.max_snap, columns]
             digest.add(b"partitions", json.dumps(bound, sort_keys=True).encode())
             partitioned = cls(
@@ -112,7 +116,7 @@ class PartitionedBatch:
 
     @property
     def tally(self) -> Callable[[Any], Any]:
-        """The first pass over a partition: :meth:`Partitions.tally`."""
+        """The function for the first pass over a partition, :meth:`Partitions.tally`."""
         return self.partitions.tally
 
     def charge(self, tallies: object) -> Partitions:
@@ -123,8 +127,8 @@ class PartitionedBatch:
 
         Returns:
             The object that draws reports in the second pass, for the tallied rows only. A subject whose remaining
-            budget is too small gets reports only for its first rows in the order of their ids. Columns that state the
-            secret are dropped, and a :class:`PrivoptWarning` names each of them.
+            budget is too small gets reports only for its first rows in the order of their ids. Columns that contain the
+            secret are dropped unless they are to be kept, and a :class:`PrivoptWarning` names each of them.
 
         Raises:
             UsageError: The tables are not results of the first pass, a subject has rows in more than one partition, or
@@ -151,7 +155,7 @@ class PartitionedBatch:
             )
         protector = self._drop_columns(table["search"].drop_nulls().to_list())
         paid = self.ledger.charges_for(self.cost.purpose)
-        # Without its record, the batch could be continued with another table, for whose reports nobody was charged.
+        # Without this record, the batch could be continued with another table, for whose reports nobody was charged.
         if paid and not self.batch.record:
             raise DoesNotHoldError(f"{self.batch.folder}: changed: the batch was charged, and its record is gone")
         self.batch.begin(digest)
@@ -172,12 +176,12 @@ class PartitionedBatch:
         )
 
     def _drop_columns(self, searches: Sequence[str]) -> PositionProtector:
-        """Return a protector that drops the columns that, according to the first pass, state the secret.
+        """Return a protector that drops the columns in which the first pass found the secret.
 
-        The column of row ids is kept in any case, because the second pass needs it.
+        The column of row ids is always kept, because the second pass needs it.
 
         Args:
-            searches: The evidence of each partition, as JSON.
+            searches: The evidence from each partition, as JSON.
 
         Raises:
             UsageError: A column to keep is not in the table, or the evidence is malformed.
@@ -199,14 +203,14 @@ class PartitionedBatch:
         return drop_columns(protector, search, names, ApplyOptions(keep=kept))
 
     def _charge_subjects(self, counts: Mapping[str, int], paid: Mapping[AccountKey, int]) -> dict[str, int]:
-        """Charge subjects for as many of their rows as their limits allow, except rows that an earlier run charged.
+        """Charge each subject for as many of its rows as the limit allows, unless an earlier run has charged it.
 
         Args:
-            counts: The number of rows that belong to each subject.
-            paid: The number of rows for which an earlier run of the batch charged each account.
+            counts: The number of each subject's rows.
+            paid: The number of rows for which earlier runs of the batch charged each account.
 
         Returns:
-            Number of rows that are granted to each subject.
+            The number of rows that are granted to each subject.
         """
         unit = self.cost.account
         accounts = {name: AccountKey(self.ledger.name_of(name), unit) for name in counts}

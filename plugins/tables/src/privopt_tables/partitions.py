@@ -1,9 +1,9 @@
 """Draw reports for a table's partitions in Spark or Dask, with one report and one charge for each row.
 
-Engines may repeat a task, run two copies of it at once, or lose it. So a task decides nothing and stores nothing: every
-report follows from the batch's key and from the row's subject, id and secret. Only the driver writes the ledger,
-between two passes over the table. The first pass, the tally, adds up keyed hashes of each subject's rows. The second
-pass draws reports for those subjects whose rows still have the same sums.
+Engines may repeat a task, run two copies of it concurrently, or lose it. So a task has no state: every report is a
+function of the batch's key and of the row's subject, id and secret. Only the driver writes to the ledger, between two
+passes over the table. The first pass, the tally, adds up keyed hashes of each subject's rows. The second pass draws
+reports only if each subject's rows still have the same sums.
 
 Source:
     docs/adr/0028-partitions.md. Coins (random bytes derived from the batch's key) and digests are those of ADR 24.
@@ -43,13 +43,13 @@ TALLY: Final = "subject string, rows long, total long, squares long, digest stri
 """The columns that the first pass returns, with their types in Spark's notation."""
 
 SEARCHED_ROWS: Final = 200_000
-"""The number of rows that are collected before their other columns are searched for the secret together."""
+"""Number of rows that are collected before their other columns are searched for the secret together."""
 
 MAX_NAMED_IDS: Final = 5
-"""The number of row ids that an error lists if it cannot tell which of a subject's rows changed."""
+"""Maximum number of row ids that an error lists if it is not known which of a subject's rows changed."""
 
 _TABLE, _ORDER = "table", "privopt order"
-"""The name of the table in error messages, and of a temporary column with the order of rows."""
+"""The name of the table in error messages, and the name of a temporary column with the order of rows."""
 _UNSTABLE_IDS = "ids that an engine makes, such as uuid() or monotonically_increasing_id(), must be stored first"
 
 
@@ -57,16 +57,15 @@ _UNSTABLE_IDS = "ids that an engine makes, such as uuid() or monotonically_incre
 class Partitions:
     """The workers' side of a batch: tallies partitions and draws their reports, in any process.
 
-    A process must be able to read the batch's folder, and the batch's ``with`` block must not have ended. The object
+    The process must be able to read the batch's folder, and the batch's ``with`` block must not have ended. The object
     can be pickled without revealing the key, because each process reads the key from the folder.
 
     Attributes:
-        protector: Draws reports once it has been given the batch's coins, the random bytes derived from the batch's
-            key.
-        access: Reads the batch's key.
+        protector: The protector that draws reports. Each task gives a copy of it the batch's coins, the random bytes
+            derived from the batch's key.
+        access: Gives access to the batch's key.
         release: The SHA-256 digest of the release's file of checksums.
-        granted: The number of allowed reports by subject. It contains only subjects with fewer allowed reports than
-            rows.
+        granted: The number of granted reports, keyed by subject, for subjects with fewer granted reports than rows.
         charged: The sums of the rows that were charged. None before the charge.
     """
 
@@ -78,7 +77,7 @@ class Partitions:
 
     @property
     def _row_key_columns(self) -> tuple[str, str]:
-        """The names of the subject column and of the column of row ids."""
+        """The name of the subject column and the name of the column of row ids."""
         assert self.protector.row_key_columns is not None  # set by PartitionedBatch.open_batch
         return self.protector.row_key_columns
 
@@ -108,14 +107,13 @@ class Partitions:
             partition: An iterator of Arrow batches, as ``mapInArrow`` passes it, or a pandas frame.
 
         Returns:
-            Arrow batches, or a frame, with reports in place of the secret's columns. A frame keeps the order of its
-            rows.
+            Arrow batches, or a frame, with reports in place of the secret's columns. In a frame, rows keep their order.
 
         Raises:
             InputError: A column is missing, or a row has no id.
             DoesNotHoldError: The rows differ from the charged ones. The error names the id of a row that differs.
-            UsageError: Nothing has been charged yet, the batch's ``with`` block has ended, or its key cannot be read
-                here.
+            UsageError: Nothing has been charged yet, the batch's ``with`` block has ended, or its key cannot be read in
+                this process.
         """
         if self.charged is None:
             raise UsageError("plan must be what charge of the batch returned, got one before the charge")
@@ -132,11 +130,11 @@ class Partitions:
         return self._draw_part(frame, nothing, schema, without=nothing).schema
 
     def _map(self, partition: T, transform: Callable[[Iterator[Any]], Iterator[Table]]) -> T:
-        """Transform a partition into a table of the same kind.
+        """Apply a function on Arrow data to a partition, and return the result in the partition's type.
 
         Args:
-            partition: An iterator of Arrow batches, or a pandas frame. A frame is treated as a single batch. Its rows
-                keep their order and index if the result has as many rows.
+            partition: An iterator of Arrow batches, or a pandas frame. A frame is passed as a single batch. If the
+                result has its rows, they keep their order and index.
             transform: The function from Arrow batches to Arrow tables.
         """
         import pyarrow as pa
@@ -202,7 +200,7 @@ class Partitions:
         yield pa.Table.from_pylist(tallies, schema=schema)
 
     def _search_columns(self, frames: Sequence[nw.DataFrame[Any]], search: ColumnSearch) -> None:
-        """Search the other columns for the secret, several batches at a time because engines pass small batches.
+        """Search the other columns of several batches together for the secret, because engines pass small batches.
 
         Args:
             frames: The batches.
@@ -218,7 +216,7 @@ class Partitions:
         search.add_part(frame, self.protector.row_secrets(frame))
 
     def _reports(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:
-        """Draw reports batch by batch, leaving subjects who are allowed fewer reports than rows until the end.
+        """Draw reports batch by batch, and at the end for subjects with fewer granted reports than rows.
 
         Args:
             batches: The Arrow batches of a partition.
@@ -251,7 +249,7 @@ class Partitions:
         return [digest.mac(b"row", name, *of_row) for name, *of_row in zip(names, *secrets, strict=True)]
 
     def _check_rows(self, frames: Sequence[nw.DataFrame[Any]], key: bytes) -> None:
-        """Refuse the rows unless those of each subject are exactly the ones that were charged.
+        """Check that the rows of each subject are exactly those that were charged.
 
         Args:
             frames: All rows of a partition.
@@ -275,7 +273,7 @@ class Partitions:
     def _describe_change(
         self, frames: Sequence[nw.DataFrame[Any]], digest: Digest, subject: str, charged: RowSums
     ) -> str:
-        """Return a description, with the row's id, of the subject's row that was not charged.
+        """Return a description of how a subject's rows differ from the charged ones, with the ids of rows.
 
         Args:
             frames: All rows of a partition.
@@ -309,7 +307,7 @@ class Partitions:
         )
 
     def _is_granted(self, frame: nw.DataFrame[Any]) -> pl.Series:
-        """Return a mask of the rows that get a report: each subject's first rows by id, as many as are granted."""
+        """Return a mask of the rows that get a report: each subject's first rows by id, up to the granted number."""
         subjects, ids = self._subjects(frame), texts_of(frame[self._row_key_columns[1]])
         table = pl.DataFrame({"subject": subjects, "id": ids})
         # Ranks count from 1, so the first n rows are those with ranks up to n.
@@ -317,12 +315,12 @@ class Partitions:
         return ranks <= subjects.replace_strict(self.granted, return_dtype=pl.UInt32)
 
     def _draw_part(self, frame: nw.DataFrame[Any], rows: pl.Series, schema: Schema, *, without: pl.Series) -> Table:
-        """Draw reports for selected rows in a part, and return the rows with the column types of the table.
+        """Draw reports for selected rows of a part, and return an Arrow table with the column types of the original.
 
         Args:
             frame: The part.
             rows: The mask of the rows that get a report.
-            schema: The Arrow schema of the table.
+            schema: The Arrow schema of the original table.
             without: The mask of the rows that are returned without a report. Rows in neither mask are left out.
         """
         import pyarrow as pa
@@ -341,7 +339,7 @@ class Partitions:
         return table.cast(pa.schema([(name, types[name]) for name in table.column_names]))
 
     def _frame(self, batch: Any) -> nw.DataFrame[Any]:
-        """Convert a batch to a polars frame, and check its columns.
+        """Convert an Arrow batch to a polars frame, and check its columns.
 
         Raises:
             InputError: A column is missing, or a column that would be added already exists.
@@ -389,7 +387,7 @@ def _fits_arrow(column: Any) -> bool:
 
 
 def _to_columns(sums: RowSums) -> dict[str, Any]:
-    """Return a subject's sums, keyed by column, for its row in the tally."""
+    """Return the cells of a subject's row in the tally, keyed by column."""
     return {"rows": sums.rows, "total": sums.total, "squares": sums.squares, "digest": None, "search": None}
 
 

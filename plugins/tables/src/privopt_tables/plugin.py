@@ -1,4 +1,4 @@
-"""Register the commands for tables and studies and the kit's check of traces, without importing heavy modules."""
+"""Register the commands for tables and studies and the check of traces, without importing the modules behind them."""
 
 from collections.abc import Sequence
 
@@ -70,7 +70,7 @@ def privopt_names() -> Sequence[NameSpec]:
 def privopt_handle(release: object) -> type | None:
     """Return the class of the Python handle that protects tables with a release, or None if the release cannot do so.
 
-    A matrix can protect rows, and so can any release that overrides ``sample``, which draws reports for ids.
+    A matrix can protect tables, and so can any release that overrides ``sample``, which draws reports for ids.
     """
     from privopt.interfaces import Release
     from privopt_metric_dp.matrix.release import MatrixRelease
@@ -85,9 +85,9 @@ def privopt_handle(release: object) -> type | None:
 
 @hookimpl
 def privopt_checks() -> Sequence[TraitSpec | CheckSpec]:
-    """Register the conformance kit's check for releases that report traces, and the trait that such releases have.
+    """Register the conformance check for releases that report traces, and the trait by which these are recognised.
 
-    The check is not applicable to a release without the trait, for the reason ``missing``.
+    The check is skipped for a release without the trait, with the reason ``missing``.
     """
     module = "privopt_tables.kit.check_traces"
     return [

@@ -1,7 +1,7 @@
-"""Read positions that a text contains as codes, such as geohashes, map tiles, polylines and WKB.
+"""Decode positions that a text contains as codes, such as geohashes, map tiles, polylines and WKB.
 
-Readers yield every position that a text might mean, and :mod:`.find_positions` decides from many rows whether it does
-mean one. docs/adr/0035-own-readers-of-positions.md explains why privopt has its own readers.
+Readers yield every position that a text might encode, and :mod:`.find_positions` decides from many rows whether it does
+encode one. docs/adr/0035-own-readers-of-positions.md explains why privopt has its own readers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from privopt.arrays import Floats
 __all__ = ["CODE_READERS", "MAX_READINGS", "STRICT_CODES", "Reading", "read_mgrs", "to_mercator", "to_utm"]
 
 MAX_READINGS: Final = 200
-"""The largest number of readings that are used from one cell: half from its start, half from its end."""
+"""Maximum number of readings that are used from one cell: half from its start, half from its end."""
 
 # The lookahead requires either an even number of digits in one piece, or two pieces: first the digits of the easting,
 # then those of the northing.
@@ -30,7 +30,10 @@ _PLUS: Final = "23456789CFGHJMPQRVWX"
 
 
 class Reading(NamedTuple):
-    """Two coordinates that a cell states, each with its maximum error. A number of unknown axis is given as both."""
+    """Two coordinates that a cell contains, each with its maximum error.
+
+    A number is given as both coordinates if it is not known to which of them it belongs.
+    """
 
     first: float
     first_error: float
@@ -39,10 +42,10 @@ class Reading(NamedTuple):
 
 
 def _box_reading(south: float, west: float, height: float, width: float) -> Reading:
-    """Return the centre of a box as a position.
+    """Return the centre of a box as a reading.
 
-    The errors are 1.5 times the sides, so that a point still matches if it lies outside the box by no more than its
-    size.
+    The errors are 1.5 times the sides, so that a point still matches if it is outside the box by at most the size of
+    the box.
 
     Args:
         south, west: The smallest coordinates of the box.
@@ -52,7 +55,7 @@ def _box_reading(south: float, west: float, height: float, width: float) -> Read
 
 
 def _read_geohash(text: str) -> Iterator[Reading]:
-    """Yield the boxes of the geohashes in a text.
+    """Yield the boxes that the geohashes in a text encode.
 
     A geohash has five bits per character. Even bits (counted from 0) belong to the longitude, odd bits to the latitude.
     """
@@ -63,15 +66,15 @@ def _read_geohash(text: str) -> Iterator[Reading]:
 
 
 def _decode_bits(bits: str, size: float) -> tuple[float, float]:
-    """Return the lower end and width of the interval that bits select by halving [-size / 2, size / 2) repeatedly."""
+    """Return the lower end and the width of the interval that bits select by bisecting [-size / 2, size / 2)."""
     width = size / 2 ** len(bits)
     return int(bits or "0", 2) * width - size / 2, width
 
 
 def _read_plus_code(text: str) -> Iterator[Reading]:
-    """Yield the boxes of the full plus codes in a text.
+    """Yield the boxes that the full plus codes in a text encode.
 
-    Characters after the tenth would refine the box further. They are ignored, which only makes the box larger.
+    Characters after the tenth, which would refine the box further, are ignored. This only makes the box larger.
     """
     for code in re.findall(rf"(?<![A-Z0-9])[{_PLUS}]{{8}}\+[{_PLUS}]{{0,5}}", text.upper()):
         south, west, size = -90.0, -180.0, 20.0
@@ -85,9 +88,9 @@ def _read_plus_code(text: str) -> Iterator[Reading]:
 
 
 def _read_short_plus_code(text: str) -> Iterator[Reading]:
-    """Yield the positions, modulo whole degrees, of the plus codes in a text that lack their first four characters.
+    """Yield the positions, modulo whole degrees, that the short plus codes in a text encode.
 
-    The omitted characters select multiples of 20 degrees and of 1 degree.
+    A short plus code lacks the first four characters, which select multiples of 20 degrees and of 1 degree.
     """
     for code in re.findall(rf"(?<![A-Z0-9])([{_PLUS}]{{4}})\+([{_PLUS}]{{2,5}})", text.upper()):
         # Three pairs of characters are left, which stand for 1/20, 1/400 and 1/8000 of a degree.
@@ -101,14 +104,17 @@ def _read_short_plus_code(text: str) -> Iterator[Reading]:
 
 
 def _read_quadkey(text: str) -> Iterator[Reading]:
-    """Yield the boxes of the quadkeys in a text. Each digit combines a bit of x (value 1) with a bit of y (value 2)."""
+    """Yield the boxes that the quadkeys in a text encode.
+
+    Each digit combines a bit of the tile's x (value 1) with a bit of its y (value 2).
+    """
     for code in re.findall(r"(?<!\d)[0-3]{8,24}(?!\d)", text):
         x, y = (int("".join("1" if int(sign) & bit else "0" for sign in code), 2) for bit in (1, 2))
         yield _tile_reading(len(code), x, y)
 
 
 def _read_tile(text: str) -> Iterator[Reading]:
-    """Yield the boxes of the map tiles in a text, read as zoom/x/y and as zoom/y/x because both orders are in use."""
+    """Yield the boxes of the map tiles in a text, as zoom/x/y and as zoom/y/x because both orders are in use."""
     for zoom, x, y in re.findall(r"(?<!\d)(\d{1,2})[/,;:_\s-]+(\d{1,8})[/,;:_\s-]+(\d{1,8})(?!\d)", text):
         if 6 <= int(zoom) <= 24 and max(int(x), int(y)) < 2 ** int(zoom):
             yield _tile_reading(int(zoom), int(x), int(y))
@@ -129,9 +135,9 @@ def _tile_reading(zoom: int, x: int, y: int) -> Reading:
 
 
 def _read_maidenhead(text: str) -> Iterator[Reading]:
-    """Yield the boxes of the Maidenhead locators in a text.
+    """Yield the boxes that the Maidenhead locators in a text encode.
 
-    Each pair of characters, longitude first, divides both sides of the box: by 18, 10, 24 and 10 in turn.
+    Each pair of characters, longitude first, divides the sides of the box by 18, 10, 24, 10 and 24 in turn.
     """
     for code in re.findall(r"(?<![A-Z0-9])[A-R]{2}\d{2}(?:[A-X]{2}(?:\d{2}(?:[A-X]{2})?)?)?(?![A-Z0-9])", text.upper()):
         south, west, size = -90.0, -180.0, 10.0
@@ -147,7 +153,7 @@ def _read_maidenhead(text: str) -> Iterator[Reading]:
 
 
 def _read_polyline(text: str) -> Iterator[Reading]:
-    """Yield the points of the encoded polylines (Google's format) in a text, decoded with 5, 6 and 7 decimals."""
+    """Yield the points of the encoded polylines (Google's format) in a text, with 5, 6 and 7 assumed decimals."""
     # JSON writes a backslash in the code as two.
     for code in re.findall(r"[?-~]{4,}", text.replace("\\\\", "\\")):
         numbers, value, shift = [0, 0], 0, 0
@@ -168,15 +174,15 @@ def _read_polyline(text: str) -> Iterator[Reading]:
 
 
 def _read_binary(text: str) -> Iterator[Reading]:
-    """Yield the absolute values of the doubles at every offset in the hexadecimal digits of a text.
+    """Yield the absolute values of the doubles at every byte offset in the hexadecimal digits of a text.
 
-    Well-known binary (WKB), a format of geometries, has such doubles. The axis to which a double belongs is unknown, so
-    each number is yielded as both coordinates.
+    Well-known binary (WKB), a format for geometries, contains coordinates as doubles. It is not known to which axis a
+    double belongs, so each number is yielded as both coordinates.
     """
     for code in re.findall(r"(?:[0-9a-fA-F]{2}){16,4000}", text):
         raw = bytes.fromhex(code)
         for start in range(8):
-            # As many whole doubles as fit after the offset.
+            # After the offset, as many bytes are taken as whole doubles need.
             aligned_bytes = raw[start : start + (len(raw) - start) // 8 * 8]
             for order in ("<f8", ">f8"):
                 values = np.frombuffer(aligned_bytes, dtype=order)
@@ -187,9 +193,9 @@ def _read_binary(text: str) -> Iterator[Reading]:
 
 
 def read_mgrs(text: str) -> Iterator[Reading]:
-    """Yield the positions in a text that are references of the Military Grid Reference System (MGRS).
+    """Yield the positions that references of the Military Grid Reference System (MGRS) in a text encode.
 
-    Each reading consists of a northing and an easting in metres within a 100 km square.
+    Each reading consists of a northing and an easting in metres within a 100 km square, which is not decoded.
     """
     for east, north in _MGRS.findall(text.upper()):
         digits = east + north
@@ -221,7 +227,7 @@ STRICT_CODES: Final = "|".join(
         r"(?i:\b[0-9]{1,2} ?[C-X] ?[A-Z]{2} ?[0-9]{2,5} ?[0-9]{2,5}\b)",
     )
 )
-"""The pattern for cells that look like codes rather than words or numbers, in the syntax of Rust (for polars)."""
+"""Regular expression, in Rust's syntax (for polars), that matches cells with codes rather than words or numbers."""
 
 
 CODE_READERS: Final[Mapping[str, Callable[[str], Iterator[Reading]]]] = {
@@ -235,11 +241,11 @@ CODE_READERS: Final[Mapping[str, Callable[[str], Iterator[Reading]]]] = {
     "binary coordinates": _read_binary,
 }
 """Readers of codes, keyed by the code's name in warnings. Each yields latitudes and longitudes in degrees, except the
-reader of binary coordinates, which yields unsigned numbers that may belong to either axis."""
+reader of binary coordinates, which yields absolute values that may belong to either axis."""
 
 
 def to_mercator(positions: Floats) -> Floats:
-    """Convert degrees (N, 2) to northings and eastings (N, 2) in metres in the Web Mercator projection."""
+    """Convert latitudes and longitudes (N, 2) in degrees to Web Mercator northings and eastings (N, 2) in metres."""
     # The projection is infinite at the poles, so latitudes are clipped just short of them. It uses a sphere with the
     # Earth's equatorial radius, 6,378,137 m.
     latitudes = np.radians(np.clip(positions[:, 0], -89.9, 89.9))
@@ -248,11 +254,11 @@ def to_mercator(positions: Floats) -> Floats:
 
 
 def to_utm(positions: Floats, zone_shift: int) -> Floats:
-    """Convert degrees to UTM northings and eastings in metres, in each position's own or a neighbouring zone.
+    """Convert positions to UTM northings and eastings (N, 2) in metres, in their own or a neighbouring zone.
 
     Args:
         positions: (N, 2) Latitudes and longitudes in degrees.
-        zone_shift: 0 for the position's own zone, -1 or 1 for a neighbouring zone.
+        zone_shift: 0 for each position's own zone, -1 or 1 for the zone west or east of it.
 
     Source:
         Karney, Transverse Mercator with an accuracy of a few nanometers, 2011, eq. 12 (third order: below 1 mm).

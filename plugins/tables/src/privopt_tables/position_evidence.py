@@ -1,12 +1,12 @@
-"""Evidence, by "testing by betting", that a column's cells state the secrets in their rows.
+"""Evidence, by "testing by betting", that a column's cells contain the secrets of their rows.
 
-A column is dropped on accumulated evidence, not for a single match. A row is a bet if its cell could state the row's
-secret, for example if a number is within half a degree of a coordinate. Let c be the probability that such a cell
-states the secret by coincidence. It is estimated from the number's digits, and from how often the cell states the
-secrets in other rows. If a share f of the stake is bet on each such row, the stake is multiplied by 1 - f + f * (match
-/ c), whose expectation in an unrelated column is at most 1. So by Markov's inequality the product over rows exceeds
-:data:`MIN_EVIDENCE` with a probability of at most 1 / MIN_EVIDENCE. The product runs over all parts of a table. Small
-bets are included so that a secret is found even if only a few rows state it.
+A column is dropped on accumulated evidence, not for a single match. A row is a bet if its cell could contain the row's
+secret, for example if a number is within half a degree of a coordinate. Let c be the probability that this cell matches
+the secret by chance. It is estimated from the number's digits, and from how often the cell matches the secrets of other
+rows. If a fraction f of the stake is bet on each such row, the stake is multiplied by 1 - f + f * (match / c), where
+match is 1 or 0. In an unrelated column, the expectation of this factor is at most 1. So by Markov's inequality, the
+product over rows reaches :data:`MIN_EVIDENCE` with a probability of at most 1 / MIN_EVIDENCE. The product is over all
+parts of a table. Small bets are included so that a secret is found even if only a few rows contain it.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from privopt.arrays import Bools, Floats
 __all__ = ["BETS", "MAX_MATCHES", "Evidence", "conclusive_evidence", "weigh_rows"]
 
 MAX_MATCHES: Final = 1_000
-"""The largest number of matches in a part that are weighed. If there are more, rows are left out evenly."""
+"""Maximum number of matches per part of a table that are weighed. If there are more, evenly spaced rows are used."""
 
 MIN_EVIDENCE: Final = 1e4
-"""The smallest odds against chance at which a column is considered to state the secret."""
+"""The mean stake from which on a column is considered to contain the secret."""
 
 BETS: Final = np.array([1e-6, 1e-5, 1e-4, 1e-3, 0.005, 0.02, 0.1, 0.3, 0.9])
-"""The shares f of the stake that are bet on each row. Each share defines a test, and the mean of their stakes
+"""The fractions f of the stake that are bet on each row. Each of them has its own stake, and the mean of these stakes
 decides."""
 
 MIN_CHANCE: Final = 1e-9
-"""The smallest probability that is assumed for a chance match, which limits the evidence from a single row."""
+"""Lower limit for the assumed probability of a chance match, which limits the evidence from a single row."""
 
 
 @define
 class Evidence:
-    """The evidence that a column states the secret in a certain form.
+    """The evidence that a column contains the secret in a certain form.
 
     Attributes:
         logs: The logarithm of the stake for each of :data:`BETS`, in an array of the same shape. A stake is a product
-            over rows that starts at 1.
-        matches: The number of rows that state the secret.
+            over rows, and 1 without rows.
+        matches: The number of rows that contain the secret. It may be extrapolated from a sample.
         searched: The number of rows that were searched.
     """
 
@@ -57,18 +57,18 @@ class Evidence:
 
     @property
     def is_enough(self) -> bool:
-        """Whether chance cannot explain the evidence: the mean stake over all bets is at least `MIN_EVIDENCE`."""
+        """Whether the mean stake over all bets is at least `MIN_EVIDENCE`, which chance cannot explain."""
         return bool(np.logaddexp.reduce(self.logs) - np.log(len(BETS)) >= np.log(MIN_EVIDENCE))
 
 
 def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Evidence:
-    """Return the evidence that a set of rows contributes.
+    """Return the evidence from a set of C rows.
 
     Args:
-        near: (C,) Whether the row is a bet.
-        matched: (C,) Whether the row states the secret.
-        chances: (C,) The probability c that such a row of an unrelated column states the secret.
-        scale: The number of table rows that each of these rows stands for. It only scales the counted matches.
+        near: (C,) Whether each row is a bet.
+        matched: (C,) Whether each row's cell contains the secret.
+        chances: (C,) The probability c that the cell of an unrelated column matches the secret.
+        scale: The number of table rows that each of these rows represents. It only scales the counted matches.
     """
     count = int(matched.sum())
     rows = np.flatnonzero(near)
@@ -86,8 +86,8 @@ def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Ev
 
 
 def conclusive_evidence(matches: int, searched: int) -> Evidence:
-    """Return conclusive evidence, for cells whose pattern alone shows that they state a place.
+    """Return conclusive evidence, for cells whose pattern alone shows that they contain a position.
 
-    ``matches`` is the number of such cells, and ``searched`` the number of cells that were searched.
+    ``matches`` is the number of cells with this pattern, and ``searched`` the number of cells that were searched.
     """
     return Evidence(np.full(len(BETS), 2 * np.log(MIN_EVIDENCE)), float(matches), float(searched))

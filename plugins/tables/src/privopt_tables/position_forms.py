@@ -1,4 +1,4 @@
-"""The forms in which numbers state a position: degrees, radians, metres in a projection, and multiples of these."""
+"""Forms in which numbers or codes represent a position, such as degrees, radians, metres and geohashes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = [
 
 @frozen(kw_only=True, eq=False)
 class NumberForm:
-    """A form in which two numbers state a position, such as degrees, radians or metres. Signs are ignored.
+    """A form in which two numbers represent a position, such as degrees, radians or metres. Signs are ignored.
 
     Attributes:
         name: The name of the form in warnings.
-        transform: Converts positions (N, 2) to the numbers (N, 2) that state them in this form.
-        width: The change in the numbers over one degree, or over one km in the plane.
-        part: Which numbers in a cell are read: all of them, or only the first or the last two of a path.
+        transform: A function that converts positions (N, 2) to the numbers (N, 2) that represent them in this form.
+        width: The number of this form's units in one degree, or in one km of the plane.
+        part: The numbers of a cell that are read: all of them, or only the first or the last two of a path.
         max_numbers: The upper bound on both numbers. None if the bounds follow from the coordinates (see
             :meth:`bounds`).
     """
@@ -46,7 +46,7 @@ class NumberForm:
         """Return a lower and an upper bound on the numbers in this form, widened by :attr:`width`.
 
         Args:
-            corners: (2, 2) The smallest and the largest absolute value of each coordinate.
+            corners: (2, 2) The smallest absolute values of the two coordinates, and the largest ones.
         """
         if self.max_numbers is not None:
             return -self.width, self.max_numbers
@@ -56,39 +56,40 @@ class NumberForm:
 
 @frozen(kw_only=True, eq=False)
 class CodeForm(NumberForm):
-    """A form in which a code, such as a geohash, states a position.
+    """A form in which a code, such as a geohash, represents a position.
 
     Attributes:
-        reader: Yields the positions that a text states, as numbers of the same kind as ``transform`` returns.
+        reader: A function that yields the positions encoded in a text, as numbers of the kind that ``transform``
+            returns.
     """
 
     reader: Callable[[str], Iterator[Reading]]
 
 
 def normal_longitudes(positions: Floats) -> Floats:
-    """Return the positions with their longitudes converted to the range from -180 to 180 degrees."""
+    """Return positions (N, 2) in degrees with longitudes converted to the range from -180 to 180."""
     longitudes = positions[:, 1]
     normal = np.where(np.abs(longitudes) <= 180.0, longitudes, (longitudes + 180.0) % 360.0 - 180.0)
     return np.column_stack([positions[:, 0], normal])
 
 
 def _scale_sizes(factor: float) -> Callable[[Floats], Floats]:
-    """Return a function that multiplies the absolute values of coordinates by a factor."""
+    """Return a function that converts positions to their absolute values multiplied by a factor."""
     return lambda positions: np.abs(positions) * factor
 
 
 def _to_eastward_degrees(positions: Floats) -> Floats:
-    """Convert positions to absolute latitudes and to longitudes from 0 to 360 degrees, which some programs use."""
+    """Convert positions to absolute latitudes, and to longitudes from 0 to 360 degrees, which some programs use."""
     return np.column_stack([np.abs(positions[:, 0]), positions[:, 1] % 360.0])
 
 
 def _to_utm_zone(zone_shift: int) -> Callable[[Floats], Floats]:
-    """Return a function that converts positions to UTM coordinates in their own zone (0) or a neighbouring zone."""
+    """Return a function that converts positions to absolute UTM coordinates; see :func:`to_utm` for ``zone_shift``."""
     return lambda positions: np.abs(to_utm(positions, zone_shift))
 
 
 def _pack_minutes(digits: int) -> Callable[[Floats], Floats]:
-    """Return a function that packs angles into decimal digits, with two digits each for minutes and seconds.
+    """Return a function that packs degrees, minutes and possibly seconds into the decimal digits of one number.
 
     For example, 45.5 degrees become 4530 with two ``digits`` (minutes), and 453000 with four (minutes and seconds).
     """
@@ -109,7 +110,7 @@ def _pack_minutes(digits: int) -> Callable[[Floats], Floats]:
 
 # A degree of latitude is about 110 km long, hence the width of 1.1e5 for the forms in metres below.
 _SEMICIRCLES: Final = 2.0**31 / 180.0
-"""The number of semicircles in a degree. Garmin devices use this unit."""
+"""The number of semicircles, a unit that Garmin devices use, in a degree."""
 
 GEOGRAPHIC_FORMS: Final = (
     NumberForm(name="coordinates", transform=_scale_sizes(1.0), width=1.0),
@@ -151,14 +152,14 @@ PLANAR_FORMS: Final = (
 
 
 def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
-    """Return a function that converts positions to metres within a 100 km square, as in MGRS references."""
+    """Return a function that converts positions to metres within a 100 km square of UTM, as in MGRS references."""
     return lambda positions: to_utm(positions, zone_shift) % 1e5
 
 
 def _code_transform(name: str) -> Callable[[Floats], Floats]:
-    """Return the function that converts positions to the numbers that a code states.
+    """Return the function that converts positions to the numbers that the reader of the code ``name`` yields.
 
-    A short plus code omits whole degrees. Binary coordinates are compared without signs.
+    A short plus code omits whole degrees, and binary coordinates are compared without signs.
     """
     if name == "a short plus code":
         return lambda positions: positions % 1.0

@@ -1,7 +1,6 @@
-"""Read cells that consist of a position: "lat, lon", geo: URIs, WKT and GeoJSON points, or tracks as JSON lists.
+"""Parse cells that consist of a position: "lat, lon", geo: URIs, WKT and GeoJSON points, or tracks as JSON lists.
 
-Unlike :mod:`.position_codes`, this module does not search inside a text: a cell states a position only if the whole
-cell is one.
+Unlike :mod:`.position_codes`, this module does not search inside a text: the whole cell must be a position.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ EMPTY: Final = (math.nan, math.nan)
 
 
 def read_position(text: str) -> tuple[float, float] | None:
-    """Return the latitude and longitude that a text states, or None if it states no position.
+    """Parse a position, and return its latitude and longitude in degrees, or None if the text is not a position.
 
-    A track is a list of [longitude, latitude]. Its first position is returned, or two NaNs if the track is empty.
+    For a track, a JSON list of [longitude, latitude], the first position is returned, or two NaNs if it is empty.
 
     >>> read_position("45.5, -7.25"), read_position("geo:45.5,-7.25"), read_position("45.5°, -7.25°")
     ((45.5, -7.25), (45.5, -7.25), (45.5, -7.25))
@@ -61,11 +60,10 @@ def read_position(text: str) -> tuple[float, float] | None:
 
 
 def _read_json(value: Any) -> tuple[float, float] | None:
-    """Return the position in a JSON value: a GeoJSON point, an object with lat and lon, or a track.
+    """Return the latitude and longitude in a JSON value: a GeoJSON point, an object with lat and lon, or a track.
 
-    For a track, the first position is returned, or two NaNs if it is empty. For any other value, None is returned.
-
-    A track is a list of [longitude, latitude], each with an optional altitude.
+    A track is a list of [longitude, latitude], each with an optional altitude. For a track, the first position is
+    returned, or two NaNs if it is empty. For any other value, None is returned.
     """
     if isinstance(value, list):
         if not value:
@@ -90,7 +88,7 @@ def _read_json(value: Any) -> tuple[float, float] | None:
 
 
 def _check_degrees(lat: Any, lon: Any) -> tuple[float, float] | None:
-    """Convert two values to a latitude and a longitude in degrees, or return None if they are invalid."""
+    """Convert two values to a latitude and a longitude in degrees, or return None if they are not valid degrees."""
     # float(True) is 1.0, but true is not a coordinate.
     if isinstance(lat, bool) or isinstance(lon, bool):
         return None
@@ -102,14 +100,14 @@ def _check_degrees(lat: Any, lon: Any) -> tuple[float, float] | None:
 
 
 def read_positions(texts: pl.Series) -> tuple[Floats, Floats]:
-    """Read the positions in a column of text.
+    """Parse the positions in a column of text with B cells.
 
     Args:
         texts: The cells.
 
     Returns:
         (B, 2) latitudes and longitudes in degrees, NaN for a cell without a position; and (B,) 1.0 for a text that is
-        not a position, and 0.0 otherwise.
+        not a position, and 0.0 for a position, an empty cell or a word for a missing value.
     """
     # NULL, NA and similar words count as empty cells rather than wrong ones.
     is_empty = (texts.is_null() | is_null_word(texts)).to_list()

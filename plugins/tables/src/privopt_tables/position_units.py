@@ -1,4 +1,4 @@
-"""Recognise positions whose unit differs from that of the records, such as degrees times 1e7 or metres."""
+"""Recognise positions in another unit than the records' positions, such as degrees times 1e7 or metres."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privopt_tables.position_codes import to_mercator, to_utm
 __all__ = ["UnitSearch"]
 
 MIN_SHARE: Final = 0.5
-"""The smallest share of a table's positions that must fit a unit for a note to name that unit."""
+"""Minimum fraction of a table's positions that must fit a unit for a note to name that unit."""
 
 # Powers of ten by which some programs multiply degrees, with remarks on the better-known ones.
 _POWERS: Final = {7: " (E7, as Google writes them)", 6: " (microdegrees)", 5: "", 4: "", 3: ""}
@@ -36,7 +36,7 @@ _DEGREES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
     "metres of Web Mercator": to_mercator,
     "metres of UTM": lambda positions: to_utm(positions, 0),
 }
-"""Functions that convert latitudes and longitudes in degrees to other units, by the unit's name."""
+"""Functions that convert latitudes and longitudes in degrees to other units, keyed by the unit's name."""
 
 _KILOMETRES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
     "metres": _times(1e3),
@@ -45,10 +45,10 @@ _KILOMETRES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
     "feet": _times(1e3 / 0.3048),
     "miles": _times(1 / 1.609344),
 }
-"""Functions that convert x and y in km to other units, by the unit's name."""
+"""Functions that convert x and y in km to other units, keyed by the unit's name."""
 
 _MAX_DEGREES: Final = np.array([[85.0, 180.0], [-85.0, -180.0]])
-"""The corners of the part of the Earth where a position may be, in degrees. Web Mercator maps end at 85 degrees."""
+"""Corners of the box in which any position may be, in degrees. Web Mercator maps end at latitudes near 85 degrees."""
 
 
 @define(kw_only=True)
@@ -60,10 +60,12 @@ class UnitSearch:
     Attributes:
         columns: The names of the two columns of a position.
         records: (N, 2) The positions of the records, in degrees or km.
-        is_geographic: Whether the records are in degrees.
-        position_count: The number of rows with two numbers that were counted so far.
-        fitting_counts: The number of these rows that are among the records, by unit. The unit of the records is "".
-        possible_counts: The number of these rows that are positions on the earth, by unit.
+        is_geographic: Whether the records' positions are in degrees.
+        position_count: The number of rows with two numbers so far.
+        fitting_counts: The number of these rows that are among the records if their numbers are in a certain unit,
+            keyed by unit. The key for the records' own unit is "".
+        possible_counts: The number of these rows that are positions on the Earth if their numbers are in a certain
+            unit, with the same keys.
     """
 
     columns: tuple[str, ...]
@@ -74,10 +76,10 @@ class UnitSearch:
     possible_counts: Counter[str] = field(factory=Counter)
 
     def add_positions(self, positions: Floats) -> None:
-        """Count the rows' positions by the units in which they are among the records.
+        """Add the positions of rows to the counts.
 
         Args:
-            positions: (B, 2) The numbers in the rows, NaN for missing ones.
+            positions: (B, 2) The numbers in the rows, in an unknown unit, NaN for missing ones.
         """
         numbers = positions[np.isfinite(positions).all(axis=1)]
         records = self.records[np.isfinite(self.records).all(axis=1)]
@@ -92,7 +94,7 @@ class UnitSearch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note for the owner on likely units, or nothing if most positions are among the records unconverted."""
+        """A note for the owner on likely units, or nothing if most positions fit the records' unit or no unit fits."""
         least = MIN_SHARE * max(1, self.position_count)
         if self.fitting_counts[""] >= least:
             return ()
@@ -112,15 +114,15 @@ class UnitSearch:
 
 
 def _count_inside(numbers: Floats, corners: Floats, margin: float) -> int:
-    """Count the positions in the bounding box of ``corners``, widened on each side by a multiple of its size.
+    """Count the positions in the bounding box of a set of points, widened on each side by a multiple of its size.
 
     Args:
         numbers: (B, 2) The positions.
-        corners: (N, 2) The points that determine the box.
-        margin: The multiple.
+        corners: (N, 2) The points.
+        margin: The multiple of the box's size by which it is widened.
     """
     low, high = corners.min(axis=0), corners.max(axis=0)
-    # If all records lie on a line, or there is only one, the box has no extent along some axis. Its size there counts
-    # as at least 2 % of the coordinate.
+    # If all points are on a line, or there is only one, the box may have no extent along an axis. Its size along each
+    # axis is taken to be at least 2 % of the coordinate.
     pad = margin * np.maximum(high - low, 0.02 * np.maximum(np.abs(low), np.abs(high)))
     return int(((numbers >= low - pad) & (numbers <= high + pad)).all(axis=1).sum())

@@ -1,8 +1,8 @@
 """Python handles for releases that protect the rows of tables in memory, DuckDB, Polars, Spark and Dask.
 
-:class:`ReleasedRows` is the handle of any release that can draw for a row, and :class:`ReleasedMatrix` that of a
-matrix. They share the code in :mod:`.apply` with the command ``apply``, and use :mod:`.row_reports` and
-:mod:`.partitions` for the engines.
+:class:`ReleasedRows` is the handle of any release that can draw a report for a row, and :class:`ReleasedMatrix` that of
+an obfuscation matrix. They share the code in :mod:`.apply` with the command ``apply``. For DuckDB, Polars, Spark and
+Dask they use :mod:`.row_reports` and :mod:`.partitions`.
 """
 
 from __future__ import annotations
@@ -46,17 +46,19 @@ __all__ = ["ReleasedMatrix", "ReleasedRows", "add_to_duckdb", "expression"]
 
 T = TypeVar("T")
 
-# DuckDB's names of the types of columns.
+# The names of column types in DuckDB.
 _SQL_TYPES: Final = {pl.Float64: "DOUBLE", pl.String: "VARCHAR"}
 
 
 def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -> None:
-    """Register a DuckDB function over Arrow batches whose calls the optimiser may neither repeat nor share.
+    """Register a DuckDB function that draws a report for each row, given the rows as Arrow batches.
+
+    The function is registered such that DuckDB's optimiser neither repeats calls nor shares their results.
 
     Args:
         connection: The connection in which the function is registered.
         name: The function's name in SQL.
-        rows: Draws the reports.
+        rows: The object that draws the reports.
 
     Raises:
         UsageError: The connection is not a DuckDB connection, the name is invalid or in use, or DuckDB or pyarrow is
@@ -73,7 +75,7 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
     if not isinstance(name, str) or not name.strip():
         raise UsageError(f"name must be that of a function, got {cut(repr(name))}")
     query = "SELECT 1 FROM duckdb_functions() WHERE lower(function_name) = lower(?) LIMIT 1"
-    # The query runs in a separate cursor, because a result of the connection may not have been read yet.
+    # The query runs in a separate cursor, because the connection may have a result that has not been read yet.
     if connection.cursor().execute(query, [name]).fetchall():
         raise UsageError(
             f"name must be one that the connection has no function of, got {name}: give another name, or "
@@ -81,11 +83,11 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
         )
     types = {pl.Float64: pa.float64(), pl.String: pa.string()}
     report_type = pa.struct([(field_name, types[column_type]) for field_name, column_type in rows.fields.items()])
-    # Without a ledger the reports of a batch are taken from this table of all reports.
+    # Without a ledger, the reports for a batch are taken from this table of all reports.
     report_of_output = rows.report_of_output.to_arrow().cast(report_type)
 
     def report(*columns: pa.Array) -> pa.Array:
-        """Draw the reports for a batch, as Arrow structures, given the function's arguments as columns."""
+        """Return the reports for a batch as an array of Arrow structures, given the function's arguments as columns."""
         columns_by_argument = zip(rows.arguments, columns, strict=True)
         batch = pl.DataFrame({argument: pl.from_arrow(column) for argument, column in columns_by_argument})
         if rows.draws_only:
@@ -93,9 +95,9 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
         return rows(batch).to_arrow().cast(report_type)
 
     parameters = [Parameter(argument, Parameter.POSITIONAL_ONLY) for argument in rows.arguments]
-    # DuckDB counts the parameters of a function by its signature, which *columns does not show.
+    # DuckDB determines the number of parameters from the signature, which *columns does not show.
     report.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    # null_handling: rows without a position must reach the function, to be charged and counted like others.
+    # With null_handling="special", rows without a position reach the function, and are charged and counted like others.
     connection.create_function(
         name,
         report,
@@ -112,7 +114,7 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
     """Return a Polars expression that draws a report for each row.
 
     Args:
-        rows: Draws the reports.
+        rows: The object that draws the reports.
         columns: The names of the columns of the position or id, and of the subject if there is a ledger.
 
     Raises:
@@ -123,15 +125,15 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
         raise UsageError(f"expr must have a column each for {expectation}, got {', '.join(columns) or 'none'}")
 
     def report(row_structs: pl.Series) -> pl.Series:
-        """Draw the reports for rows, whose columns Polars passes as one column of structures."""
+        """Return the reports for rows, whose columns Polars passes as one column of structures."""
         try:
             return rows(row_structs.struct.unnest().select(*rows.arguments))
         except InputError as error:
-            # Polars recreates an error from its text, but an InputError cannot be created from a text.
+            # Polars recreates an error from its text, which is not possible for an InputError.
             raise UsageError(str(error)) from None
 
-    # If an expression occurs twice in a query, Polars evaluates it only once, unless it contains an untyped null.
-    # Without the null, both columns would have the same reports (Polars 2.1).
+    # If an expression occurs twice in a query, Polars evaluates it only once, unless it contains an untyped null. So
+    # without the null, both columns would have the same reports (Polars 2.1).
     unshared = pl.lit(None).alias("")
     row_columns = pl.struct(unshared, **dict(zip(rows.arguments, map(pl.col, columns), strict=True)))
     return row_columns.map_batches(report, return_dtype=pl.Struct(dict(rows.fields)), is_elementwise=True).alias(
@@ -141,7 +143,7 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class ReleasedRows(OpenRelease):
-    """The handle for a certified release that can draw a report for each row of a table."""
+    """A handle for a certified release that can draw a report for each row of a table."""
 
     def apply(  # noqa: D102 (help() shows the docstring of OpenRelease.apply, with all options)
         self,
@@ -202,16 +204,16 @@ class ReleasedRows(OpenRelease):
     def draws_at(
         self, position: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
     ) -> Draw:
-        """Return a function that draws reports for a position, if the release draws for positions.
+        """Return a function that draws a given number of reports for a position, if the release draws for positions.
 
         Args:
-            position: Latitude and longitude.
+            position: The latitude and longitude.
             degrees: Whether the position is in degrees, as it must be.
-            note: A function for notes, which is not used, because no position is replaced by a record.
+            note: A function for notes. It is not used, because no position is replaced by a record.
 
         Raises:
-            UsageError: The release draws for records, or the position is not in degrees. The returned function raises
-                this error if the numbers are not a latitude and a longitude.
+            UsageError: The release does not draw for positions, or the position is not in degrees or not two numbers.
+                The returned function raises this error if the numbers are not a latitude and a longitude.
         """
         release = self.opened.release
         if not isinstance(release, PositionRelease):
@@ -233,16 +235,16 @@ class ReleasedRows(OpenRelease):
 
 @frozen(kw_only=True, eq=False, slots=False)
 class ReleasedMatrix(ReleasedRows):
-    """The handle for a certified obfuscation matrix."""
+    """A handle for a certified obfuscation matrix."""
 
     def map(self, record: str | None = None) -> Figure:
-        """Draw a map that shows the records' expected losses, or the reports about one record.
+        """Draw a map of the records' expected losses, or of the probabilities of one record's reports.
 
         Args:
-            record: The id of a record, whose reports are drawn. None for the expected losses of all records.
+            record: The id of the record whose reports are shown. None for the expected losses of all records.
 
         Raises:
-            UsageError: No record is named, and the release has rows for some of the records only.
+            UsageError: No record is named, but the release has matrix rows for only some of the records.
             UnknownNameError: The release has no row for a record with this id.
         """
         from privopt_metric_dp.matrix.expected_loss import costs_of
@@ -270,15 +272,15 @@ class ReleasedMatrix(ReleasedRows):
     def expr(self, *columns: str, ledger: Ledger | Path | str | None = None, subject: str | None = None) -> Expr:
         """Return a Polars expression that draws a report for each row of an eager, lazy or streaming frame.
 
-        Its values are structures of the report's id and position, or null for a row without a report. Each use in a
-        query draws once for each row, and a lazy frame that is collected twice draws twice. If all columns are
-        literals, Polars requests a single report for all rows.
+        The expression's values are structures of the report's id and position, or null for a row without a report. Each
+        occurrence in a query draws one report per row, and a lazy frame that is collected twice draws twice. If all
+        columns are literals, Polars requests a single report for all rows.
 
         Args:
-            columns: The names of the columns of latitude and longitude, of x and y in km, or of the id, whichever the
-                records have.
-            ledger: The ledger to which each row with a subject is charged, durably, before its report is drawn and
-                whatever its position. Rows that would exceed a limit get no report.
+            columns: The names of the columns of latitude and longitude, of x and y in km, or of the id, depending on
+                the records.
+            ledger: The ledger to which each row with a subject is charged durably before its report is drawn, whatever
+                its position. Rows that would exceed the limit get no report.
             subject: The column that names the subject of each row.
 
         Raises:
@@ -312,22 +314,22 @@ class ReleasedMatrix(ReleasedRows):
     ) -> Iterator[PartitionedBatch]:
         """Open a batch over a partitioned table, in the driver of Spark or Dask.
 
-        The first pass over the partitions is ``tally``. ``charge`` takes the results of all partitions and returns a
-        plan, and the second pass is :meth:`map_arrow` with this plan. Batch and plan end with the ``with`` block, when
-        the key is deleted. After an error in the block, run the same code again: each row gets the same report, and
-        nothing is charged twice.
+        The first pass over the partitions is the batch's ``tally``. The batch's ``charge`` takes the results of all
+        partitions and returns a plan, and the second pass is :meth:`map_arrow` with this plan. Batch and plan end with
+        the ``with`` block, when the key is deleted. After an error in the block, run the same code again: each row gets
+        the same report, and nothing is charged twice.
 
         Args:
             name: The name of the batch. A name can be used only once.
-            ledger: The ledger to which each row with a subject is charged, before any report is drawn and whatever the
+            ledger: The ledger to which each row with a subject is charged before any report is drawn, whatever the
                 row's position.
             subject: The column that names the subject of each row. All rows of a subject must be in one partition.
             row: The column of row ids, which must be distinct among the rows of a subject.
             id, lat, lon, x, y: The columns of the secret: an id, latitude and longitude, or x and y in km.
             positions: The columns of each position by name, if a row has several positions.
-            max_snap: The distance in km from the nearest record beyond which a position gets no report.
-            keep: The columns to keep although their values state the row's position or record. The first pass searches
-                all columns for such values, ``charge`` warns of each column with them, and the second pass drops those
+            max_snap: The maximum distance in km from the nearest record, beyond which a position gets no report.
+            keep: The columns to keep even if they contain the row's position or record. The first pass searches all
+                columns for these, ``charge`` warns of each column that contains them, and the second pass drops those
                 not listed here.
 
         Raises:
@@ -346,22 +348,25 @@ class ReleasedMatrix(ReleasedRows):
         """Draw the reports for a partition, for use with Spark's ``mapInArrow`` and Dask's ``map_partitions``.
 
         Args:
-            batches: An iterator of Arrow batches, or a pandas frame. The result is of the same kind.
-            plan: The result of ``charge`` for a :meth:`batch`. The plan can be pickled, and can draw until the batch's
-                block ends.
+            batches: An iterator of Arrow batches, or a pandas frame. The result has the same type.
+            plan: The result of ``charge`` of a :meth:`batch`. It can be pickled, and can draw until the batch's
+                ``with`` block ends.
 
         Raises:
             InputError: A column is missing, or a row has no id.
             DoesNotHoldError: The rows are not the charged ones. The error names the id of one such row.
-            UsageError: The plan is the batch's ``partitions``, for which nothing was charged; the batch's block has
-                ended; or the worker cannot read the folder of the ledger.
+            UsageError: The plan is the batch's ``partitions``, for which nothing was charged; the batch's ``with``
+                block has ended; or the worker cannot read the folder of the ledger.
         """
         return plan.reports(batches)
 
     def draws_at(
         self, position: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
     ) -> Draw:
-        """Return a function that draws reports for a position, from its nearest record or from the exact point.
+        """Return a function that draws a given number of reports for a position.
+
+        The position is replaced by its nearest record or, if the guarantee covers every point of a region, by a vertex
+        that is drawn for each report.
 
         Args:
             position: Latitude and longitude, or x and y in km.
@@ -369,8 +374,8 @@ class ReleasedMatrix(ReleasedRows):
             note: Called with each note for the position's owner, before the first draw is returned.
 
         Raises:
-            UsageError: The position is not two numbers, the release has no matrix, or its records have no such
-                coordinates. The returned function raises this error if no record or point is near the position.
+            UsageError: The position is not two numbers, the release has no matrix, or its records have no coordinates
+                of this kind. The returned function raises this error if the position gets no report.
         """
         coordinates = _to_pair(position, "at" if degrees else "xy")
         release, problem = matrix_of(self.opened)
@@ -379,7 +384,7 @@ class ReleasedMatrix(ReleasedRows):
         pending_notes = [note] if note is not None else []
 
         def draw(count: int) -> list[str]:
-            """Return the ids of ``count`` reports, drawn for a table of equal rows exactly as apply draws."""
+            """Return the ids of ``count`` reports, drawn as ``apply`` draws them for a table of equal rows."""
             rows = pl.DataFrame(
                 {name: np.full(count, coordinate) for name, coordinate in zip(names, coordinates, strict=True)}
             )
@@ -404,10 +409,10 @@ class ReleasedMatrix(ReleasedRows):
 
 
 def _to_pair(position: object, name: str) -> tuple[float, float]:
-    """Convert a position to two numbers.
+    """Convert a position that the user gave to two numbers.
 
     Args:
-        position: Any value given by the user.
+        position: The position, which may be any value.
         name: The name of the argument, for the error message.
 
     Raises:

@@ -1,7 +1,7 @@
 """Read the subjects and times of rows in commonly used formats.
 
-A subject's name has a single normal form, so that all rows of the subject are charged to one account. A time that
-cannot be read is never guessed.
+Subjects' names are normalised, so that all rows of a subject are charged to one account. A time that cannot be read is
+never guessed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from privopt.errors import UsageError, cut
 __all__ = ["NULL_WORDS", "RowForms", "is_null_word"]
 
 NULL_WORDS: Final = frozenset({"null", "na", "n/a", "#n/a", "none", "nan", "nil", "<na>", "nat", "\\n", "(null)"})
-"""The words, in lower case, that programs write for a missing value."""
+"""Words, in lower case, that programs write for a missing value."""
 
 UNIX_UNITS: Final = {"unix": 0, "unix-ms": 3, "unix-us": 6, "unix-ns": 9}
-"""The formats for times as numbers since 1970, each with the number of decimals in its unit: 3 for milliseconds."""
+"""Formats of times as numbers since 1970, each with the power of ten of its unit: 3 for 10**-3 seconds."""
 
 # MM is not in this table, because it means the month or, after the hour, minutes.
 _TOKENS: Final = {"YYYY": "%Y", "YY": "%y", "DD": "%d", "HH": "%H", "SS": "%S"}
@@ -33,14 +33,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_null_word(texts: pl.Series) -> pl.Series:
-    """Return whether each text is a word for a missing value, such as NULL or NA. The result for null is False."""
+    """Return a mask of the texts that are words for a missing value, such as NULL or NA. It is False for null."""
     return texts.str.to_lowercase().is_in(list(NULL_WORDS)).fill_null(False)
 
 
 def _time_pattern(time_format: str) -> str:
     """Convert a format such as ``DD/MM/YYYY HH:MM`` to a pattern for :meth:`datetime.strptime`.
 
-    MM means minutes after HH, and otherwise the month.
+    MM stands for minutes after HH, and otherwise for the month.
     """
     has_hour = False
 
@@ -56,14 +56,14 @@ def _time_pattern(time_format: str) -> str:
 
 
 def _check_time_format(instance: object, attribute: object, value: str | None) -> None:
-    """Check that times can be written and read back in a format (an attrs validator).
+    """Check that dates can be written and read back in a format, as an attrs validator.
 
     Args:
-        instance, attribute: The object and its attribute, as attrs passes them to a validator. They are not used.
+        instance, attribute: The object and its attribute, which attrs passes to validators. They are not used.
         value: The format.
 
     Raises:
-        UsageError: Writing and reading a date changes it, for example because the format has no year.
+        UsageError: A date changes when it is written and read back, for example because the format has no year.
     """
     if value is None or value in UNIX_UNITS:
         return
@@ -87,7 +87,7 @@ class RowForms:
     Attributes:
         time_format: A format such as ``DD/MM/YYYY HH:MM``, a strptime pattern, or a name in :data:`UNIX_UNITS`. None
             for ISO 8601.
-        null_names: Whether words such as NULL, NA and None are names of subjects.
+        null_names: Whether words such as NULL, NA and None are names of subjects rather than missing values.
     """
 
     time_format: str | None = field(default=None, validator=_check_time_format)
@@ -101,9 +101,10 @@ class RowForms:
         return pl.select(pl.when(~is_null_word(names)).then(names)).to_series().alias(names.name)
 
     def times(self, column: nw.Series[Any]) -> nw.Series[Any]:
-        """Convert a column of times to ISO 8601 strings, unless no format is set or the column already contains dates.
+        """Convert a column of times to ISO 8601 strings.
 
-        A text in another format becomes ``?``, which no reader of times accepts.
+        The column is returned unchanged if no format is set or if it already has a type of dates or times. A text in
+        another format becomes ``?``, which no reader of times accepts.
         """
         if self.time_format is None or column.dtype.is_temporal():
             return column
@@ -130,7 +131,7 @@ def _iso_text(text: str, time_format: str) -> str:
         number = Decimal(text)
         if not number.is_finite():
             return "?"
-        # Rounded down to microseconds, so that a time just before midnight stays in its day.
+        # Times are rounded down to microseconds, so that a time just before midnight stays in its day.
         micros = int((number.scaleb(6 - UNIX_UNITS[time_format])).to_integral_value("ROUND_FLOOR"))
         return (_EPOCH + timedelta(microseconds=micros)).isoformat()
     except (ValueError, OverflowError, InvalidOperation):

@@ -1,6 +1,6 @@
 """Draw reports for rows that DuckDB or Polars passes in batches, from any of its threads (ADR 27).
 
-The ledger is opened in a dedicated thread, in which every charge runs.
+The ledger is opened in a dedicated thread, in which all charges are made.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from privopt_tables.secret_columns import Secret
 __all__ = ["RowReports"]
 
 SUBJECT: Final = "subject"
-"""The name of the argument for the subject of a row."""
+"""The name of the argument that contains the subjects of rows."""
 
 
 @define(kw_only=True, eq=False)
 class _InOneThread(RowCharger):
-    """Charges rows in the thread in which the ledger is open, whichever thread calls.
+    """Charges rows in the thread in which the ledger is open, whichever thread the method is called in.
 
-    Everything else runs in the calling thread. Polars threads wait for one another, so handing them work from the
+    Everything else runs in the calling thread. Polars threads wait for one another, so giving them work from the
     ledger's thread while they wait for that thread would cause a deadlock.
 
     Attributes:
@@ -56,7 +56,7 @@ class _InOneThread(RowCharger):
     def charge_subjects(
         self, subjects: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge rows as the base class does. All calls run one after another in the ledger's thread."""
+        """Charge rows as the base class does. All calls are executed one after another in the ledger's thread."""
         return self.thread.submit(0, super().charge_subjects, subjects, cost, periods, times).result()
 
 
@@ -65,7 +65,7 @@ class RowReports:
     """Draws a report for each row, after charging the row if there is a ledger.
 
     Attributes:
-        protector: Charges the rows and draws the reports.
+        protector: The protector, which charges the rows and draws the reports.
         notes: Notes for users of the reports.
     """
 
@@ -75,13 +75,13 @@ class RowReports:
 
     @classmethod
     def of(cls, opened: OpenedFolder, purpose: str, ledger: Ledger | Path | str | None = None) -> RowReports:
-        """Make the protector for a release, and open its ledger in a thread.
+        """Make the protector for a release, and open the ledger, if there is one, in a dedicated thread.
 
         Args:
-            opened: The release.
-            purpose: The purpose of the charges in words, which the ledger records.
-            ledger: The ledger to which each row is charged, whatever its position. If it is already open, it is opened
-                a second time.
+            opened: The verified release.
+            purpose: The purpose of the charges in words, for the ledger.
+            ledger: The ledger to which each row is charged, whatever its position. An open ledger is opened a second
+                time. None to charge nothing.
 
         Raises:
             UsageError: The release has no matrix, reports traces or cannot be charged, or the ledger has a calendar
@@ -108,34 +108,34 @@ class RowReports:
         row_reports = cls(protector=protector, notes=(*describe_limits(opened.result.guarantee), *mark))
         if charger is not None and open_ledger is not None:
             thread.submit(0, row_reports._opened.enter_context, charger.open_ledger()).result()
-            # The ledger is closed when nobody uses the reports any more. This is not done at the exit of Python
-            # (atexit), because the ledger's thread may have ended by then.
+            # The ledger is closed when this object is no longer referenced, but not when Python exits (atexit), because
+            # the ledger's thread may have ended by then.
             weakref.finalize(row_reports, thread.submit, 0, open_ledger.close).atexit = False
             row_reports.notes = (*row_reports.notes, thread.submit(0, lambda: charger.sequence).result())
         return row_reports
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The types of the input columns by name: a position or an id, and a subject if there is a ledger."""
+        """The types of the input columns, keyed by name: a position or an id, and a subject if there is a ledger."""
         secret_type = pl.String if self.protector.secret.kind == "id" else pl.Float64
         subject_type = {} if self.protector.charger is None else {SUBJECT: pl.String}
         return {**dict.fromkeys(self.protector.secret.columns, secret_type), **subject_type}
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """The types of the fields of a report by name: the output's id, and its coordinates if it has any."""
+        """The types of a report's fields, keyed by name: the output's id, and its coordinates if it has any."""
         axes = [column.removeprefix(f"{REPORT}_") for column in self.protector.coordinate_columns(REPORT)]
         return {"id": pl.String, **dict.fromkeys(axes, pl.Float64)}
 
     @property
     def draws_only(self) -> bool:
-        """Whether nothing is charged, so that :meth:`draw_outputs` is all that a row needs."""
+        """Whether nothing is charged, so that :meth:`draw_outputs` can be called directly."""
         return self.protector.charger is None
 
     def draw_outputs(self, rows: pl.DataFrame) -> Ints:
-        """Draw each row's report, without charging anything, and return its index (B,) in :attr:`report_of_output`.
+        """Draw a report for each row without charging anything, and return its index in :attr:`report_of_output`, (B,).
 
-        Engines pass some thousand rows at a time, so only what depends on the rows is computed for each call.
+        Engines pass a few thousand rows at a time, so each call computes only what depends on the rows.
 
         Args:
             rows: B rows with the columns of :attr:`arguments`.
@@ -145,7 +145,7 @@ class RowReports:
 
     @cached_property
     def report_of_output(self) -> pl.Series:
-        """The report for each output, (K + 1,), with the fields in :attr:`fields`. The last entry is null."""
+        """The report for each of the K outputs, with the fields in :attr:`fields`, followed by null."""
         space = self.protector.outputs
         coordinates = () if space is None or space.coordinates is None else space.coordinates.T
         columns = (self.protector.release.outputs.tolist(), *coordinates)
@@ -153,13 +153,13 @@ class RowReports:
         return reports.extend_constant(None, 1)
 
     def __call__(self, rows: pl.DataFrame) -> pl.Series:
-        """Draw a report for each row.
+        """Charge each row if there is a ledger, and draw its report.
 
         Args:
             rows: B rows with the columns of :attr:`arguments`.
 
         Returns:
-            (B,) structures with the fields of :attr:`fields`, or null for a row without a report.
+            (B,) structures with the fields of :attr:`fields`, null for a row without a report.
 
         Raises:
             InputError, DoesNotHoldError, StoppedError: The ledger failed, and nothing was drawn.
@@ -176,11 +176,11 @@ class RowReports:
 
 
 def _open_ledger(path: Path, key: Path | None, account: str) -> Ledger:
-    """Open and check a ledger, and close it again if it cannot be used.
+    """Open a ledger and check it, and close it again if it cannot be used.
 
     Args:
-        path: The ledger.
-        key: The file with the key that hides subjects' names. None for no key.
+        path: The file of the ledger.
+        key: The file with the key under which subjects' names are hashed. None for no key.
         account: The unit in which rows are charged.
 
     Raises:

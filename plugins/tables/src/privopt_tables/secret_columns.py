@@ -1,4 +1,4 @@
-"""Find the columns of a table that hold the secret (a record's id or a position), and others that reveal it.
+"""The columns of a table that hold the secret (a record's id or a position), and others that reveal it.
 
 :class:`Secret` names these columns. :class:`GeoSource` is a table with information on its geometry columns, which may
 hold or reveal the secret.
@@ -33,23 +33,23 @@ __all__ = ["DECIMAL_COMMA", "GeoSource", "Secret", "is_box", "positions_of"]
 Kind = Literal["id", "geographic", "planar"]
 
 DECIMAL_COMMA: Final = 2.0
-"""The value in an array of faults that marks a position in which a number has a decimal comma."""
+"""The value in an array of faults that marks a position with a decimal comma in a number."""
 
-# GeoParquet 1.1 stores the box around a geometry in a structure with these fields.
+# GeoParquet 1.1 stores the bounding box of a geometry in a structure with these fields.
 _BOX_FIELDS: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
 
 
 @frozen(kw_only=True)
 class Secret:
-    """The columns of a table that hold the secret.
+    """The columns of a table that hold the secret, and others that are omitted with them.
 
     Attributes:
         kind: ``"id"`` for ids of records, ``"geographic"`` for positions in degrees, ``"planar"`` for positions in km.
         columns: One column of ids, two columns of coordinates (latitude and longitude, or x and y), or one column of
             geometries.
         also: Other columns that reveal the secret, such as the bounding box of each geometry. They are omitted too.
-        geometries: Other geometry columns, which stay so that a second ``apply`` can protect them.
-        unwanted: The columns that the table's owner wants to omit. They may hold subjects or times, which are read
+        geometries: Other geometry columns, which remain so that a second ``apply`` can protect them.
+        unwanted: The columns that the table's owner wants to omit. They may contain subjects or times, which are read
             before the columns are omitted.
     """
 
@@ -70,7 +70,7 @@ class Secret:
         y: str | None = None,
         geometry: str | None = None,
     ) -> Secret:
-        """Return the secret in an id column, ``lat`` and ``lon``, ``x`` and ``y``, or a geometry column.
+        """Return the secret for one choice of columns: ids, ``lat`` and ``lon``, ``x`` and ``y``, or geometries.
 
         Args:
             id: The column of record ids.
@@ -107,7 +107,7 @@ class Secret:
 
     @classmethod
     def at(cls, columns: Sequence[str], *, planar: bool) -> Secret:
-        """Return the secret in two columns of coordinates, or in one column of ids.
+        """Return the secret for two columns of coordinates, or for one column of ids.
 
         Args:
             columns: The names of the columns: latitude and longitude, x and y, or one column of ids.
@@ -130,42 +130,43 @@ class Secret:
 
     @property
     def omitted(self) -> tuple[str, ...]:
-        """The columns that are omitted without a report in their place."""
+        """The columns that are omitted in addition to those that reports replace."""
         return (*self.also, *self.unwanted)
 
     def with_geometries(self, geometries: Mapping[str, Sequence[str]], *, active: str | None = None) -> Secret:
-        """Return the secret with other columns that reveal it, such as the bounding boxes of geometries.
+        """Return a secret that includes other columns that reveal it, such as the bounding boxes of geometries.
 
-        If the secret is a geometry column, other geometries stay, such as a trip's other end, but not their boxes.
+        If the secret is a geometry column, other geometries remain, such as a trip's other end, but not their bounding
+        boxes.
 
         Args:
             geometries: The table's geometry columns, each with the columns that hold its bounding boxes.
             active: The active geometry of a GeoDataFrame, which is always replaced.
 
         Raises:
-            InputError: The secret is an id or a pair of coordinates, but a geometry column that would stay may reveal
+            InputError: The secret is an id or a pair of coordinates, but a geometry column that would remain may reveal
                 it exactly.
         """
-        # A GeoDataFrame needs its active geometry, so that column is replaced with the positions of the reports. It is
-        # listed after the secret's own columns.
+        # A GeoDataFrame needs its active geometry, so that column is replaced by the positions of the reports. It is
+        # listed after the columns of the secret.
         replaced_columns = (*self.columns, *(() if active is None else (active,)))
         boxes = [box for boxes in geometries.values() for box in boxes]
         also = dict.fromkeys([*self.also, *replaced_columns[len(self.columns) :], *boxes])
         remaining = tuple(name for name in geometries if name not in (*replaced_columns, *also, *self.unwanted))
-        # A geometry in the same row probably gives away the id or the coordinates.
+        # A geometry in the same row probably reveals the id or the coordinates.
         if remaining and not self.is_geometry:
             expectation = "no such geometries (drop the column first, or name it as the secret)"
             raise InputError([Fault(TABLE, f"column {remaining[0]}", "geometries that would stay", expectation)])
         return evolve(self, also=tuple(also), geometries=remaining)
 
     def without(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-        """Return the table without the columns that reveal the secret.
+        """Return rows of the table without the columns that hold or reveal the secret and without unwanted columns.
 
         Raises:
-            InputError: Bounding boxes of geometries would stay, because no metadata say to which geometry they belong.
+            InputError: A column of bounding boxes would remain, because no metadata state to which geometry it belongs.
         """
         public_frame = frame.drop([name for name in frame.columns if name in self.columns or name in self.omitted])
-        # The bounding box of a point is the point itself. Without metadata, nothing says to which geometry a box
+        # The bounding box of a point is the point itself. Without metadata, it is not known to which geometry a box
         # belongs.
         for name in public_frame.columns:
             if is_box(public_frame[name]):
@@ -175,10 +176,10 @@ class Secret:
         return public_frame
 
     def check(self, names: list[str], table: str) -> None:
-        """Refuse a table that lacks columns of the secret, or has two columns with the same name.
+        """Check that a table has all columns of the secret, and that its column names are distinct.
 
         Args:
-            names: The table's column names.
+            names: The names of the table's columns.
             table: The name of the table, for error messages.
 
         Raises:
@@ -204,21 +205,21 @@ class Secret:
             raise InputError(faults)
 
     def bytes_of(self, frame: nw.DataFrame[Any]) -> list[bytes]:
-        """Return each row's secret as canonical bytes for keyed hashes: the text of an id, or two doubles."""
+        """Return each row's secret, the text of an id or two doubles, as canonical bytes for keyed hashes."""
         if self.kind == "id":
             return secrets_of([texts_of(frame[name]).to_list() for name in self.columns])
         return secrets_of(positions_of(frame, self)[0].T.tolist())
 
     def check_other_columns(self, meanings: Mapping[str, str], names: list[str], table: str) -> None:
-        """Refuse a table if other required columns are missing or hold the secret.
+        """Check that other required columns exist and do not hold or reveal the secret.
 
         Args:
-            meanings: The meaning of each required column, such as "when each row was", by column name.
-            names: The table's columns.
+            meanings: The meanings of the required columns, such as "when each row was", keyed by column name.
+            names: The names of the table's columns.
             table: The table's name, for error messages.
 
         Raises:
-            InputError: Columns are missing or hold the secret. There is a fault for each column.
+            InputError: Columns are missing, or hold or reveal the secret. There is a fault for each column.
         """
         faults = [
             Fault(
@@ -235,9 +236,9 @@ class Secret:
 
 
 def is_box(column: nw.Series[Any]) -> bool:
-    """Return whether a column holds bounding boxes of geometries in the form that GeoParquet uses.
+    """Return whether a column contains bounding boxes of geometries in the format of GeoParquet.
 
-    Boxes are structures with the fields xmin, ymin, xmax and ymax, or dicts in pandas.
+    These are structures with the fields xmin, ymin, xmax and ymax, or in pandas dicts with these keys.
     """
     if isinstance(column.dtype, nw.Struct):
         return {field.name.lower() for field in column.dtype.fields} >= _BOX_FIELDS
@@ -249,12 +250,12 @@ def is_box(column: nw.Series[Any]) -> bool:
 
 
 def _read_numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
-    """Read a column of numbers, or of numbers written as text.
+    """Read a column of B numbers, which may be written as text.
 
     Returns:
-        (B,) doubles, NaN for a cell that is empty, holds a word for a missing value, or is not a number; and (B,)
-        :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other text that is not a number, and 0
-        otherwise.
+        (B,) doubles, NaN for a cell that is empty, is a word for a missing value, or is not a number; and (B,)
+        :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other text that is neither a number nor a
+        word for a missing value, and 0 otherwise.
     """
     if column.dtype.is_numeric():
         values = column.cast(nw.Float64).to_numpy().astype(np.float64)
@@ -273,10 +274,10 @@ def _has_text(column: nw.Series[Any]) -> bool:
 
 
 def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floats]:
-    """Return the positions in a table's rows, with the same axes and unit as the records' coordinates.
+    """Return the positions in rows of a table, as latitude and longitude in degrees or as x and y in km.
 
     Args:
-        frame: The rows.
+        frame: B rows of the table.
         secret: The columns of the position: two with coordinates, or one with geometries.
 
     Returns:
@@ -301,8 +302,8 @@ class GeoSource(TableSource):
 
     Attributes:
         place: The name of the table in messages that concern the whole table, such as the path of a file.
-        geo: GeoParquet metadata. None if there are none.
-        geometries: The geometry columns named in the metadata, each with the columns that hold its bounding boxes.
+        geo: The GeoParquet metadata. None if there are none.
+        geometries: The geometry columns, each with the columns that hold its bounding boxes.
         active: The name of the active geometry of a GeoDataFrame. None for other tables.
         index: The names of the levels of a pandas index, which are not columns.
     """
@@ -315,7 +316,7 @@ class GeoSource(TableSource):
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Return the table in a CSV, Parquet, GeoJSON, GPX or tab-separated file.
+        """Open the table in a CSV, Parquet, GeoJSON, GPX or tab-separated file.
 
         Raises:
             UsageError: The file's name has an unknown ending.
@@ -340,7 +341,7 @@ class GeoSource(TableSource):
 
     @classmethod
     def of_memory(cls, table: object) -> Self:
-        """Return an in-memory table from any library that :mod:`narwhals` supports.
+        """Make the source for an in-memory table from any library that :mod:`narwhals` supports.
 
         Raises:
             UsageError: The table has GeoParquet metadata that cannot be read.
@@ -365,13 +366,13 @@ class GeoSource(TableSource):
         )
 
     def complete_secret(self, secret: Secret) -> Secret:
-        """Return the secret with all columns that reveal it, such as the bounding boxes of geometries.
+        """Return a secret that includes all columns that reveal it, such as the bounding boxes of geometries.
 
         Raises:
-            InputError: Geometries would stay next to ids or coordinates, or the metadata name a reference system other
-                than longitude and latitude. The latter applies even to geometries that stay, because the metadata are
-                removed.
-            UsageError: A pandas index, which would stay in the table, has the same name as a column of the secret.
+            InputError: Geometries would remain next to ids or coordinates, or the metadata name a reference system
+                other than longitude and latitude. The latter applies even to geometries that remain, because the
+                metadata are removed.
+            UsageError: A pandas index, which would remain in the table, has the same name as a column of the secret.
         """
         with naming(self.name):
             completed = secret.with_geometries(self.geometries, active=self.active)

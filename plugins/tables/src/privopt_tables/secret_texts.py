@@ -1,4 +1,4 @@
-"""Find columns whose cells contain their row's secret text: an id, a name or a sentence."""
+"""Find columns whose cells contain the secret text of their row: an id, a name or a sentence."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from privopt_tables.position_evidence import MAX_MATCHES, Evidence, weigh_rows
 __all__ = ["MAX_TEXT_ROWS", "RowTexts"]
 
 MAX_TEXT_ROWS: Final = 10_000
-"""The largest number of rows in a part in which ids, names and sentences are searched for."""
+"""Maximum number of rows per part of a table in which ids, names and sentences are searched for."""
 
 MAX_CONTROL_TEXTS: Final = 1_000
-"""The number of most frequent texts that are searched for in all cells, to estimate how probable chance matches are."""
+"""Number of most frequent texts that are searched for in all cells, to estimate the probability of chance matches."""
 
 TEXT_CAUTION: Final = 1.2
-"""The factor by which the probabilities of chance matches between texts are raised, because they are only estimated."""
+"""The factor by which the estimated probabilities of chance matches between texts are raised, as a precaution."""
 
 
 @frozen(eq=False)
 class RowTexts:
-    """The ids, names or sentences in a set of rows. Other columns are searched for them.
+    """The secret ids, names or sentences in a set of T rows, for which other columns are searched.
 
     Attributes:
         rows: (T,) The indices of the rows.
-        texts: (T,) The texts in these rows, case-folded.
-        counts: The number of rows that have each text.
+        texts: The texts in these rows, case-folded.
+        counts: The number of rows with each text.
         common: The most frequent texts.
     """
 
@@ -46,11 +46,11 @@ class RowTexts:
 
     @classmethod
     def of(cls, row_texts: Sequence[str | None], rows: Ints | None) -> Self:
-        """Collect the texts from the rows that have one or, if there are many, from an evenly spaced sample.
+        """Collect the texts of rows that have one or, if there are too many, of an evenly spaced sample of them.
 
         Args:
-            row_texts: The text of each row, or None.
-            rows: The indices of these rows. None means 0, 1, ...
+            row_texts: The text of each row, or None for a row without one.
+            rows: The indices of the rows. None means 0, 1, ...
         """
         numbers = np.arange(len(row_texts)) if rows is None else rows
         # Each distinct text is normalised once.
@@ -68,16 +68,16 @@ class RowTexts:
         """Return the evidence from cells that contain their row's text as a separate word.
 
         Args:
-            column: The column.
-            chance: Lower limit for the estimated probability that a cell states its row's text by chance.
+            column: The column to search.
+            chance: Lower limit for the estimated probability that a cell contains its row's text by chance.
 
         Returns:
-            The evidence, or None if no row has both a text and a cell.
+            The evidence, or None if no row has both a text and a filled cell.
         """
         indices = np.flatnonzero(column.is_filled[self.rows])
         if not len(indices):
             return None
-        # A cell that contains no row's text is not a bet, because it cannot state the secret.
+        # A cell that contains no row's text is not a bet, because it cannot contain the secret.
         cells = column.texts_of(self.rows[indices]).str.to_lowercase()
         names_record = cells.str.contains_any(list(self.common))
         if len(self.common) < len(self.counts):
@@ -113,5 +113,5 @@ class RowTexts:
 
 
 def _word_pattern(text: str) -> re.Pattern[str]:
-    """Return a pattern that matches a text as a separate word, allowing ``.0`` after a number."""
+    """Return a regular expression that matches a text as a separate word, optionally followed by ``.0``."""
     return re.compile(rf"(?<![^\W_]){re.escape(text)}(?:\.0+)?(?![^\W_]|[.,]\d)")

@@ -21,9 +21,9 @@ class TableWriter:
     A Parquet file is combined from parts in a folder next to it, so that only one batch is in memory.
 
     Attributes:
-        path: The file to write. Parts are stored next to it until :meth:`finish`.
-        ending: ``".csv"`` or ``".parquet"``.
-        _parts: Files of the parts written so far, for Parquet.
+        path: The file to write. :meth:`finish` removes the parts next to it.
+        ending: The format, ``".csv"`` or ``".parquet"``.
+        _parts: The files of the parts written so far, for Parquet.
         _is_begun: Whether a batch was written, so that the next one needs no header.
     """
 
@@ -36,14 +36,14 @@ class TableWriter:
         """Append a batch of rows.
 
         Raises:
-            UsageError: A column has a type that CSV cannot hold.
+            UsageError: A column has a type that CSV cannot represent.
             StoppedError: The file cannot be written.
         """
         with self._report_errors():
             self._write_batch(batch)
 
     def _write_batch(self, batch: pl.DataFrame) -> None:
-        """Append a batch to the CSV file, or write it as the next part of the Parquet file."""
+        """Append a batch to the CSV file, or write it to a file as the next part of the Parquet file."""
         if self.ending == ".csv":
             for name, column_type in batch.schema.items():
                 if column_type.is_nested() or column_type in (pl.Binary, pl.Object):
@@ -53,7 +53,7 @@ class TableWriter:
                 writable = pl.DataFrame([without_far_dates(batch[name]) for name in batch.columns])
                 writable.write_csv(stream, include_header=not self._is_begun)
         else:
-            # No table can have this name, because the file name of a table has an ending.
+            # This name cannot clash with that of a table, because the file name of a table has an ending.
             folder = self.path.with_name("parts")
             folder.mkdir(exist_ok=True)
             part = folder / f"{len(self._parts):06d}.parquet"
@@ -75,7 +75,7 @@ class TableWriter:
 
     @contextmanager
     def _report_errors(self) -> Iterator[None]:
-        """Convert polars errors, such as those for a full disk, to :class:`StoppedError`. Other errors pass through."""
+        """Convert polars errors, such as that for a full disk, to :class:`StoppedError`, and pass on other errors."""
         try:
             yield
         except pl.exceptions.PolarsError as error:

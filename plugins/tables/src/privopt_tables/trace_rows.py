@@ -1,4 +1,4 @@
-"""Draw reports along traces: each subject's rows in order of time, repeating the last report while it is near.
+"""Draw reports along traces: for each subject's rows in order of time, repeating the last report while it is near.
 
 Charges depend only on which rows a subject has and on its earlier reports, and the published table shows both. A row
 without a position is charged like any other row, and its charge pays for the subject's next row.
@@ -35,26 +35,26 @@ __all__ = ["Tracer", "check_subject", "rank_times"]
 
 _EXPECTED_TIMES: Final = "whole numbers, or ISO 8601 dates and times (2026-05-01T09:00:00.5Z), all of one form"
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,60}", re.ASCII)
-"""A time given as a whole number in any unit, counted from 1970 or any other moment."""
+"""Pattern for a time given as a whole number in any unit, counted from 1970 or any other moment."""
 
 _NO_PERIOD: Final = -2
-"""Trace number for a row that has no usable time and therefore belongs to no calendar period."""
+"""The trace number of a row that has no usable time and therefore belongs to no calendar period."""
 
 MAX_HELD_STEPS: Final = 1 << 22
-"""The largest number of distances, from rows' positions to outputs, that are held in memory at once."""
+"""Maximum number of distances, from rows' positions to outputs, that are held in memory at once."""
 
 
 def rank_times(column: nw.Series[Any]) -> Ints:
     """Return the rank of each row's time, shape (B,). Equal times have equal ranks.
 
-    Texts are ordered by the times that they state, not alphabetically. Different times have different ranks, however
-    close they are, and no time is guessed.
+    Texts are ordered by the times that they represent, not alphabetically. Different times have different ranks,
+    however close they are, and no time is guessed.
 
     Args:
-        column: The times: numbers, dates, or texts in one format.
+        column: The times of B rows: numbers, dates, or texts in one format.
 
     Raises:
-        InputError: A row has no time, a text states no time, or times have several formats and therefore no order.
+        InputError: A row has no time, a text is not a time, or times have several formats and therefore no order.
     """
     texts = texts_of(column)
     if texts.null_count():
@@ -83,19 +83,19 @@ def rank_times(column: nw.Series[Any]) -> Ints:
 
 
 def _row_error(column: nw.Series[Any], row: int, actual: str, expectation: str) -> InputError:
-    """Return the error for a cell of a column.
+    """Return the error for an invalid cell of a column.
 
     Args:
         column: The column.
-        row: The index of the row. In the message, rows are counted from the header, which is row 1.
-        actual: A description of the fault in the cell, without its value, which may be secret.
-        expectation: What the cell must be.
+        row: The index of the row. In the message, the header counts as row 1.
+        actual: A description of the cell without its value, which may be secret.
+        expectation: A description of valid cells.
     """
     return InputError([Fault(TABLE, f"row {row + 2:,}, column {column.name}", actual, expectation)])
 
 
 def _read_time(text: str) -> tuple[str, Fraction] | None:
-    """Return a time's format and a number that orders times of this format, or None if the text states no time."""
+    """Return a time's format and a number that orders times of this format, or None if the text is not a time."""
     if _WHOLE_NUMBER.fullmatch(text):
         return "number", Fraction(int(text))
     time = read_iso_time(text)
@@ -113,15 +113,15 @@ _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no s
 
 
 def check_subject(walker: Walker | None, subject: str | None, time: str | None, *, charged: bool, dashes: str) -> None:
-    """Check the subject and time columns: refuse those that a release cannot use, and require those that it needs.
+    """Check that the subject and time columns are given if and only if they are used.
 
-    Only ledgers, and releases that report traces, use these columns.
+    Only ledgers and releases that report traces use these columns.
 
     Args:
         walker: The walker of a release that reports traces. None for other releases.
-        subject: The subject column.
-        time: The column of times.
-        charged: Whether a ledger charges the subjects.
+        subject: The subject column. None if it is not given.
+        time: The column of times. None if it is not given.
+        charged: Whether subjects are charged in a ledger.
         dashes: The prefix of option names in messages, such as ``--``.
 
     Raises:
@@ -144,7 +144,7 @@ def check_subject(walker: Walker | None, subject: str | None, time: str | None, 
 class Tracer:
     """Draws reports along subjects' traces, one part of the table at a time.
 
-    A trace is divided into segments, each from one fresh report to the next. With a calendar limit every segment ends
+    A trace is divided into segments, each from one fresh report to the next. With a calendar limit, every segment ends
     with its period: each subject has a separate trace in each period, which begins with a fresh report. If two periods
     shared a noisy threshold, it would reveal information about both although only one was charged for it.
 
@@ -153,12 +153,12 @@ class Tracer:
         subject: The subject column.
         time: The column that orders the rows of a subject. None if they are already in order.
         source: The source of random bytes.
-        unit: Unit of distance.
-        slack_mm: Millimetres to add to the distance between two different positions, because tests measure distances in
-            steps of a millimetre. 0 if traces go from record to record.
-        charger: Also charges each segment to a ledger. None to count in memory only.
+        unit: The unit of distances.
+        slack_mm: The number of millimetres that the guarantee adds to the distance between two different positions,
+            because tests measure distances in steps of a millimetre. 0 if traces go from record to record.
+        charger: The charger that also charges each segment to a ledger. None to count in memory only.
         forms: The formats of subjects and times.
-        limit: The budget that each subject has spent in this table, and the limit.
+        limit: The budget that each subject has spent in this table, and the limit on it.
         _state: The last report and the current segment of each trace, indexed by the trace's number.
         _trace_numbers: The number of each trace, keyed by subject and period, in the order in which the traces first
             occurred.
@@ -199,11 +199,11 @@ class Tracer:
             subject: The subject column.
             time: The column that orders the rows of a subject. None if they are already in order.
             source: The source of random bytes.
-            charger: Also charges each segment to a ledger. None to count in memory only.
+            charger: The charger that also charges each segment to a ledger. None to count in memory only.
             forms: The formats of subjects and times.
 
         Raises:
-            UsageError: Stored reports were requested, but traces repeat reports in a way of their own.
+            UsageError: Stored reports were requested, although traces repeat reports in another way.
         """
         if release.walker is None or subject is None:
             return None
@@ -232,19 +232,19 @@ class Tracer:
         """Draw the reports for a part of the table.
 
         Args:
-            frame: The part.
-            records: (B,) The record for each row, or the vertex that was drawn for it if the release covers every point
-                in a region.
+            frame: The part, with B rows.
+            records: (B,) The matrix row for each row of the table, that of its record or, if the guarantee covers every
+                point in a region, that of a vertex that was drawn for it.
             reason: (B,) The reason why a row has no position, as an index into :data:`REASONS`, or -1 if it has one.
-            measure_steps: Returns the distances (M, K), in steps, from the positions of rows (M,) to the outputs. None
-                if tests measure from the rows' records.
+            measure_steps: A function that takes the indices (M,) of rows and returns the distances (M, K), in steps,
+                from their positions to the K outputs. None if tests measure distances from the rows' records.
 
         Returns:
-            The reports, (B,) whether each repeats the subject's last report, and (B,) whether each is the first of its
-            trace.
+            The reports, as described in :data:`.charge_rows.RowOutputs`; (B,) whether each repeats the subject's last
+            report; and (B,) whether each is the first of its trace.
 
         Raises:
-            InputError: The times have no order: see :func:`rank_times`.
+            InputError: The times have no order (see :func:`rank_times`).
         """
         trace_numbers = self._number_traces(frame)
         traced_rows = np.flatnonzero(trace_numbers >= 0)
@@ -261,8 +261,8 @@ class Tracer:
         is_first, report_reason = np.zeros(row_count, dtype=np.bool_), np.array(reason)
         report_reason[trace_numbers < 0] = _NO_SUBJECT
         report_reason[trace_numbers == _NO_PERIOD] = _NO_TIME
-        # The distances from all rows to all outputs may not fit into memory, so rows with measured distances are
-        # processed in parts.
+        # The distances from all rows to all outputs may not fit into memory, so rows are processed in parts if
+        # distances are measured.
         output_count = self.walker.weights.shape[1]
         part_size = max(1, len(traced_rows) if measure_steps is None else MAX_HELD_STEPS // output_count)
         for start in range(0, max(1, len(traced_rows)), part_size):
@@ -289,17 +289,17 @@ class Tracer:
         Args:
             part: (M,) The indices of the rows.
             has_position: (M,) Whether each row has a position.
-            measure_steps: Measures the rows that have a position.
+            measure_steps: The function that measures the distances for rows that have a position.
         """
         steps = np.zeros((len(part), self.walker.weights.shape[1]), dtype=np.int64)
         steps[has_position] = measure_steps(part[has_position])
         return steps
 
     def _number_traces(self, frame: nw.DataFrame[Any]) -> Ints:
-        """Return the number of each row's trace, shape (B,). A subject has one trace in each period.
+        """Return the number of each row's trace, shape (B,). A subject has one trace in each calendar period.
 
-        The number is -1 for a row without a subject, and :data:`_NO_PERIOD` for a row without a usable time. A trace
-        gets its number when its first row is read, so numbers increase over all parts of the table.
+        The number is -1 for a row without a subject, and :data:`_NO_PERIOD` for a row without a usable time. Traces are
+        numbered from 0, in the order in which their first rows are read in any part of the table.
         """
         names = self.forms.subjects(frame[self.subject]).to_list()
         # Without a calendar, all rows of a subject form one trace, whose period is None.
@@ -318,7 +318,7 @@ class Tracer:
         )
 
     def _charge_segments(self, trace_numbers: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
-        """Charge one segment to each trace, in memory and durably in the ledger. Both limits must allow the segment.
+        """Charge one segment for each trace, in memory and durably in the ledger. Both limits must allow it.
 
         Args:
             trace_numbers: The numbers of the traces.
