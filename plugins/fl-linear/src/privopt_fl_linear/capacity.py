@@ -26,7 +26,7 @@ __all__ = ["MAX_PAIRS", "assign_within_bounds"]
 MAX_PAIRS: Final = 20_000
 """Maximum number of (facility, location) pairs in the integer program."""
 LATE: Final = "capacity bounds: no plan within them was found in time; nothing written"
-"""Error message if there is no usable solution when the time limit expires."""
+"""Error message for the case that no usable solution is found within the time limit."""
 
 
 def assign_within_bounds(
@@ -102,8 +102,10 @@ def assign_within_bounds(
 def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
     """Return whether every used facility has enough capacity for its clients.
 
-    ``facility`` (C,) is the facility that serves each location, ``weight`` (C,) are the clients of each location, and
-    ``capacity`` (F,) is the capacity of each facility in clients, negative if it cannot be opened.
+    Args:
+        facility: (C,) The index of the facility that serves each location.
+        weight: (C,) The capacity that each location takes up, in clients.
+        capacity: (F,) The capacity of each facility, in clients. Negative if it cannot be opened.
     """
     opened = np.unique(facility)
     return all(math.fsum(weight[facility == i]) <= capacity[i] for i in opened.tolist())

@@ -1,4 +1,4 @@
-"""The location's side of the protocol: it adds noise to its count, and only the noisy count leaves it."""
+"""The location's side of the protocol: add noise to the location's count, of which only the noisy value is sent."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ class CostAtCounts(UtilityLoss[FLRelease]):
 
     Attributes:
         site: The locations with their distances and costs, which are public.
-        unit: The unit of the loss in texts: the unit of the costs.
+        unit: The name of the loss's unit, which is that of the costs.
     """
 
     site: Site
     unit: str = "cost"
 
     def evaluate(self, release: FLRelease) -> float | None:
-        """Return the total cost of the release at its counts, or None if it publishes none (``optimal``)."""
+        """Return the total cost of the release at its counts, or None if it has no counts (method ``optimal``)."""
         if release.counts is None:
             return None
         return cost_parts(self.site, release.assignment, release.capacities, release.counts)["total"]

@@ -20,8 +20,8 @@ __all__ = ["AnySet", "Kind", "MarginRule", "paper_margin"]
 
 Kind = Literal["exact", "paper"]
 MAX_BEYOND = 2000
-"""A slope of `AnySet` (a margin per location) is tried only if n exp(-epsilon slope), about twice the expected number
-of locations whose noise exceeds it, is at most this number."""
+"""Maximum value of n exp(-epsilon slope) at which a slope of `AnySet` (a margin per location) is tried. This value is
+about twice the expected number of locations with noise above the slope."""
 
 
 def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> Floats:
@@ -178,5 +178,5 @@ class AnySet:
     slope: float
 
     def margins(self, sizes: Ints) -> Floats:
-        """Return the margins (m,), in clients, for sets that contain ``sizes`` (m,) locations."""
+        """Return the margins (m,), in clients, for m sets of locations, given their sizes (m,)."""
         return np.asarray(self.start + self.slope * sizes, dtype=np.float64)

@@ -298,7 +298,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
 
 
 def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
-    """Compare connections and capacities with those computed from the noisy counts and public data.
+    """Compare a release's connections and capacities with those computed from the noisy counts and public data.
 
     Args:
         problem: The published problem, with noisy counts.

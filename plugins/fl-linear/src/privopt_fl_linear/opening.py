@@ -6,9 +6,9 @@ Lagrange multiplier for each client, its "price". The relaxation is a sum over f
 equals the bound of the strong linear program, and is approached by subgradient ascent. Feasible sets are the facilities
 that the relaxation opens, improved by interchange (adding, dropping or swapping one facility).
 
-Facilities are fixed by reduced cost: a facility is closed permanently if its reduced cost exceeds the gap between the
-incumbent (the best set so far) and the bound, and opened permanently if minus its reduced cost does. Only the cheapest
-pairs of each client are listed (`service_costs`), and they prove a bound over all pairs.
+The incumbent is the best set so far. Facilities are fixed by reduced cost: a facility is closed permanently if its
+reduced cost exceeds the gap between incumbent and bound, and opened permanently if minus its reduced cost does. Only
+the cheapest pairs of each client are listed (`service_costs`), and they prove a bound over all pairs.
 
 Sources: Erlenkotter 1978; Beasley 1993 (Lagrangean heuristics for location problems, EJOR 65); Whitaker 1983.
 """
@@ -49,7 +49,7 @@ IMPROVED_WITHIN: Final = 0.01
 """Relative amount by which a set that the relaxation opens may cost more than the incumbent and still be improved by
 interchange."""
 BINDING_SHARE: Final = 1.0 - 1e-9
-"""A price counts as limited by the cost of the client's cheapest omitted pair if it is at least this multiple of it."""
+"""A client's price counts as limited by an omitted pair if it is at least this multiple of the cheapest one's cost."""
 
 Report = Callable[[int, float, float], None]
 """Progress callback: called with the number of nodes bounded so far, the lower bound and the incumbent's cost."""

@@ -26,8 +26,8 @@ class Plan:
 
     Attributes:
         assignment: The facility that serves each location.
-        margins: (m,) The margin for each facility, which is added to its noisy count.
-        capacities: (m,) The capacity of each facility, max(0, noisy count + margin).
+        margins: (m,) The margin that is added to the noisy count of each facility, in clients.
+        capacities: (m,) The capacity of each facility, max(0, noisy count + margin), in clients.
         level: The failure probability for which the margins were computed.
         delta: The reconnection radius, 0 for ``laplace``. None if the noisy counts chose the facilities.
         any_set: The margins for all sets of locations at once. None unless the noisy counts chose the connections.

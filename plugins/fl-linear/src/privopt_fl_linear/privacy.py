@@ -1,4 +1,4 @@
-"""The privacy guarantee of FL-Linear."""
+"""The privacy guarantee of FL-Linear: local differential privacy through Laplace noise, and its certificate."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MAX_SIZE = 1e100
 
 
 def _check_probability(value: Any) -> str | None:
-    """Return a description of valid failure probabilities, or None if the value is one."""
+    """Return None for a valid failure probability, and otherwise a description of valid ones."""
     return None if MIN_PROBABILITY <= value < 1 else f"a number of at least {MIN_PROBABILITY:g} and below 1"
 
 
@@ -66,13 +66,13 @@ class Privacy:
 
 
 def _check_radius(value: Any) -> str | None:
-    """Return a description of valid reconnection radii, or None if the value is one."""
+    """Return None for a valid reconnection radius, and otherwise a description of valid ones."""
     return None if value == "auto" else non_negative(value)
 
 
 @frozen(kw_only=True)
 class Settings:
-    """The ``[fl-linear]`` table: the server's choices."""
+    """The ``[fl-linear]`` table: the server's settings."""
 
     delta: float | Literal["auto"] = key(
         default="auto",
@@ -149,7 +149,7 @@ class Locations:
 
 @frozen(kw_only=True)
 class FLProblem:
-    """A problem file of FL-Linear."""
+    """The contents of a problem file for FL-Linear."""
 
     locations: LocationTable = key(help="where clients are and facilities may be")
     privacy: Privacy = key(help="what is promised")

@@ -39,14 +39,14 @@ Noise = Literal["discrete", "continuous"]
 MIN_FOURIER_BETA: Final = 1e-9
 """Smallest beta for which the tail probability of a sum of several draws is computed as a Fourier sum."""
 FOURIER_ERROR, RELATIVE_ERROR = 1e-11, 1e-5
-"""Error that the search for a quantile allows in a computed tail: the larger of the first, which is absolute, and the
-second times beta. Term j of the sum has a weight of at most 1 / (2 j), and its phase is off by at most about j * 1e-16
-turns. So 20,000 terms are off by less than 1e-11."""
+"""The search for a quantile allows for an absolute error of max(FOURIER_ERROR, RELATIVE_ERROR * beta) in each computed
+tail. Term j of the sum has a weight of at most 1 / (2 j), and its phase is off by at most about j * 1e-16 turns. So
+20,000 terms are off by less than 1e-11."""
 MAX_SINES: Final = 1 << 16
 """Number of sines that a Fourier sum computes at once. They take half a megabyte, which fits into a cache."""
 LARGE_EPSILON: Final = 100.0
-"""Largest epsilon that is used for discrete noise. At this epsilon a draw is not 0 with probability 2 e**-100. Any
-larger epsilon is replaced by this one, which only widens the noise."""
+"""Largest epsilon that is used for discrete noise. Even with this epsilon, a draw differs from 0 only with probability
+2 e**-100. Any larger epsilon is replaced by this one, which only widens the noise."""
 
 
 def _log_mgf(discrete: bool, epsilon: float, s: float) -> float:
@@ -144,7 +144,7 @@ class _WrappedTail:
         )
 
     def tails(self, points: Floats) -> Floats:
-        """Return P(S > point) for each of the ``points`` (B,), which may be negative."""
+        """Return P(S > t) for each t in ``points`` (B,), in clients. The points may be negative."""
         # For discrete noise, all points in [n, n + 1) have the same tail, which the formula gives at n + 1/2.
         t = np.floor(points) + 0.5 if self.discrete else points
         probabilities: Floats = np.where(t > 0, 0.0, 1.0)
@@ -182,7 +182,7 @@ def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error:
 
 
 def tails(k: int, points: ArrayLike, epsilon: float, noise: Noise, error: float = 1e-9) -> Floats:
-    """Return P(sum of k draws > t) for each t in an array, as an array of shape (B,).
+    """Return P(sum of k draws > t) for each t in ``points``, shape (B,).
 
     Args:
         k: Number of draws of Laplace(1/epsilon) noise. For 0 draws, the sum is 0.

@@ -16,7 +16,7 @@ Theorem 3. Near a threshold two radii are possible, but each is chosen only part
 close to alpha.
 
 The thresholds are public. They come from the lower envelope of the lines cost_i(B) = margins_i + B / n * (cost of one
-client at every location under radius i), which assume that the B clients are evenly spread over the n locations.
+client at every location under radius i). These lines assume that the B clients are evenly spread over the n locations.
 
 Source of Algorithm 3: Pfisterer, Hillebrand, Suppakitpaisarn, section 5.1.
 """

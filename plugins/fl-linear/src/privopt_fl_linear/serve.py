@@ -121,7 +121,7 @@ def plan_again(
 def plan_at(
     server: Server, noisy: Counts, recorded: Mapping[str, Any], ids: NDArray[np.str_], delta: float, level: float
 ) -> Plan:
-    """Return the prior's plan for a known reconnection radius and failure probability.
+    """Return the prior's plan, in which public data choose the facilities, for a known radius and failure probability.
 
     Verification calls this function with the radius and level in result.json.
 
@@ -146,7 +146,7 @@ def prior_base(
     recorded: Mapping[str, Any] | None = None,
     ids: NDArray[np.str_] | None = None,
 ) -> tuple[Assignment, Facilities | None]:
-    """Return the prior's assignment before reconnection. It depends on public data only, not on the noise.
+    """Return the assignment of the prior's plan before reconnection, which is computed from public data only.
 
     If the facilities are to be chosen, the set that costs least at the public mean count is chosen.
 
@@ -183,7 +183,7 @@ def prior_base(
 
 
 def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Assignment) -> Plan:
-    """Make the prior's plan: reconnect a public assignment and add margins, without regard to capacity bounds.
+    """Make the prior's plan: reconnect a public assignment and add margins, ignoring capacity bounds.
 
     With ``delta = "auto"``, the radius of the grid that costs least at the public mean count is used. If the mean count
     is not known, a public rule maps the total of the noisy counts to a radius (`choose_policy`).
@@ -224,7 +224,7 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
 
 
 def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set: AnySet) -> Plan:
-    """Make the reports' plan, in which the noisy counts choose the facilities.
+    """Make the reports' plan, in which the facilities are chosen from the noisy counts.
 
     Args:
         server: The server's public choices.
@@ -261,8 +261,7 @@ def choose_facilities(
     Without capacity bounds this is uncapacitated facility location, and with them single-source capacitated facility
     location. A facility's fixed cost is its opening cost plus the cost of ``start`` places. A location takes up
     capacity for its count plus ``slope``, but not less than 0. If there are margins, the distance of a location counts
-    for at least one client, so that a location whose count became 0 through noise is not assigned to a distant
-    facility.
+    for at least one client. So a location whose count became 0 through noise is not assigned to a distant facility.
 
     Args:
         server: The server's public choices.

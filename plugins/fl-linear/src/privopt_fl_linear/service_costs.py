@@ -61,7 +61,7 @@ class SiteCosts:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The number of facilities and the number of clients."""
+        """The number F of facilities and the number C of clients."""
         return len(self.among), self.site.size
 
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
@@ -141,7 +141,7 @@ class PairList:
         self._list_pairs(np.arange(clients), min(count, facilities))
 
     def _list_pairs(self, clients: Ints, count: int) -> None:
-        """Replace the listed pairs of the given clients by the pairs with their ``count`` cheapest facilities."""
+        """Replace the listed pairs of the given clients with those for their ``count`` cheapest facilities."""
         facilities = self.costs.shape[0]
         facility, cost = self.costs.nearest(clients, count)
         is_other_client = ~np.isin(self._client, clients)

@@ -78,12 +78,12 @@ class Site:
 
     @property
     def opening_cost(self) -> Floats:
-        """The (n,) cost of opening a facility at each location, 0 by default."""
+        """The cost of opening a facility at each location, shape (n,). All 0 if there are no opening costs."""
         return np.zeros(self.size) if self.opening is None else self.opening
 
     @property
     def capacity_bounds(self) -> Floats:
-        """The (n,) maximum number of clients of a facility at each location, infinite by default."""
+        """The maximum number of clients of a facility at each location, shape (n,). All infinite without bounds."""
         return np.full(self.size, math.inf) if self.capacity is None else self.capacity
 
     def connect(self, facilities: Ints | None = None) -> Assignment:
