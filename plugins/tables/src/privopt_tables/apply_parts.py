@@ -207,7 +207,7 @@ def apply_parts(
 
 
 def _describe_unreadable(source: GeoSource) -> tuple[str, ...]:
-    """Return a note on the columns that are left out because their type cannot be read, or nothing without any."""
+    """Return a note on columns that are left out because their type cannot be read. Empty if there are none."""
     if not source.unreadable:
         return ()
     names = ", ".join(source.unreadable)

@@ -224,7 +224,7 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
 def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints]:
     """Find all matches of a pattern in cells.
 
-    If a cell has more than `MAX_READINGS` matches, only the first half of that number and the last half are returned.
+    If a cell has more than `MAX_READINGS` matches, only the first and the last `MAX_READINGS` / 2 are returned.
 
     Args:
         cells: The cells as text.

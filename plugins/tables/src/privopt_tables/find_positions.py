@@ -410,7 +410,10 @@ class _SecretPart:
         return _Axis(has_near_number, has_match, pair_chances, single_chances)
 
     def _control(self, form: NumberForm, axis: int) -> ControlValues:
-        """Return the values of one coordinate (``axis`` 0 or 1) in a sample of the rows, in a form, from a cache."""
+        """Return the values of one coordinate, 0 or 1, in a sample of the rows, converted to a form.
+
+        Results are cached.
+        """
         if (form, axis) not in self._controls:
             rows = np.flatnonzero(self.has_position)
             # Evenly spaced rows are enough to estimate the density of positions.
@@ -422,6 +425,6 @@ class _SecretPart:
 
 
 def _limit_readings(readings: list[Reading]) -> list[Reading]:
-    """Return at most `MAX_READINGS` readings of a cell: the first half of that number and the last half."""
+    """Return the readings of a cell or, if there are more than `MAX_READINGS`, half that number from each end."""
     half = MAX_READINGS // 2
     return readings if len(readings) <= MAX_READINGS else readings[:half] + readings[-half:]

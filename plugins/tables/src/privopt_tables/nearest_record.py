@@ -81,7 +81,7 @@ class Strays:
     max_distance: float = 0.0
 
     def count_positions(self, distances: Floats) -> None:
-        """Count positions, given their distances (B,) from the nearest record in km."""
+        """Add positions to the counts, given their distances (B,) from the nearest record, in km."""
         self.position_count += len(distances)
         self.stray_count += int((distances > self.reach).sum())
         self.max_distance = max(self.max_distance, float(distances.max(initial=0.0)))
@@ -111,11 +111,11 @@ class Snap:
         ids: (N,) The ids of the records that have a matrix row in the release.
         places: All records with their coordinates, including those without a matrix row. None if records have no
             coordinates.
-        region: Replaces positions by vertices if the guarantee covers every point in a region. Otherwise None. Vertices
-            have the same indices as the places.
+        region: Replaces positions with vertices if the guarantee covers every point in a region. Otherwise None.
+            Vertices have the same indices as the places.
         source: The source of the random bytes with which vertices are drawn.
-        max_distance: The maximum distance in km between a position and its nearest record, or the region, beyond which
-            the position gets no record. None for no limit.
+        max_distance: The maximum distance in km of a position from its nearest record, or from the region. Positions
+            that are farther away get no record. None for no limit.
     """
 
     ids: NDArray[np.str_]
@@ -217,7 +217,7 @@ class Snap:
         return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
 
     def make_neighbour_finder(self, radius_km: float, *, degrees: bool) -> Callable[[Floats, Ints], list[list[int]]]:
-        """Return a function that finds the cells near positions, whose stored reports are repeated at these positions.
+        """Return a function that finds the cells near a position. Reports stored for these cells may be repeated at it.
 
         Cells are fixed and public: each consists of the points that are nearest to the same record or vertex, its
         centre. A cell is near a position if its centre is within the radius. The distance is never measured from a

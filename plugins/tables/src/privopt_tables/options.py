@@ -47,8 +47,8 @@ class ApplyOptions:
     """Options for applying a release to a table.
 
     Attributes:
-        max_snap: The maximum distance in km from the nearest record, or from the region, beyond which a position gets
-            no report. None for no limit.
+        max_snap: The maximum distance in km of a position from its nearest record, or from the region. Positions that
+            are farther away get no report. None for no limit.
         seed: The seed of the draws, for experiments only. Seeded reports are not private, and are marked as seeded.
         charge: The ledger and how it is charged. If it is given, the whole table is read first, and each report is
             charged durably to its subject before it is drawn. None if nothing is charged.

@@ -162,7 +162,7 @@ class Partitions:
         """Yield one table with the sums of each subject's rows.
 
         The table has an additional row without a subject, which contains the digest of all rows and the evidence that
-        other columns state the secret.
+        other columns contain the secret.
 
         Args:
             batches: The Arrow batches of a partition.

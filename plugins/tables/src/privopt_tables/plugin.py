@@ -1,4 +1,4 @@
-"""Register the commands for tables and studies and the check of traces, without importing the modules behind them."""
+"""Register the package's commands, Python names and conformance check, without importing their modules."""
 
 from collections.abc import Sequence
 

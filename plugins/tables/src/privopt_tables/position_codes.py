@@ -114,7 +114,10 @@ def _read_quadkey(text: str) -> Iterator[Reading]:
 
 
 def _read_tile(text: str) -> Iterator[Reading]:
-    """Yield the boxes of the map tiles in a text, as zoom/x/y and as zoom/y/x because both orders are in use."""
+    """Yield the boxes of the map tiles in a text.
+
+    Tiles are read both as zoom/x/y and as zoom/y/x, because both orders are in use.
+    """
     for zoom, x, y in re.findall(r"(?<!\d)(\d{1,2})[/,;:_\s-]+(\d{1,8})[/,;:_\s-]+(\d{1,8})(?!\d)", text):
         if 6 <= int(zoom) <= 24 and max(int(x), int(y)) < 2 ** int(zoom):
             yield _tile_reading(int(zoom), int(x), int(y))

@@ -134,7 +134,7 @@ GEOGRAPHIC_FORMS: Final = (
     NumberForm(name="seconds of arc", transform=_scale_sizes(3600.0), width=3600.0),
     NumberForm(name="semicircles", transform=_scale_sizes(_SEMICIRCLES), width=_SEMICIRCLES),
 )
-"""The forms for positions that are latitudes and longitudes in degrees."""
+"""The forms in which numbers can represent positions on the Earth, given as latitudes and longitudes in degrees."""
 
 PLANAR_FORMS: Final = (
     NumberForm(name="coordinates", transform=_scale_sizes(1.0), width=1.0),
@@ -148,7 +148,7 @@ PLANAR_FORMS: Final = (
     NumberForm(name="the start of a path", transform=_scale_sizes(1.0), width=1.0, part="start"),
     NumberForm(name="the end of a path", transform=_scale_sizes(1.0), width=1.0, part="end"),
 )
-"""The forms for positions that are x and y in kilometres."""
+"""The forms in which numbers can represent positions in the plane, given as x and y in kilometres."""
 
 
 def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
@@ -176,7 +176,7 @@ GEOGRAPHIC_CODES: Final = (
         for shift in (0, -1, 1)
     ),
 )
-"""The codes for positions that are latitudes and longitudes in degrees."""
+"""The forms in which codes can represent positions on the Earth, given as latitudes and longitudes in degrees."""
 
 PLANAR_CODES: Final = tuple(
     CodeForm(
@@ -184,4 +184,4 @@ PLANAR_CODES: Final = tuple(
     )
     for name, factor in (("coordinates", 1.0), ("coordinates in metres", 1e3))
 )
-"""The codes for positions that are x and y in kilometres."""
+"""The forms in which codes can represent positions in the plane, given as x and y in kilometres."""

@@ -1,4 +1,4 @@
-"""Recognise positions in another unit than the records' positions, such as degrees times 1e7 or metres."""
+"""Recognise positions that are not in the unit of the records, but for example in degrees times 1e7 or in metres."""
 
 from __future__ import annotations
 

@@ -326,8 +326,9 @@ class ReleasedMatrix(ReleasedRows):
             subject: The column that names the subject of each row. All rows of a subject must be in one partition.
             row: The column of row ids, which must be distinct among the rows of a subject.
             id, lat, lon, x, y: The columns of the secret: an id, latitude and longitude, or x and y in km.
-            positions: The columns of each position by name, if a row has several positions.
-            max_snap: The maximum distance in km from the nearest record, beyond which a position gets no report.
+            positions: The columns of each position, keyed by the position's name, if a row has several positions.
+            max_snap: The maximum distance in km of a position from its nearest record. Positions that are farther away
+                get no report. None for no limit.
             keep: The columns to keep even if they contain the row's position or record. The first pass searches all
                 columns for these, ``charge`` warns of each column that contains them, and the second pass drops those
                 not listed here.

@@ -233,8 +233,8 @@ class Tracer:
 
         Args:
             frame: The part, with B rows.
-            records: (B,) The matrix row for each row of the table, that of its record or, if the guarantee covers every
-                point in a region, that of a vertex that was drawn for it.
+            records: (B,) The index of the matrix row of each row's record. If the guarantee covers every point in a
+                region, a vertex that was drawn for the row takes the place of the record.
             reason: (B,) The reason why a row has no position, as an index into :data:`REASONS`, or -1 if it has one.
             measure_steps: A function that takes the indices (M,) of rows and returns the distances (M, K), in steps,
                 from their positions to the K outputs. None if tests measure distances from the rows' records.

@@ -72,7 +72,7 @@ class IdProtector(RowProtector):
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
         """Return the rows with reports in place of ids, and count the rows without a report.
 
-        With a ledger, reports are drawn only for rows whose subjects were charged.
+        With a ledger, reports are drawn only for rows that were charged.
 
         Args:
             frame: Rows of the table.

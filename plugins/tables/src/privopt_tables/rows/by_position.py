@@ -495,7 +495,7 @@ def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: 
 def _make_neighbour_finder(
     options: ApplyOptions, snap: Snap, kind: str
 ) -> Callable[[Floats, Ints], list[list[int]]] | None:
-    """Return a function that finds nearby places whose stored report can be repeated, or None without this option.
+    """Return a function that finds nearby places with stored reports to repeat, or None if the option is not given.
 
     Args:
         options: How the release is applied. ``charge.within`` is the maximum distance of these places in km.
@@ -503,8 +503,8 @@ def _make_neighbour_finder(
         kind: The kind of secret (:class:`Secret`).
 
     Raises:
-        UsageError: The distance is given although reports are not stored or the secret is an id, it is not a number
-            above 0, or it is less than half the diagonal of a cell.
+        UsageError: The distance is not a number above 0, or is less than half the diagonal of a cell; or it is given
+            although reports are not stored or the secret is an id.
     """
     if options.charge is None or options.charge.within is None:
         return None

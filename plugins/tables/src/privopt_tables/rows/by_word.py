@@ -38,7 +38,7 @@ _APOSTROPHES: Final = dict.fromkeys(map(ord, "\u2019\u02bc\uff07"), "'")
 
 
 class _Separators(dict[int, str]):
-    """A table for ``str.translate`` that replaces characters between words by spaces."""
+    """A table for ``str.translate`` that replaces characters between words with spaces."""
 
     def __missing__(self, code: int) -> str:
         """Return the character with a code point if it can be part of a word, and otherwise a space.

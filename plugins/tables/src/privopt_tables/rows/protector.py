@@ -1,4 +1,4 @@
-"""The base class of protectors, which replace the columns of a table that hold the secret by reports.
+"""The base class of protectors, which replace the columns of a table that hold the secret with reports.
 
 The base class drops and adds columns, and makes notes and warnings for the table's owner and publisher. Its subclasses
 in :mod:`.by_position`, :mod:`.by_id`, :mod:`.by_word` and :mod:`.anywhere` draw the reports.
@@ -43,7 +43,7 @@ SEEDED: Final = "seeded"
 
 @frozen(kw_only=True, eq=False)
 class RowProtector(ABC):
-    """Replaces the secret in tables by reports, and counts the rows without a report.
+    """Replaces the secret in tables with reports, and counts the rows without a report.
 
     Attributes:
         secret: The columns that hold or reveal the secret, which are dropped.
@@ -57,8 +57,8 @@ class RowProtector(ABC):
         first_malformed: The index of the first row with a malformed cell, keyed by reason.
         leaks: The columns in which the secret was found. Those in ``secret.also`` are dropped, and the others remain.
         leaky_columns: Finds remaining columns that reveal the secret by their values or field names.
-        column_hashes: The objects that replace cells by keyed hashes. An entry can be added to this list later, because
-            the ledger's key is known only once the ledger is open.
+        column_hashes: The objects that replace cells with keyed hashes. An entry can be added to this list later,
+            because the ledger's key is known only once the ledger is open.
     """
 
     secret: Secret
@@ -176,7 +176,7 @@ class RowProtector(ABC):
             digest.add(b"row", number.to_bytes(8, "big"), subject.encode("utf-8"), period.encode(), *row_secrets)
 
     def count_refusals(self, reason: Ints, first: int) -> None:
-        """Add the rows without a report to the counts by reason, and record the first row of each malformed kind.
+        """Count rows without a report by reason, and record the first row with each kind of malformed cell.
 
         Args:
             reason: (B,) The reason why each row has no report, as an index into :data:`REASONS`, or -1 if it has one.

@@ -85,7 +85,7 @@ def curve(
     """Solve every mechanism at every epsilon, and return losses and proved bounds as a table with a ``plot`` method.
 
     Args:
-        problem: A problem in memory, or a problem file. Its own epsilon is not used.
+        problem: A problem in memory, or a problem file. The epsilon in it is not used.
         mechanisms: The names of mechanisms.
         epsilon: A range such as ``"0.5:5:30"``, or a tuple of the lowest value, the highest value and the number of
             values.

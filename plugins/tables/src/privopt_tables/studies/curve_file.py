@@ -24,13 +24,13 @@ from privopt_tables.studies.curve_points import Point, Status
 __all__ = ["CurveTable", "Key", "PointsFile"]
 
 Key = tuple[str, Fraction]
-"""The identity of a point: its mechanism and epsilon."""
+"""The key of a point: the name of its mechanism and its epsilon."""
 
 _TEXTS: Final = {"mechanism", "epsilon", "status"}
-"""The columns that contain text. All other columns contain numbers."""
+"""The attributes of :class:`Point` that become columns of text. All others become columns of numbers."""
 
 SCHEMA: Final = {attribute.name: pl.String if attribute.name in _TEXTS else pl.Float64 for attribute in fields(Point)}
-"""The table's columns and their types."""
+"""The columns of a table of points, with their polars types."""
 
 
 class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into polars
@@ -102,21 +102,23 @@ class PointsFile:
 
     @property
     def mark_path(self) -> Path:
-        """Path of the hidden file that holds the digest."""
+        """The path of the hidden file that contains the digest of the inputs."""
         return self.path.with_name(f".{self.path.name}.curve")
 
     @property
     def is_begun(self) -> bool:
-        """Whether an earlier run of any command began the file, and ``force`` is not set."""
+        """Whether to continue a file that an earlier run began. False if ``force`` is set."""
         return not self.force and self.path.is_file() and self.mark_path.is_file()
 
     def begin(self, digest: str, names: Sequence[str], epsilons: Sequence[Fraction]) -> dict[Key, Point]:
-        """Return the points from earlier runs. If there are none, prepare to begin the file with the first point.
+        """Return the points from earlier runs, or prepare to begin the file with the first new point.
+
+        Points that were stopped without a release are not returned.
 
         Args:
-            digest: Digest of the inputs that determine the points: the problem, gap and solver.
+            digest: The digest of the inputs that determine the points: the problem, gap and solver.
             names: The names of the mechanisms.
-            epsilons: Epsilons on the curve.
+            epsilons: The epsilons of the curve.
 
         Raises:
             UsageError: The file was begun with another problem or other options, or contains points that were not
@@ -143,7 +145,7 @@ class PointsFile:
         return points_by_key
 
     def _read(self) -> list[Point]:
-        """Read the points in the file, and cut off an incomplete last line.
+        """Read the points in the file, and remove an incomplete last line.
 
         Raises:
             InputError: The file does not contain a table of points.

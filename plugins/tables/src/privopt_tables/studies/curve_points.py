@@ -305,7 +305,7 @@ class LawLine(Line):
     """A mechanism that provides its problem at other epsilons (:class:`VariesEpsilon`).
 
     Attributes:
-        problem: The problem, an instance of the mechanism's own class.
+        problem: The problem, an instance of the mechanism's problem class.
     """
 
     problem: Any
@@ -319,7 +319,7 @@ class LawLine(Line):
         return self.mechanism.at_epsilon(self.problem, epsilon)
 
     def problem_at(self, epsilon: Fraction) -> Any:
-        """Return the problem with another epsilon."""
+        """Return the problem with another epsilon, the same as :meth:`declare_at`."""
         return self.declare_at(epsilon)
 
     @property
@@ -361,8 +361,8 @@ class LawLine(Line):
 
         Args:
             epsilon: The point's epsilon.
-            release: A certified release, an instance of the mechanism's own class.
-            problem: The problem at this epsilon, an instance of the mechanism's own class.
+            release: A certified release, an instance of the mechanism's release class.
+            problem: The problem at this epsilon, an instance of the mechanism's problem class.
             loss: The loss by which the release is measured.
             achieved: The smallest epsilon that the release satisfies, or None if there is none.
         """

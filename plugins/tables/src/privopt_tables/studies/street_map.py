@@ -27,9 +27,9 @@ LINKED: Final = ("motorway", "trunk", "primary", "secondary", "tertiary")
 DRIVEN: Final = frozenset(
     (*LINKED, *(f"{kind}_link" for kind in LINKED), "unclassified", "residential", "living_street", "service", "road")
 )
-"""Values of ``highway`` that cars use."""
+"""Values of the tag ``highway`` for ways that cars can use."""
 WALKED: Final = DRIVEN | frozenset(("pedestrian", "footway", "path", "steps", "cycleway", "track", "corridor"))
-"""Values of ``highway`` that people on foot use, including the roads that cars use."""
+"""Values of the tag ``highway`` for ways that pedestrians can use, including those that cars can use."""
 CAR_ACCESS: Final = ("motorcar", "motor_vehicle", "vehicle")
 FOOT_ACCESS: Final = ("foot",)
 """Tags that state whether a ferry takes cars (CAR_ACCESS) or people on foot (FOOT_ACCESS), the most specific first. A
@@ -42,7 +42,7 @@ KM_PER_ADDRESS: Final = 0.025
 """Length of street per address, in km, that is assumed if a map has too few addresses. Lots are about 20 m wide, on one
 or both sides of the street."""
 MIN_MAPPED_SHARE: Final = 0.25
-"""Fraction of the number estimated from the streets' length below which a map has too few addresses."""
+"""A map has too few addresses if there are fewer than this fraction of the number estimated from its streets."""
 
 Position = tuple[float, float]
 """Latitude and longitude in degrees."""
@@ -372,7 +372,7 @@ def _select_largest_part(streets: StreetMap) -> StreetMap:
 
 
 def _contract_bends(streets: StreetMap) -> StreetMap:
-    """Replace each chain of nodes that merely bend a street by a single road between its ends.
+    """Replace each chain of nodes that merely bend a street with a single road between its ends.
 
     Bends are determined before any node is removed, so that a junction remains a place even if its streets are
     contracted into one another. A street that returns to the junction at which it begins keeps its middle node.
