@@ -188,7 +188,7 @@ def apply_parts(
             # If the batch were repeated, it would draw second reports for the rows that differ from its digest.
             raise DoesNotHoldError(f"{source.place}: changed while it was read; nothing written")
         remaining_names = [name for name in source.columns if name not in (*secret.columns, *protector.secret.omitted)]
-        # Columns to hash that state the secret have been dropped, so only the remaining ones count as hashed.
+        # Columns to hash that contain the secret have been dropped, so only the remaining ones count as hashed.
         hashed_names = [name for name in options.hashed if name in remaining_names]
         id_notes = (*describe_hashes(hashed_names, dashes), *describe_clear_ids(remaining_names, options, dashes))
         summary = ApplySummary(

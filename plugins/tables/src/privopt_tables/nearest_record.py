@@ -296,7 +296,7 @@ class Snap:
 
     @cached_property
     def _release_rows(self) -> Ints:
-        """The index of each place's matrix row in the release, or -1 if the place has none, one entry per place."""
+        """The index of each place's matrix row in the release, -1 for a place without one, with an entry per place."""
         assert self.places is not None  # check() refuses positions otherwise
         row_by_id = {name: number for number, name in enumerate(self.ids.tolist())}
         return np.array([row_by_id.get(name, -1) for name in self.places.ids], dtype=np.int64)

@@ -145,7 +145,7 @@ def positions_are_planar(data: MetricData) -> bool:
 
 
 def check_options(positions: Sequence[tuple[str | None, Secret]], options: ApplyOptions, *, traces: bool) -> None:
-    """Check that options do not exclude one another.
+    """Check that options are valid and do not exclude one another.
 
     Args:
         positions: The positions in each row, as pairs of the prefix of their report columns (or None) and their

@@ -198,7 +198,8 @@ def _read_binary(text: str) -> Iterator[Reading]:
 def read_mgrs(text: str) -> Iterator[Reading]:
     """Yield the positions that references of the Military Grid Reference System (MGRS) in a text encode.
 
-    Each reading consists of a northing and an easting in metres within a 100 km square, which is not decoded.
+    Each reading consists of a northing and an easting in metres within a 100 km square. The letters that identify the
+    square are ignored.
     """
     for east, north in _MGRS.findall(text.upper()):
         digits = east + north

@@ -289,7 +289,7 @@ def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floa
     """
     if secret.is_geometry:
         column = frame[secret.columns[0]]
-        # A column of geometries contains objects or bytes (WKB). A column of text states positions in other forms.
+        # A column of geometries contains objects or bytes (WKB). A column of text contains positions in other forms.
         is_text = column.dtype == nw.String or (column.dtype == nw.Object and _has_text(column))
         return read_positions(texts_of(column)) if is_text else points_in(column)
     (first, first_fault), (second, second_fault) = (_read_numbers(frame[name]) for name in secret.columns)

@@ -60,7 +60,7 @@ class RowTexts:
         indices = indices[spread_rows(len(indices), MAX_TEXT_ROWS)]
         selected = [texts[index] for index in indices]
         counts = Counter(selected)
-        # The most frequent texts stand for the texts in all rows.
+        # The most frequent texts represent the texts in all rows.
         common = frozenset(text for text, _ in counts.most_common(MAX_CONTROL_TEXTS))
         return cls(numbers[indices], selected, counts, common)
 
