@@ -27,7 +27,7 @@ from privopt.testing.efforts import Effort
 from privopt.testing.runner import CheckResult, run_examples
 
 SOLVER_TOLERANCE: Final = 1e-6
-"""The tolerance for a solver's rounding, relative to the numbers in the models, which are all small."""
+"""The relative and absolute tolerance for a solver's rounding errors. The numbers in the models are all small."""
 
 
 Solve = Callable[[StandardForm], Result]
@@ -36,7 +36,9 @@ Solve = Callable[[StandardForm], Result]
 
 @st.composite
 def programs(draw: st.DrawFn, integers: bool = False) -> StandardForm:
-    """Draw a small, feasible minimisation or maximisation program over a box, with integer coefficients.
+    """Draw a small, feasible linear program over a box, with integer coefficients.
+
+    The objective is either minimised or maximised.
 
     Args:
         draw: Hypothesis's draw function.
@@ -55,8 +57,9 @@ def draw_feasible_program(
 
     Args:
         draw: Hypothesis's draw function.
-        may_be_nonzero: A mask of the coefficients that may differ from 0, (rows, columns).
-        kinds: The letters for the kinds of rows to choose from: L (at most), G (at least), E (equation), R (range).
+        may_be_nonzero: Boolean array of shape (rows, columns), True for each coefficient that may differ from 0.
+        kinds: A string with one letter for each permitted kind of row: L (at most), G (at least), E (equation) or
+            R (range).
         integers: Whether some of the columns must be integer.
     """
     # The point is integer so that the program stays feasible if columns must be integer. The box contains the point,
@@ -87,7 +90,7 @@ def draw_feasible_program(
 
 
 def check_optimum(solve: Solve, form: StandardForm, tolerance: float = SOLVER_TOLERANCE) -> None:
-    """Check that a solver answers a model correctly, gives the same answer again, and leaves the model unchanged.
+    """Check that a solver solves a model correctly, returns the same solution twice, and leaves the model unchanged.
 
     Args:
         solve: The solver under trial.
@@ -95,7 +98,7 @@ def check_optimum(solve: Solve, form: StandardForm, tolerance: float = SOLVER_TO
         tolerance: The allowed error, relative to the numbers in the model.
 
     Raises:
-        CheckFailedError: The answer has a fault. The message shows the model.
+        CheckFailedError: One of these conditions is violated. The message shows the model.
     """
     original_form = deepcopy(form)
     result, second_result = solve(form), solve(form)
@@ -109,11 +112,11 @@ def check_optimum(solve: Solve, form: StandardForm, tolerance: float = SOLVER_TO
 
 
 def _find_faults(form: StandardForm, result: Result, tolerance: float) -> Iterator[str]:
-    """Yield a sentence for each fault in an answer to a feasible and bounded model.
+    """Yield a sentence for each error in a solver's result for a feasible and bounded model.
 
     Args:
         form: The model.
-        result: The solver's answer.
+        result: The solver's result.
         tolerance: The allowed error, relative to the numbers in the model.
     """
     x, optimum = result.x, _solve_by_scipy(form)
@@ -171,8 +174,8 @@ def check_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], e
     Args:
         solve: The solver under trial.
         form: A feasible model.
-        columns: The indices of the columns whose sum must be large under the added row.
-        excess: The amount, above 0, by which the required sum exceeds the sum of these columns' upper bounds.
+        columns: The indices of the columns whose sum the added row bounds from below.
+        excess: The positive amount by which that lower bound exceeds the sum of these columns' upper bounds.
 
     Raises:
         CheckFailedError: The solver reports another outcome.
@@ -207,7 +210,7 @@ def _raise_failure(message: str, form: StandardForm) -> None:
 
 
 def optimum(name: str, how: Effort, seed: int) -> CheckResult:
-    """Check a solver's answers to linear programs, and its multipliers, against SciPy's optimum.
+    """Check a solver's solutions of linear programs, and its dual multipliers, against SciPy's optimum.
 
     Args:
         name: The solver's registered name.
@@ -218,7 +221,7 @@ def optimum(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def integers(name: str, how: Effort, seed: int) -> CheckResult:
-    """Check a solver's answers to programs with integer columns against SciPy's optimum.
+    """Check a solver's solutions of programs with integer columns against SciPy's optimum.
 
     The check is skipped if the solver does not support integer columns.
 
@@ -234,7 +237,7 @@ def integers(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
-    """Check that a solver reports models without a solution as infeasible.
+    """Check that a solver reports infeasible models as such.
 
     Args:
         name: The solver's registered name.
@@ -243,7 +246,7 @@ def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
     """
 
     def example(data: st.DataObject) -> None:
-        """Draw a feasible model, and check it with an added row that makes it infeasible."""
+        """Draw a feasible model, add a row that makes it infeasible, and check the outcome."""
         form = data.draw(programs())
         check_infeasible(_make_solve(name), form, range(form.shape[1]), data.draw(st.integers(1, 3)))
 
@@ -251,14 +254,14 @@ def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def _make_solve(name: str) -> Solve:
-    """Return a function that solves a model with a registered solver, and fails if declared multipliers are missing.
+    """Return a function that solves a model with a registered solver.
 
-    Multipliers are the values of the dual variables, which prove bounds.
+    The function fails if the solver declares that it returns dual multipliers, which prove bounds, but omits them.
     """
     backend = get(name)
 
     def solve(form: StandardForm) -> Result:
-        """Solve a model, and check that the answer has multipliers if the solver declares that it returns them."""
+        """Solve a model, and fail if the result lacks dual multipliers that the solver declares to return."""
         result = backend.solve(form)
         # Without rows there are no multipliers, and with integer columns they do not prove an optimum.
         must_give_duals = backend.capabilities.duals and form.shape[0] and not form.is_mip

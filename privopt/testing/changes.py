@@ -20,7 +20,7 @@ WHOLE: Final = (str, bytes, int, float, complex, set, frozenset, Path, type(None
 """The types whose instances, including those of subclasses, are compared as a whole rather than part by part."""
 
 _MISSING: Final = object()
-"""Stands in for a part that the second object does not have."""
+"""A placeholder for a part that the second object lacks."""
 
 
 def changes(
@@ -39,12 +39,12 @@ def changes(
     Args:
         first: The object before the solve, or as it was written.
         second: The object after the solve, or as it was read back.
-        path: The object's name in messages, such as ``"problem"``, to which names of parts are appended.
+        path: The object's name in the sentences, such as ``"problem"``. The names of parts are appended to it.
         through_files: Whether the second object was read from files that the first one wrote. In that case, a part that
             is None in the second object is one that no file stores, so it is no difference, and paths are compared by
             name.
-        compared_pairs: The pairs compared so far, by their ids. Keeping the objects here prevents Python from reusing
-            their ids.
+        compared_pairs: The pairs of objects compared so far, by the objects' ids. Storing the objects prevents Python
+            from reusing their ids.
     """
     # A FileUse records which parts of a file were read, which legitimately changes during a solve.
     if first is second or second is _MISSING or isinstance(first, FileUse):
@@ -78,9 +78,9 @@ def changes(
 
 
 def _array_changes(first: NDArray[Any], second: NDArray[Any], path: str) -> Iterator[str]:
-    """Yield a sentence on the first entry in which two arrays differ, or on their shapes if these differ.
+    """Yield a sentence about the first entry in which two arrays differ, or about their shapes if these differ.
 
-    ``path`` is the array's name in the sentence. For equal arrays, nothing is yielded.
+    ``path`` is the array's name in the sentence. Equal arrays yield nothing.
     """
     if first.shape != second.shape:
         yield f"{path} had shape {first.shape}, now {second.shape}"
@@ -92,10 +92,10 @@ def _array_changes(first: NDArray[Any], second: NDArray[Any], path: str) -> Iter
 
 
 def _named_parts(value: Any) -> dict[str, Any] | None:
-    """Return an object's parts, by a suffix for messages such as ``"[0]"`` or ``".name"``.
+    """Return a mapping from suffixes for messages, such as ``"[0]"`` or ``".name"``, to an object's parts.
 
-    The parts are a mapping's values, a sequence's elements, or any other object's class and attributes. The result is
-    None if the object has no parts and is compared as a whole.
+    The parts are a mapping's values, a sequence's elements, or any other object's class name and attributes. The result
+    is None if the object has no parts and is compared as a whole.
     """
     if isinstance(value, WHOLE):
         return None

@@ -133,8 +133,8 @@ def table(results: Sequence[CheckResult]) -> str:
 def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
     """Return the results, with each check that was skipped without a stated reason changed to failed.
 
-    This is for ``privopt check --fail-on-skip``, which exists because a check that tries nothing would otherwise look
-    like a success. Results for checks that are not applicable are unchanged.
+    It implements ``privopt check --fail-on-skip``, without which a check that tried nothing would look like a success.
+    Results of checks that are not applicable are unchanged.
     """
     return [
         evolve(result, status="failed", reason=f"skipped: {result.reason}") if result.missed else result
@@ -143,7 +143,7 @@ def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
 
 
 def _summary_line(result: CheckResult) -> str:
-    """Return the text in a result's last column: the number of tried problems, or the first line of the reason."""
+    """Return the text for a result's last column: the number of problems tried, or the first line of the reason."""
     if result.status == "passed":
         summary = number_of(result.examples, "problem")
         return f"{summary}; {result.note}" if result.note else summary

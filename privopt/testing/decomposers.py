@@ -1,4 +1,4 @@
-"""Checks on registered decomposers, whose answers and bounds are compared with the optimum of the whole program.
+"""Checks on registered decomposers, which compare their solutions and bounds with the whole program's optimum.
 
 The models have the structure that a decomposition exploits: blocks of columns that only linking columns connect.
 """
@@ -27,7 +27,7 @@ Split = tuple[StandardForm, list[list[int]]]
 """A linear program, and the indices of the columns in each block. No row contains columns from two blocks."""
 
 TOLERANCE = 10 * SOLVER_TOLERANCE
-"""The tolerance for a decomposition's rounding: ten times a solver's, because it combines several solves' answers."""
+"""The tolerance for rounding errors: ten times a solver's, because a decomposition combines several solves."""
 
 
 @st.composite
@@ -50,7 +50,7 @@ def split_programs(draw: st.DrawFn) -> Split:
 
 
 def whole(name: str, how: Effort, seed: int) -> CheckResult:
-    """Check a decomposition's answers and bounds against the optimum of the whole program.
+    """Check a decomposition's solutions and bounds against the optimum of the whole program.
 
     Args:
         name: The decomposer's registered name.
@@ -59,7 +59,7 @@ def whole(name: str, how: Effort, seed: int) -> CheckResult:
     """
 
     def example(data: st.DataObject) -> None:
-        """Draw a program with blocks, and compare the decomposition's answer with SciPy's."""
+        """Draw a program with blocks, and compare the decomposition's result with SciPy's optimum."""
         form, blocks = data.draw(split_programs())
         check_optimum(partial(_solve_in_blocks, name, blocks), form, TOLERANCE)
 
@@ -67,7 +67,7 @@ def whole(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
-    """Check that a decomposition reports models without a solution as infeasible.
+    """Check that a decomposition reports infeasible models as such.
 
     Args:
         name: The decomposer's registered name.
@@ -84,9 +84,9 @@ def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def _solve_in_blocks(name: str, blocks: list[list[int]], form: StandardForm) -> Result:
-    """Solve a program with a registered decomposer, and return the answer as a solver's result.
+    """Solve a program with a registered decomposer, and return its answer as a solver's result.
 
-    In this form, the checks on solvers (:mod:`privopt.testing.backends`) can be used for decomposers as well.
+    The conversion makes the checks on solvers (:mod:`privopt.testing.backends`) applicable to decomposers.
 
     Args:
         name: The decomposer's registered name.

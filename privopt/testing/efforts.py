@@ -1,10 +1,10 @@
-"""The conformance kit's efforts: quick, ci and full.
+"""The conformance kit's effort levels: quick, ci and full.
 
-``privopt check --effort`` selects one, and so does the environment variable PRIVOPT_PROFILE, for the command and
-pytest.
+The option ``privopt check --effort`` selects one. The environment variable PRIVOPT_PROFILE sets the default, both for
+the command and under pytest.
 
-An effort limits the number of examples and the CPU time. More effort finds rarer faults, but never changes what counts
-as a fault.
+An effort limits the number of examples and the CPU time. A higher effort finds rarer faults, but does not change what
+counts as a fault.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class Effort:
     draws: int
 
     def settings(self) -> hypothesis.settings:
-        """Return the Hypothesis settings. They use no database, and no deadline, because the kit has its own clock."""
+        """Return the Hypothesis settings for this effort.
+
+        They set no deadline, because the kit has its own clock, and no database of earlier failures.
+        """
         # Health checks are off, because solving a problem takes longer than Hypothesis expects an example to take.
         return hypothesis.settings(
             max_examples=self.examples,
@@ -60,18 +63,18 @@ EFFORTS: Final = {
         Effort(name="full", examples=400, seconds=1800.0, shrinking=60.0, draws=200_000),
     )
 }
-"""The efforts by name."""
+"""The predefined efforts, by name."""
 
 FORMER_NAMES: Final = {"dev": "quick", "nightly": "full"}
-"""The present name for each former name, which workflow files may still use."""
+"""The current name for each former name, because workflow files may still use the former ones."""
 
 
 def effort(name: Effort | str | None = None) -> Effort:
-    """Return the effort with a given name. An Effort is returned unchanged.
+    """Return the effort with a given name, or the argument itself if it is an :class:`Effort`.
 
     Args:
-        name: quick, ci or full, or an effort. "dev" and "nightly" are former names for quick and full. None for the
-            effort that the environment variable PRIVOPT_PROFILE names, or else ci.
+        name: quick, ci, full or an :class:`Effort`. The former names "dev" and "nightly" stand for quick and full. None
+            for the effort that the environment variable PRIVOPT_PROFILE names, or ci if it is not set.
 
     Raises:
         UnknownNameError: No effort has that name.

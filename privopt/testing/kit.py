@@ -50,6 +50,11 @@ def conformance(
             such a check passes, its test fails.
         how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
         seed: The seed from which problems are drawn.
+
+    Raises:
+        UnknownNameError: The mechanism is not installed.
+        UsageError: A check does not exist, a reason for an expected failure is blank, or a class has neither a spec nor
+            a valid ``guarantee``.
     """
     import pytest
 
@@ -124,7 +129,7 @@ def _end_test(result: CheckResult, subject_name: str) -> None:
 
 
 def _kind_checks(role: str) -> dict[str, Entry[CheckSpec]]:
-    """Return, by name, the checks that are registered for kinds that fill a given role, such as ``"solver"``.
+    """Return the checks that apply to every kind in a role, such as ``"solver"``, by the checks' names.
 
     Raises:
         UsageError: The role has no checks. The message names the roles that have some.

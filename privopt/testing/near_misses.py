@@ -16,14 +16,14 @@ MIN_LIKENESS: Final = 0.8
 """The similarity (difflib's ratio, from 0 to 1) from which a name counts as a misspelling."""
 
 BASE_METHODS: Final = ("load", "verify")
-"""The methods of :class:`privopt.interfaces.Mechanism` that are optional, so that a misspelt one goes unnoticed."""
+"""The optional methods of :class:`privopt.interfaces.Mechanism`, for which a misspelling would go unnoticed."""
 
 
 def misspelt_abilities(mechanism_class: type[Mechanism]) -> list[str]:  # type: ignore[type-arg]
-    """Return a sentence for each public name in a mechanism that nearly matches an ability's method.
+    """Return a sentence for each public name in a mechanism's class that is probably a misspelt optional method.
 
-    An ability is an optional method such as ``warnings`` that the pipeline looks up by name. A name is not reported if
-    its class also defines the ability's method.
+    An ability is an optional method, such as ``warnings``, that the pipeline looks up by name. A name that resembles it
+    is not reported if the class also defines the ability's method.
 
     >>> class Careless(Mechanism):
     ...     def warning(self, problem, release, result): ...

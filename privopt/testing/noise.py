@@ -1,8 +1,8 @@
 """A recorder for the calls to :mod:`privopt.numbers.noise` during a trial, which can also replace the noise.
 
-A check can have the noise drawn as usual, have it drawn at another scale, or answer each call itself, that is, choose
-the noisy values that the call returns. With answers, a release is a function of its input, so a check can see whether
-anything other than the noisy values depends on the secret.
+A check can have the noise drawn as usual or at another scale. It can also answer each call, that is, choose the noisy
+values that the call returns. The release is then a function of its input, so a check can see whether anything other
+than the noisy values depends on the secret.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LAWS: Final[dict[Law, Literal["laplace", "gaussian"]]] = {
     "laplace": "laplace",
     "discrete-gaussian": "gaussian",
 }
-"""For each law of noise, the law that a :class:`Query` states for it."""
+"""The law that a :class:`Query` states for each law in :mod:`privopt.numbers.noise`."""
 
 MAX_CALLS: Final = 5_000
 """The largest number of noise calls in one solve. The kit's problems are small, so more calls mean an endless loop."""
@@ -53,7 +53,7 @@ class TooManyCallsError(Exception):
 
 @frozen(kw_only=True, eq=False)
 class Call(Query):
-    """One noise call, with its true values, scale and law, as in :class:`Query`, and the values that it returned.
+    """A noise call that was made, which adds the values that it returned to the attributes of :class:`Query`.
 
     Attributes:
         noisy: The values that the call returned, as a flat array.
@@ -70,12 +70,12 @@ For Gaussian noise, the query's scale is the variance."""
 
 @frozen(eq=False)
 class _WatchedNoise(NoiseSource):
-    """A noise source that records each call, and that rescales or replaces the noise from another source.
+    """A noise source that records each call, and rescales or replaces the noise that another source draws.
 
     Attributes:
         inner: The source that draws the noise.
         calls: The calls so far, in order.
-        answer: A function that returns the noisy values for calls without a seed; None to draw them.
+        answer: A function that returns the noisy values for calls without a seed; None to have them drawn.
         factor: The factor by which the noise's standard deviation is multiplied.
     """
 
@@ -143,12 +143,12 @@ def watch_noise(answer: Answer | None = None, factor: Fraction = Fraction(1)) ->
 
 
 def answer_truthfully(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-    """Return the query's true values, without noise; ``calls`` are the earlier calls, which are not used."""
+    """Return the query's true values, without noise, whatever the earlier ``calls`` were."""
     return list(query.values.tolist())
 
 
 def answer_with_ties(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-    """Return the same number for all values in all calls, so that a ranking consists only of ties."""
+    """Return the same number for every value in every call, so that any ranking of the values consists of ties."""
     # Any other number would do as well.
     return [5] * len(query.values)
 
@@ -156,8 +156,8 @@ def answer_with_ties(calls: Sequence[Call], query: Query) -> Sequence[Any]:
 def answer_by_size(calls: Sequence[Call], query: Query) -> Sequence[Any]:
     """Return numbers that depend only on the call's size and on the number of earlier calls with that size.
 
-    With these answers a mechanism publishes the same for two inputs, unless something other than the noisy values
-    depends on the input.
+    With these answers, a mechanism publishes the same release for two inputs, unless something other than the noisy
+    values depends on the input.
     """
     count = len(query.values)
     # The answers do not depend on any values. Calls with other sizes in between do not change them.
@@ -166,18 +166,19 @@ def answer_by_size(calls: Sequence[Call], query: Query) -> Sequence[Any]:
 
 
 def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int) -> Answer:
-    """Return an :data:`Answer` that returns the true values, except in one call, whose values it shifts far away.
+    """Return an :data:`Answer` that shifts the values in one call, and returns the true values in all other calls.
 
     Args:
-        call: The index of the shifted call.
+        call: The index of the call to shift, from 0.
         signs: The directions of the shift, +1 or -1, for values with even indices and for values with odd indices.
         scales: The size of the shift as a multiple of the call's noise scale (for Gaussian noise, its standard
             deviation).
-        more: An additional shift. If it is not 0, twice the call's largest absolute value is added too.
+        more: An amount that is added to the size of the shift. If it is not 0, twice the call's largest absolute value
+            is added as well.
     """
 
     def answer(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-        """Return the query's true values, shifted if this is the chosen call; ``calls`` are the earlier calls."""
+        """Return the query's true values, which are shifted if ``calls``, the earlier calls, number ``call``."""
         values: list[Any] = query.values.tolist()
         if len(calls) != call:
             return values
@@ -193,11 +194,11 @@ def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int)
 def replay_answers(earlier: Sequence[Call]) -> Answer:
     """Return an :data:`Answer` that repeats the noisy values from another run, call by call.
 
-    Use this to compare two inputs under equal noisy values. If the other run did not make a call, or made it with
-    another number of values, the call gets its true values.
+    It serves to compare two inputs under equal noisy values. If the other run has no call at the same position, or one
+    with a different number of values, the true values are returned.
 
     Args:
-        earlier: The calls in the other run.
+        earlier: The calls in the other run, in order.
     """
 
     def answer(calls: Sequence[Call], query: Query) -> Sequence[Any]:

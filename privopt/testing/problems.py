@@ -1,4 +1,4 @@
-"""Generated problems. Each has a problem file, the files that it names, and the secrets in them that must not leak.
+"""Generated problems, each with a problem file, the files that it names, and the secrets that must not leak.
 
 A problem consists of text and bytes, as a user would supply them, so that a trial runs the same code as the command
 line.
@@ -31,7 +31,9 @@ _SHOWN_LINES = 14
 
 
 def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
-    """Return the bytes of a CSV file with a header and one line per row. Doubles read back unchanged.
+    """Return the bytes of a CSV file with a header and one line per row.
+
+    Doubles are written so that they read back unchanged.
 
     >>> csv_bytes(["id", "x"], [["a", 0.1]])
     b'id,x\\na,0.1\\n'
@@ -67,7 +69,7 @@ class GeneratedProblem:
 
     Attributes:
         toml: The text of the problem file.
-        files: The contents of the files that the problem file names, by name.
+        files: The contents of the files that the problem file names, by file name.
         secrets: Byte strings from the secret inputs that the mechanism must not publish, that is, write to a file
             outside ``private/``. Each must be too long to occur by chance, for example seven digits or letters.
         facts: Further data about the problem that the profile's functions need, by name.
@@ -88,7 +90,7 @@ class GeneratedProblem:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """A hashable key, which is equal for equal problems."""
+        """A hashable key that is the same for equal problems."""
         return self.toml, tuple(sorted(self.files.items()))
 
     def tables(self) -> dict[str, Any]:
@@ -164,8 +166,8 @@ def _iter_texts(value: object) -> Iterator[str]:
 def examples_near(file: str) -> tuple[GeneratedProblem, ...]:
     """Return the problem in a plugin project's ``example.toml``, for use in :attr:`privopt.testing.Profile.examples`.
 
-    The file lies next to the project's ``pyproject.toml``, in a folder above ``file`` or, if the plugin is installed
-    elsewhere, in the current folder. If the file is missing, the result is empty.
+    The file is expected next to the project's ``pyproject.toml``, in a folder above ``file`` or, if the plugin is
+    installed elsewhere, in the current folder. If it is missing, the result is empty.
 
     Args:
         file: A file in the plugin's package, usually a module's ``__file__``.
@@ -192,12 +194,12 @@ def _format_contents(contents: bytes) -> str:
 
 @frozen(kw_only=True)
 class Variant:
-    """An equivalent form of a problem.
+    """An equivalent form of a problem, such as the same problem with other ids, in another order or in other units.
 
     Attributes:
-        problem: The equivalent problem, which is relabelled, reordered or in other units.
-        factor: The variant's objective divided by the original problem's: 4.0, for example, if all lengths, and
-            therefore the loss, are four times as large.
+        problem: The equivalent problem.
+        factor: The ratio of the variant's objective to the original problem's. It is 4.0, for example, if all lengths,
+            and therefore the loss, are four times as large.
         change: A clause that describes the change, for messages.
     """
 

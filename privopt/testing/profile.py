@@ -24,7 +24,7 @@ from privopt.interfaces import Mechanism, Result
 from privopt.testing.problems import GeneratedProblem, Variant
 
 VARIANTS: Final = frozenset({"relabelling", "reordering", "units"})
-"""The names of those variants (equivalent problems) that the kit's checks use."""
+"""The names of the variants, which are equivalent problems, that the kit's checks use."""
 
 
 def _flatten(values: ArrayLike) -> NDArray[Any]:
@@ -34,15 +34,15 @@ def _flatten(values: ArrayLike) -> NDArray[Any]:
 
 @frozen(kw_only=True, eq=False)
 class Query:
-    """The quantities to which one call adds noise.
+    """The quantities to which a mechanism adds noise in one call.
 
     Attributes:
         name: A description for messages, such as ``"counts of level 2"``.
         values: The true quantities before noise, of any shape.
         scale: The exact scale of the noise that is added to each quantity: the scale of Laplace or double geometric
             (discrete Laplace) noise, or the variance of Gaussian noise.
-        sensitivity: The sensitivity that the mechanism assumes: the greatest sum of absolute changes between neighbours
-            or, for Gaussian noise, of squared changes. None if the mechanism does not state it for this call alone.
+        sensitivity: The L1 sensitivity that the mechanism assumes or, for Gaussian noise, the squared L2 sensitivity.
+            None if the mechanism does not state it for this call alone.
         law: ``"laplace"``, which includes double geometric noise, or ``"gaussian"``.
     """
 
@@ -77,9 +77,9 @@ class Profile:
         neighbours: For mechanisms that add noise, a function that returns a problem's neighbours under the guarantee,
             or enough of them. Under a notion that is not ``symmetric``, these are the neighbours against which the
             problem is protected.
-        queries: ``(problem, method) -> queries``: the quantities to which noise is added, call by call. By default the
-            calls to :mod:`privopt.numbers.noise` are recorded during a solve, which is better if the mechanism draws
-            its noise there.
+        queries: ``(problem, method) -> queries``: the quantities to which noise is added, call by call. By default, the
+            calls to :mod:`privopt.numbers.noise` during a solve are recorded, which is preferable if the mechanism
+            draws its noise there.
         observed: ``(release) -> numbers``: the numbers in a release that depend on the secret, for the statistical
             attack. Their count must not vary. The problem is solved again for each draw.
         probabilities: ``(problem, method) -> probabilities``: the exact distribution of a mechanism that chooses one of
@@ -90,24 +90,24 @@ class Profile:
             distances, the distance is 1. The default is the pairs that the problem or the release states, or else all
             pairs of secrets. Under a notion that is not ``symmetric`` the pairs are ordered: an output is at most
             exp(epsilon distance) times as likely for the first secret as for the second.
-        draws: ``(problem, method, count) -> (count, m)``: ``count`` independent draws of the numbers that ``observed``
-            returns, if there is a faster way than one solve per draw. Each call must return new draws, even for equal
-            arguments.
-        stricter: A function that returns the same problem with more privacy, or None. The loss for that problem must
-            not be lower.
-        variants: Functions that return an equivalent problem, or None if there is none, by name: ``"relabelling"``,
-            ``"reordering"`` or ``"units"``.
+        draws: ``(problem, method, count) -> draws``: an array of shape (count, m) with ``count`` independent draws of
+            the m numbers that ``observed`` returns, if there is a faster way than one solve per draw. Each call must
+            return new draws, even for equal arguments.
+        stricter: A function that returns the same problem with more privacy, or None if there is none. The loss for
+            that problem must not be lower.
+        variants: Functions, by the variant's name: ``"relabelling"``, ``"reordering"`` or ``"units"``. Each takes a
+            problem and a random generator, and returns an equivalent problem, or None if there is none.
         nothing_near: A function that returns a problem without required pairs of secrets, or None if there is none.
             Such a problem must be refused, or have a certificate that does not hold.
         best_known: ``(problem, result) -> objective``: the objective of some release that satisfies the guarantee and
             was found by other means, such as brute force. It is compared with the stated bound. ``result`` states the
             method and the unit.
         oracle: ``(problem, release, result) -> complaints``: an independent check of the conditions that the release
-            must satisfy. ``result`` is the parsed result.json. If there is no fault, there are no complaints.
+            must satisfy, which returns a sentence for each violation. ``result`` is the parsed result.json.
         claims: The kind of guarantee that a paper claims, by the name of a method whose own kind is ``"none"``. Methods
             named here are checked against the paper's claim.
         notion: The registered notion that the problems name in ``[privacy] kind``, if it differs from the mechanism's.
-        epsilon: ``(problem) -> epsilon``, if epsilon is not ``privacy.epsilon``.
+        epsilon: ``(problem) -> epsilon``: the problem's epsilon, if it is not the key ``privacy.epsilon``.
         tolerance: The relative difference that is allowed between two losses that should be equal, in addition to the
             gap, for methods that state that they are not optimal.
         skip: The reasons, by check, for leaving out checks that do not make sense for this mechanism.

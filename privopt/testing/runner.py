@@ -1,7 +1,7 @@
-"""The runner, which runs checks on a subject and reports each check's result.
+"""The runner, which runs checks on a subject (one method of a mechanism) and reports each check's result.
 
 Hypothesis draws and shrinks the examples. The runner adds a clock that counts CPU time, and represents every way in
-which a check can end as a :class:`CheckResult`.
+which a check can end by a :class:`CheckResult`.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ def processor_seconds() -> float:
 
 
 SHARES: Final = 44
-"""The number of checks that share an effort's time.
+"""The number of checks among which an effort's time is divided.
 
-This is about the number of checks in privopt's own distributions. It is a constant so that verdicts do not depend on
-what is installed.
+It is about the number of checks in privopt's own distributions. It is constant so that results do not depend on which
+plugins are installed.
 """
 
 UNSOLVED: Final = "no generated problem was solved"
-"""The reason that is given if none of a check's examples could be solved."""
+"""The reason given if none of a check's examples could be solved."""
 NOTHING_TO_CHECK: Final = "nothing to check was found in the {} generated problems that were solved"
-"""The reason that is given if no example could show a fault, with a placeholder for the number of solved problems."""
+"""The reason given if no example could have shown a fault, with a placeholder for the number of solved problems."""
 
 Status = Literal["passed", "failed", "skipped", "not applicable"]
 """How a check can end; see :class:`CheckResult`."""
@@ -55,13 +55,13 @@ class CheckResult:
     Attributes:
         check: The check's name.
         version: The check's version.
-        status: "passed", "failed", "skipped" if the check could not run, or "not applicable" if it is for other
-            releases.
+        status: "passed", "failed", "skipped" if the check could not run, or "not applicable" if it does not concern
+            this kind of release.
         reason: The finding on the smallest example that failed, or the reason why the check was not run.
         seconds: The check's duration in seconds.
         method: The mechanism's method.
-        examples: The number of examples up to the failure or, if the check passed, of those that could have shown a
-            fault.
+        examples: If the check failed, the number of examples up to the failure. If it passed, the number of examples
+            that could have shown a fault.
         note: If an attack passed, a clause that states how small a fault it would have detected.
         missed: Whether the check was skipped without a stated reason for leaving it out.
     """
@@ -193,7 +193,7 @@ def _not_done(reason: str) -> dict[str, Any]:
 
 
 def run_examples(check: str, example: Callable[[st.DataObject], object], how: Effort, seed: int) -> CheckResult:
-    """Run one check's examples. What is checked can be a mechanism, a solver, a ledger class or another kind.
+    """Run the examples of one check, which may test a mechanism, a solver, a ledger class or another kind.
 
     Args:
         check: The check's name.

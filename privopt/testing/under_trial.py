@@ -50,7 +50,10 @@ TRAITS: Final = {
 
 
 def missing_traits() -> dict[str, str]:
-    """Return, for each trait from the core and from plugins, why a check that needs it does not apply without it."""
+    """Return, by trait, the reason why a check that requires the trait does not apply to a release without it.
+
+    The traits are the core's and those that plugins register.
+    """
     return TRAITS | {name: entry.spec.missing for name, entry in _plugin_traits().items()}
 
 
@@ -203,7 +206,7 @@ class Subject:
         return self.mechanism_class()
 
     def epsilon(self, problem: object) -> Fraction:
-        """Return the epsilon that a release claims for a problem, or the profile's epsilon if there is no claim."""
+        """Return the epsilon that a release claims for a loaded problem, or the profile's epsilon without a claim."""
         claimed = self.mechanism.privacy(problem, self.method.name).guarantee.epsilon
         return self.profile.epsilon(problem) if claimed is None else claimed
 
@@ -214,7 +217,10 @@ class Subject:
         return notion_class
 
     def claim_of(self, problem: object) -> Guarantee:
-        """Return the guarantee claimed for a loaded problem, or the paper's guarantee at the problem's epsilon."""
+        """Return the guarantee that the method claims for a loaded problem.
+
+        If the method claims no guarantee of :attr:`kind`, the result is the paper's guarantee at the problem's epsilon.
+        """
         own_guarantee = self.mechanism.privacy(problem, self.method.name).guarantee
         if own_guarantee.kind == self.kind:
             return own_guarantee
@@ -238,7 +244,7 @@ class Subject:
         return self.mechanism.solve(loaded, context)
 
     def new_folder(self) -> Path:
-        """Create an empty folder, which :meth:`close` removes."""
+        """Create an empty folder, which :meth:`close` removes, and return its path."""
         self._count += 1
         folder = self._home_folder() / str(self._count)
         folder.mkdir()
@@ -282,7 +288,7 @@ class Subject:
 
         Args:
             problem: The problem to solve.
-            fresh: The run's key. Another value gives another run on the same problem.
+            fresh: The run's key. A different value gives a new run on the same problem.
             options: Options for :class:`privopt.run.task.Options`.
         """
         # Equal problems can be different objects, so the key consists of their texts.
@@ -365,7 +371,7 @@ def subject(
     guarantee: str = "",
     profile: Profile | None = None,
 ) -> Subject:
-    """Return one method of a mechanism as a subject.
+    """Return a subject, which is one method of a mechanism that is ready to be tested.
 
     Args:
         mechanism: The name of an installed mechanism, or a class.
@@ -373,6 +379,10 @@ def subject(
         spec: The registration of a class that is not installed.
         guarantee: The kind of guarantee that a class without a spec claims.
         profile: The profile to use; None for the profile that the mechanism names.
+
+    Raises:
+        UnknownNameError: The mechanism or the method does not exist.
+        UsageError: A class has neither a spec nor a valid ``guarantee``.
     """
     if isinstance(mechanism, str):
         registered = registry().get(mechanism)

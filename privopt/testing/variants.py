@@ -1,6 +1,6 @@
-"""Functions that make equivalent problems: with other ids, in another order, or with tables in other formats.
+"""Functions that make equivalent problems, with other ids, in another order, or with tables in other formats.
 
-Equivalent problems must have the same loss, and a mechanism's public files must not reveal which form a user had.
+Equivalent problems must have the same loss, and a mechanism's public files must not reveal which form it was given.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from privopt.testing.profile import Profile
 Rows = list[list[str]]
 """The rows of a CSV file, each of which is a list of cells, with the header first."""
 Change = Callable[[GeneratedProblem, random.Random], Variant | None]
-"""A function from a problem and a source of random choices to a variant, or to None if there is none."""
+"""A function that takes a problem and a random generator, and returns a variant, or None if there is none."""
 
 
 def relabel(
@@ -33,12 +33,12 @@ def relabel(
     Args:
         columns: The names of the columns that contain ids, by table. Absent tables and columns, and empty cells, are
             skipped.
-        unless: A function that recognises problems in which ids have an effect, for example on a choice between equal
-            costs. These problems have no such variant.
+        unless: A predicate for problems in which ids have an effect, for example on a choice between equal costs. There
+            is no variant of these problems.
     """
 
     def relabel_ids(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        """Return the problem with new ids, which ``chance`` assigns at random; None if ``unless`` recognises it."""
+        """Return the problem with new ids, which ``chance`` assigns at random; None if ``unless`` holds for it."""
         if unless is not None and unless(problem):
             return None
         tables = {name: problem.rows(name) for name in columns if name in problem.files}
@@ -91,7 +91,7 @@ def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) ->
 
 
 def export_again(*tables: str) -> Change:
-    """Return a function that rewrites tables with quotes, CRLF and a byte order mark, as other programs write them.
+    """Return a function that rewrites tables with quotes, CRLF line ends and a byte order mark, as some programs do.
 
     Args:
         tables: The names of CSV files. Absent files are skipped.
@@ -117,9 +117,9 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
     """Yield variants of a problem whose secret tables are written in another order or format.
 
     One variant has the rows in the order of the profile's ``"reordering"`` variant, if that changes only secret files.
-    In another, the rows are sorted by size. If the profile's variant returns None, rows keep their order, because it
-    then has a meaning. They are also not sorted by size if the problem has arrays, which might have to be reordered
-    too.
+    In another, the rows are sorted by size. A third has the same rows in another CSV format. Rows are not sorted by
+    size if the profile's variant returns None, which means that their order matters, or if the problem has arrays,
+    which might have to be reordered too.
 
     Args:
         profile: The mechanism's profile.
@@ -156,9 +156,9 @@ def csv_table(problem: GeneratedProblem, name: str) -> Rows | None:
 
 
 def _size_key(row: list[str]) -> tuple[float, str]:
-    """Return a row's sort key as in ``GROUP BY ... ORDER BY count DESC``: its last number, then its first cell.
+    """Return a row's sort key, which consists of its last number and its first cell.
 
-    In a row without numbers, the last number counts as 0.
+    It imitates a query with ``GROUP BY ... ORDER BY count DESC``. In a row without numbers, the number is 0.
     """
     numbers = [number for cell in row if (number := number_in(cell)) is not None]
     return (numbers[-1] if numbers else 0.0), row[0]

@@ -106,7 +106,7 @@ def _ignore(value: object) -> None:
 
 
 def _expect_text(value: object) -> str | None:
-    """Return a complaint unless a value is non-blank text."""
+    """Return a complaint if a value is not a string or is blank; otherwise None."""
     is_text = isinstance(value, str) and bool(value.strip())
     return None if is_text else f"expected a few words, got {value!r}"
 
@@ -128,7 +128,7 @@ def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: An
     method = trial.subject.method.name
 
     def epsilon_of(posed: Any) -> Fraction:
-        """Return the epsilon in a loaded problem's guarantee; 0 if it states none."""
+        """Return the epsilon in a loaded problem's guarantee, or 0 if it states none."""
         epsilon = trial.subject.mechanism.privacy(posed, method).guarantee.epsilon
         return Fraction(0) if epsilon is None else epsilon
 
@@ -138,7 +138,7 @@ def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: An
 
 
 def _find_wrong_kind(trial: Trial, mechanism: TakesKinds, problem: GeneratedProblem) -> str | None:
-    """Return a complaint if ``takes`` returns no boolean for a registered kind, or refuses a kind that was solved.
+    """Return a complaint if ``takes`` returns no boolean for a registered kind, or False for one in a solved problem.
 
     A kind is a registered way to fill a role in the problem file, such as a kind of distance.
 
@@ -168,12 +168,12 @@ def _kinds_of(problem_class: type, problem: GeneratedProblem) -> Iterator[tuple[
 
 
 def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem) -> str | None:
-    """Return a complaint if ``draft`` writes no problem file, changes the table or replaces a file without ``force``.
+    """Return a complaint if ``draft`` writes no problem file, changes the table, or replaces a file without ``force``.
 
     Args:
         trial: One example of the check.
         mechanism: The mechanism.
-        problem: A problem, from whose tables, as well as from :data:`INDIVIDUALS`, problem files are drafted.
+        problem: A problem whose tables are used for drafts, in addition to :data:`INDIVIDUALS`.
     """
     tables = {name: contents for name, contents in problem.files.items() if name.endswith(".csv")}
     for name, contents in {"individuals.csv": INDIVIDUALS, **tables}.items():
@@ -241,10 +241,10 @@ def _find_wrong_copies(trial: Trial, mechanism: CopiesFiles, problem: GeneratedP
 def hooks(trial: Trial) -> None:
     """Check that everything that the mechanism's distribution registers can be loaded, and that its hooks work.
 
-    Every entry that the distribution registers is imported and used as the code that reads it does. The
-    ``privopt_handle`` hooks in this distribution and in privopt's own are asked for the class that opens a release.
+    Every entry that the distribution registers is imported and used as privopt would use it. The ``privopt_handle``
+    hooks in this distribution and in privopt's own are called, and must return a class that opens a release, or None.
     This distribution's ``privopt_released`` hook is called with a release. Hooks in other authors' distributions are
-    not called, since the mechanism is not to blame for them.
+    not called, since the mechanism is not responsible for them.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -304,7 +304,7 @@ def _owner_of(plugin_name: str) -> str:
 
 
 def _find_wrong_entry(entry: Entry[Any], trial: Trial, run: Run) -> str | None:
-    """Return a complaint if a registry entry is not what its spec says; None if it is.
+    """Return a complaint if a registry entry does not match its spec; otherwise None.
 
     Args:
         entry: The entry.
@@ -315,7 +315,7 @@ def _find_wrong_entry(entry: Entry[Any], trial: Trial, run: Run) -> str | None:
         Exception: Importing or using the entry failed.
     """
     spec = entry.spec
-    # Each kind of entry is loaded and used as the code that reads it does.
+    # Each kind of entry is loaded and used as privopt would use it.
     if isinstance(entry, Registered):
         entry.load()
     elif isinstance(entry, Kind):

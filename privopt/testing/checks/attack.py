@@ -1,9 +1,9 @@
-"""The statistical attack: samples for two inputs must not distinguish them better than epsilon allows.
+"""The statistical attack, which checks that samples for two inputs do not differ by more than epsilon allows.
 
-The judge (:mod:`privopt.testing.judging`) does the statistics. This module chooses which inputs to compare, and spends
-a limited number of draws, which depends on the effort (a named amount of work). A first test on few draws never fails
-the check, but a suspicious result leads to a longer test. A reason of the type ``Elsewhere`` says that the check does
-not apply to a mechanism.
+The judge (:mod:`privopt.testing.judging`) does the statistics. This module chooses the inputs to compare, and divides a
+limited number of draws among them, which depends on the effort. A first test with few draws never fails the check, but
+a suspicious result leads to a longer test. A reason of type ``Elsewhere`` says that the check does not apply to a
+mechanism.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ SAMPLER_DRAW_FACTOR: Final = 20
 At effort ci, this finds faults that show in an event of probability 0.01."""
 
 PILOT_DIVISOR: Final = 10
-"""The ratio between the effort's draws and the draws for choosing a pair, over all pairs together."""
+"""The ratio of the effort's draws to the draws for choosing a pair, summed over all pairs."""
 
 FINE_PILOT_FACTOR: Final = 4
 """The factor by which the number of draws for choosing a pair is multiplied if results are doubles.
 
-An event about last bits is rarer than one about values."""
+Events that concern the last bits of doubles are rarer than events that concern their values."""
 
 FIRST_LOOK_DRAW_FACTOR: Final = 2
 """The number of draws in a first look at releases, which never fails the check, as a multiple of the effort's draws."""
@@ -81,13 +81,13 @@ Efforts with fewer draws get proportionally less."""
 FRESH_DRAWS: Final = 100
 """The number of draws that are requested twice, to see whether the two series differ."""
 MAX_REPEAT_CHANCE: Final = 1e-9
-"""The largest probability that independent draws are equal at which two equal series count as not fresh."""
+"""The limit below which the probability of two equal independent series must lie for equal series to be a fault."""
 
 FURTHER_PROBLEMS: Final = 8
-"""The number of further problems that are drawn in search of ones whose results are near 0."""
+"""The number of additional problems that are drawn in search of results near 0."""
 
 DRAWS_NEAR_ZERO: Final = 20
-"""The number of draws by which a problem's results are compared in size with the noise, only to choose problems."""
+"""The number of draws that show how large a problem's results are relative to the noise, only to choose problems."""
 
 # Matches a number in an output's text, such as "-1.5e3".
 NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
@@ -122,13 +122,13 @@ def epsilon_attack(trial: Trial) -> None:
         _attack_runs(trial, problem)
 
 
-# --- what anybody can draw for a secret ---------------------------------------------------------------
+# --- releases from which anybody can sample reports ---------------------------------------------------
 
 
 def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
-    """Draw reports about all secrets from one release, and fail if two secrets differ by more than the claim allows.
+    """Draw reports for all secrets from one release, and fail if two secrets differ by more than the claim allows.
 
-    Each secret is compared with the partners for which a difference is easiest to see (:func:`_most_telling_pairs`).
+    Each secret is compared with the partners for which a difference is easiest to detect (:func:`_most_telling_pairs`).
 
     Args:
         trial: One example of the check.
@@ -153,7 +153,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     draws = min(SAMPLER_DRAW_FACTOR * trial.effort.draws, MAX_DRAWS)
 
     def sample_many(name: str, count: int) -> list[Any]:
-        """Draw reports about the secret ``name``, in a form that the judge can also read as numbers."""
+        """Draw ``count`` reports for the secret ``name``, each with the numbers in its text for the judge."""
         return [_attach_numbers(str(output)) for output in run.release.sample(name, count)]
 
     judge_claim = partial(judge, None, list(partners), partners.__getitem__, subject.kind, many=sample_many)
@@ -181,14 +181,15 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
 def _most_telling_pairs(
     pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float, *, symmetric: bool
 ) -> dict[tuple[int, int], float]:
-    """Return distances by pair, for pairs that together cover every secret that has a partner at a finite distance.
+    """Return selected pairs, with their distances, that cover every secret with a partner at a finite distance.
 
-    Pairs whose epsilon d is nearest to 1 are preferred, because draws for these show most. If pairs are ordered, a
-    secret that occurs first in some pair and second in another is covered in both positions.
+    Pairs for which epsilon times the distance is nearest to 1 are preferred, because draws for them are the most
+    informative. If pairs are ordered, a secret that occurs first in some pair and second in another is covered in both
+    positions.
 
     Args:
-        pairs: The indices of the two secrets in each pair, (P, 2).
-        distances: The distance between the secrets in each pair, (P,).
+        pairs: Array of shape (P, 2), the indices of the two secrets in each pair.
+        distances: Array of shape (P,), the distance between the secrets in each pair.
         epsilon: The claimed epsilon per unit of distance.
         symmetric: Whether the order within a pair does not matter.
     """
@@ -213,19 +214,19 @@ def _most_telling_pairs(
 def _attach_numbers(output: str) -> tuple[object, ...]:
     """Return a tuple of an output and the numbers in its text, so that the judge can also compare magnitudes.
 
-    Because of the cache, equal outputs share one tuple, and the judge reads an object that occurs many times only once.
+    Because of the cache, equal outputs share one tuple. The judge reads an object that occurs many times only once.
     """
     return output, *map(float, NUMBER.findall(output))
 
 
-# --- what takes a run for each draw --------------------------------------------------------------------
+# --- releases for which each draw takes a run ----------------------------------------------------------
 
 
 def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     """Draw releases for a problem and for a neighbour, and fail if they differ by more than the claim allows.
 
-    A few draws choose the most promising pair of neighbours. A first test on that pair never fails the check. Only if
-    its result is suspicious do many more draws decide.
+    The most promising pair of neighbours is chosen from a few draws. A first test on that pair never fails the check,
+    but a suspicious result leads to a test with many more draws, which decides.
 
     Args:
         trial: One example of the check.
@@ -317,7 +318,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
 
 
 def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
-    """Return the smallest distance between a number in a problem's result and 0, relative to the number's noise.
+    """Return the smallest magnitude of a number in a problem's result, relative to the number's noise.
 
     Each number is estimated by the median of a few draws, and the scale of its noise by their interquartile range.
 
@@ -334,7 +335,7 @@ def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
 def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
     """Fail if ``Profile.draws`` returns the same draws on each call.
 
-    Events are chosen on some draws and tested on others. If draws were repeated, the test would only confirm the
+    Events are chosen on some draws and tested on others. If the draws were the same, the test would only confirm the
     choice.
 
     Args:
@@ -352,7 +353,7 @@ def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
 
 
 def _promised_log_ratio(trial: Trial, pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
-    """Estimate, from a few draws, the greatest log ratio that a test on two neighbours may show.
+    """Estimate, from a few draws, the greatest log ratio that a test on two neighbours may reveal.
 
     The estimate only ranks pairs. No failure is based on it.
 
@@ -369,7 +370,7 @@ def _promised_log_ratio(trial: Trial, pair: tuple[GeneratedProblem, GeneratedPro
 
 
 def draw_outcomes(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
-    """Return independent draws, (count, m), of the numbers that the profile observes in a release.
+    """Return independent draws of the m numbers that the profile observes in a release, as an array (count, m).
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -389,7 +390,7 @@ def draw_outcomes(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
 
 
 def _as_rows(draws: Any) -> NDArray[Any]:
-    """Convert draws of any shape to a table with a row for each draw."""
+    """Convert draws of any shape to a two-dimensional array with one row per draw."""
     array = np.asarray(draws)
     if array.dtype == object:  # integers beyond 64 bits
         array = array.astype(np.float64)

@@ -1,7 +1,7 @@
 """The interface of checks, and the trial in which a check runs one example.
 
 A check is a function that takes a :class:`Trial`. The decorator :class:`Check` registers the function together with the
-traits and profile fields that it requires, so that a check that does not apply is skipped with a reason.
+traits and profile fields that it requires. A check whose requirements are not met is skipped with a reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TINY_EPSILON: Final = Decimal("0.015625")
 """An epsilon at which noise is so large that only about one draw in a hundred equals the true number."""
 
 KIT_SEED: Final = 20_240_501
-"""The ``--seed`` that is used by checks that compare two runs with the same seed."""
+"""The value of ``--seed`` in checks that compare two runs with the same seed."""
 
 
 class CheckFailedError(AssertionError):
@@ -69,7 +69,7 @@ class Check:
 
     Attributes:
         name: The name in reports, in lists of expected failures and in ``Profile.skip``.
-        version: The version number, which increases when the check becomes stricter.
+        version: The check's version number, which increases when the check becomes stricter.
         of: The traits that a release must have (:data:`privopt.testing.under_trial.TRAITS`); empty if the check applies
             to all releases.
         private: Whether the check applies only to methods whose releases themselves claim privacy, and not to methods
@@ -157,7 +157,7 @@ CHECKS: Final[dict[str, Check]] = {}
 
 
 def require_field(field: str) -> Callable[[Subject], str | None]:
-    """Return a function for ``needs`` that returns why a check cannot run if the profile lacks a field."""
+    """Return a function for :attr:`Check.needs` that gives a reason to skip a check if the profile lacks a field."""
     return lambda subject: None if getattr(subject.profile, field) is not None else f"the profile has no `{field}`"
 
 
@@ -174,7 +174,7 @@ class History:
         failed_at: The time on the monotonic clock at which the first failed example started; None before a failure.
         once: For each step that is too expensive to run in every example, the index of the example that ran it.
         long_test_seconds: The CPU seconds that the attack's long tests have taken so far, which share a limit.
-        earlier: The problems from earlier examples, which checks can use again.
+        earlier: The problems from earlier examples, which checks can reuse.
         powers: For each example that stated its power, a number and a note with a placeholder for the number
             (:meth:`note_power`).
         solved: The identities (hashable keys) of the problems that the pipeline solved.
@@ -205,7 +205,7 @@ class History:
             self.cannot = why
 
     def note_power(self, number: float, note: str) -> None:
-        """Store how small a fault an example would have detected. The runner reports the smallest number.
+        """Store the size of the smallest fault that an example would have detected. The runner reports the smallest.
 
         Args:
             number: The size of the smallest fault that the example would have detected, such as a multiple of epsilon;
@@ -227,7 +227,7 @@ class History:
 
 @define(kw_only=True, eq=False)
 class Trial:
-    """One example of a check. It draws problems, runs the pipeline and reports findings.
+    """One example of a check, with methods that draw problems, run the pipeline and report findings.
 
     Attributes:
         subject: The method under trial.
@@ -247,11 +247,11 @@ class Trial:
         return problem
 
     def once_only(self, what: str) -> bool:
-        """Return True in only one of the check's examples, for a step that is too expensive to run in every example.
+        """Return whether this is the example that runs a step which is too expensive to run in every example.
 
-        The first two examples are skipped, because they are the simplest problems. Of the later examples, the first
-        that asks for the step is chosen. After a failure, all smaller examples run the step as well, because it may be
-        the step that failed.
+        The first two examples are passed over, because they are the simplest problems. The first later example that
+        calls this method is chosen. After a failure, all smaller examples run the step as well, because it may be the
+        step that failed.
 
         Args:
             what: A description of the step, under which the index of the chosen example is stored.
@@ -281,7 +281,7 @@ class Trial:
         return pipeline_run
 
     def run(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
-        """Run the pipeline on a problem, and return the run.
+        """Run the pipeline on a problem, and return the successful run.
 
         If the run fails, the example is discarded, because the ``solves`` check reports the failure.
 
@@ -311,7 +311,9 @@ class Trial:
         self.history.note_reason(why)
 
     def pass_over(self, why: str) -> NoReturn:
-        """End the example without a finding. If no example could run, the check is skipped with one of the reasons.
+        """Discard the example without a finding.
+
+        If no example can run, the check is skipped with one of the stored reasons (:meth:`History.note_reason`).
 
         Args:
             why: The reason why the check cannot run on this example, as a clause.

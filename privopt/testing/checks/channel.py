@@ -1,4 +1,4 @@
-"""A check on a release's ``channel()``, on which estimates and posteriors rely.
+"""A check on a release's ``channel()``, from which estimates and posteriors are computed.
 
 The stated probabilities must satisfy the guarantee, and draws from the release must follow these probabilities.
 """

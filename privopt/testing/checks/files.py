@@ -1,4 +1,4 @@
-"""Checks that a release is unchanged after it is written to its folder and read back, and that verify accepts it."""
+"""Checks that a release is unchanged when it is written and read back, and that independent code accepts it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from privopt.testing.checks.base import Trial, check, require_field
 
 @check("round-trip")
 def round_trip(trial: Trial) -> None:
-    """Check that a release that is read back from its folder is unchanged, and that verify finds no fault.
+    """Check that a release is unchanged when it is read back from its folder, and that verify finds no fault.
 
-    The loss must also be unchanged. When the release is written again, every file must have the same bytes.
+    Its loss must be unchanged as well. When it is written again, every file must have the same bytes.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

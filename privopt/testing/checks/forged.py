@@ -1,7 +1,7 @@
-"""Checks that verify reports forged folders, and that all commands that use a folder refuse them.
+"""Checks that verify reports forged folders, and that every command that uses a folder refuses them.
 
-Each forgery changes one file. Most forgeries also update the checksums, so only a check of the contents can notice
-them. A reason whose type is ``Elsewhere`` says that a check does not apply to a mechanism.
+Each forgery changes one file. Most forgeries also update the checksums, so that only a check of the contents can detect
+them. A reason of type ``Elsewhere`` says that a check does not apply to a mechanism.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Forgery:
         what: A clause that describes the change.
         file: The changed file's name, relative to the folder.
         contents: The file's new contents.
-        summed: Whether SHA256SUMS is updated, so that only a check of the contents can notice the change.
+        summed: Whether SHA256SUMS is updated, so that only a check of the contents can detect the change.
     """
 
     what: str
@@ -60,7 +60,10 @@ class Forgery:
     summed: bool = True
 
     def write(self, trial: Trial, run: Run) -> Path:
-        """Copy a run's folder into a new folder for ``trial``, with the changed file, and return the copy's path."""
+        """Copy a run's folder, replace the forged file in the copy, and return the copy's path.
+
+        The copy is placed in a new folder of the subject of ``trial``.
+        """
         folder = trial.subject.new_folder() / "forged"
         shutil.copytree(run.folder, folder)
         (folder / self.file).write_bytes(self.contents)
@@ -72,7 +75,7 @@ class Forgery:
 
 @check("verify-catches", share=0.3)
 def verify_catches(trial: Trial) -> None:
-    """Check that verify notices when a number in a table is raised by 1000 and the checksums are updated.
+    """Check that verify detects a table in which a number was raised by 1000, although the checksums were updated.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -119,7 +122,7 @@ def _add_thousand(text: str) -> str | None:
 
 @check("use-verifies", version=2, private=True, needs=default_method_only, share=0.3, min_examples=3)
 def use_verifies(trial: Trial) -> None:
-    """Check that a forged folder fails verification, and that it is not opened, audited or reported on.
+    """Check that a forged folder fails verification, and that privopt refuses to open, audit or report on it.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -157,7 +160,7 @@ def _try_use(use: Callable[[Path], Any], folder: Path) -> Any:
 
 
 def _measure_seconds(work: Callable[[], Any]) -> float:
-    """Return the CPU seconds that a call takes, whether it succeeds or ends with one of the usual errors."""
+    """Call a function, and return the CPU seconds that it takes, whether it succeeds or raises a common error."""
     start = time.process_time()
     with suppress(PrivoptError, ArithmeticError, ValueError):
         work()
@@ -177,7 +180,7 @@ def _artefact_files(run: Run) -> list[str]:
 
 
 def _make_forgeries(run: Run) -> Iterator[Forgery]:
-    """Yield forgeries of a run's artefact, which are the release's own files, and of the claims in its result.json.
+    """Yield forgeries of a run's artefact (the release's own files) and of the claims in its result.json.
 
     In the artefact, a byte is added without updating the checksums, a text is replaced, or a table's last row is
     removed or repeated. In result.json, the guarantee's statement and each numeric detail that verify recomputes are

@@ -19,24 +19,24 @@ FORK_TIMEOUT_SECONDS: Final = 30.0
 """The number of seconds after which a forked process that should only make a few draws is killed."""
 
 SAMPLE_SIZE: Final = 200
-"""The number of samples in which two independent calls differ, unless one output makes up nine tenths of them."""
+"""The number of samples per call. In so many, two independent calls differ unless one output is nearly certain."""
 
 MAX_SHARE: Final = 0.9
-"""The largest share that one output can have among samples that can show a repetition.
+"""The largest share of one output at which equal samples from two calls reveal a repetition.
 
-Two independent series of SAMPLE_SIZE samples are then equal with a probability below 1e-17.
+Up to this share, two independent series of SAMPLE_SIZE samples are equal with a probability below 1e-17.
 """
 
 MAX_INPUTS: Final = 24
-"""The largest number of a release's inputs that are tried in search of one whose samples can show a repetition."""
+"""The largest number of inputs that are tried in search of one whose samples can reveal a repetition."""
 
 
 @check("fresh-samples", version=4, of={"sampler"}, share=0.3, min_examples=3)
 def fresh_samples(trial: Trial) -> None:
-    """Check that two calls to sample are independent, even in two processes, and that single draws are like many.
+    """Check that repeated calls to ``sample`` are independent, in one process and across processes.
 
-    Single draws must have the same frequencies as many draws at once. An input that nearly always gives the same output
-    shows nothing, so a better one is searched for, if necessary at epsilon 1.
+    Samples drawn one at a time must also have the same frequencies as many drawn at once. An input that nearly always
+    gives the same output cannot reveal a repetition, so the check searches for a better one, if necessary at epsilon 1.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -82,7 +82,7 @@ def fresh_samples(trial: Trial) -> None:
 
 
 def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
-    """Return an input whose samples can show a repetition, or else the one whose samples vary most, and its samples.
+    """Return an input whose samples can reveal a repetition, or else the one whose samples vary most, with its samples.
 
     Args:
         trial: One example of the check. It is discarded if the release has no inputs.
@@ -103,14 +103,14 @@ def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
 
 
 def _max_share(samples: Sequence[str]) -> float:
-    """Return the share that the most frequent output has among samples; 1 if there are no samples."""
+    """Return the share of the most frequent output among samples, or 1 if there are none."""
     return max(Counter(samples).values(), default=1) / max(1, len(samples))
 
 
 def _sample_in_child(release: Any, name: str) -> list[str]:
-    """Return samples for one input that are drawn in a forked process.
+    """Draw samples for one input in a forked process, and return them.
 
-    Such samples reveal a generator that is seeded before the fork, which would give two children the same samples.
+    A generator that was seeded before the fork would give two child processes the same samples.
 
     Args:
         release: The release from which samples are drawn.

@@ -1,4 +1,4 @@
-"""A check on how faulty input is refused: an error must name the faulty key or file, and nothing must be written.
+"""A check that faulty input is refused with an error that names the key or file, and without any output.
 
 The faults are derived from the problem class's declaration, so that a new key is checked without a new test.
 """
@@ -28,11 +28,11 @@ from privopt.testing.variants import number_in, secret_files
 FAULTS_PER_PROBLEM: Final = 25
 """The number of faults that are tried on one problem. The effort "full" tries all faults."""
 DIGITS: Final = b"9" * 5_000
-"""An integer with more digits than Python converts (4,300)."""
+"""An integer with more digits than Python's limit for conversions from text (4,300)."""
 DEEP: Final = b"[" * 100_000
 """Lists that are nested deeper than Python's recursion limit."""
 INTERNALS: Final = re.compile(r"maximum recursion depth|set_int_max_str_digits| at 0x[0-9a-f]{4}")
-"""Matches words in Python's messages about its limits and objects, which do not help a user."""
+"""Matches phrases in Python's messages about its own limits and objects, which do not help a user."""
 
 
 @frozen(kw_only=True)
@@ -42,8 +42,8 @@ class FaultyProblem:
     Attributes:
         problem: The problem with the fault.
         what: A description of the fault.
-        names: The names of keys or files, of which the error message must contain at least one. The first is the one
-            that is faulty.
+        names: The names of keys or files, of which the error message must contain at least one. The first is the faulty
+            key or file.
         certain: Whether the problem is certainly invalid, so that it must be refused. Otherwise it may also be solved,
             but must not cause a crash.
     """
@@ -76,10 +76,10 @@ def bad_input(trial: Trial) -> None:
 
 
 def _select_cases(cases: Sequence[FaultyProblem]) -> list[FaultyProblem]:
-    """Return at most :data:`FAULTS_PER_PROBLEM` of the cases, spread over all keys and files by name.
+    """Return at most :data:`FAULTS_PER_PROBLEM` of the cases, spread evenly over the keys and files.
 
-    The first case for each key comes before the second case for any key. Files are two turns ahead of keys, because
-    there are more keys.
+    The first case for each key comes before the second case for any key. Files are two turns ahead of keys, which are
+    more numerous.
     """
     counts_by_name: Counter[str] = Counter()
     turns: list[tuple[int, int]] = []
@@ -142,7 +142,7 @@ def make_faulty_problems(
 
 
 def _break_file(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str, bytes, bool]]:
-    """Yield corruptions of a file, each as a description, the new contents, and whether these are certainly invalid.
+    """Yield corruptions of a file as triples: a description, the new contents, and whether they are certainly invalid.
 
     An empty ``.txt`` file can be valid. So can a secret table without rows, because refusing it would reveal that
     nobody is in it.

@@ -1,6 +1,6 @@
 """Checks on the loss: its value and bound, its dependence on epsilon, and its equality for equivalent problems.
 
-A reason whose type is ``Elsewhere`` says that a check does not apply to a mechanism.
+A reason of type ``Elsewhere`` says that a check does not apply to a mechanism.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from privopt.testing.problems import GeneratedProblem, Variant
 from privopt.testing.under_trial import Subject
 
 SUM_TOLERANCE: Final = 1e-9
-"""The relative difference that rounding can cause between two computations of the same sum."""
+"""The largest relative difference that rounding can cause between two computations of the same sum."""
 
 
 def is_same_sum(first: float, second: float) -> bool:
-    """Return whether two numbers differ by no more than one sum can if it is computed in different orders."""
+    """Return whether two numbers agree up to the rounding errors of summation in different orders."""
     return abs(first - second) <= SUM_TOLERANCE * max(1.0, abs(first), abs(second))
 
 
@@ -86,9 +86,10 @@ def lower_bound(trial: Trial) -> None:
 
 
 def loss_tolerance(subject: Subject, *values: float) -> float:
-    """Return the largest allowed difference between two losses (``values``) that should be equal, in their unit.
+    """Return the largest allowed difference between two losses that should be equal.
 
-    It allows for both solves' optimality gaps, the profile's own relative tolerance, and rounding.
+    It covers both solves' optimality gaps, the profile's relative tolerance, and rounding errors. The losses are the
+    ``values``, and the result is in their unit.
     """
     # Each solve can miss the optimum by the method's relative gap, hence the factor 2.
     return (2 * max(subject.method.gap, 1e-6) + subject.profile.tolerance) * max(map(abs, values)) + SUM_TOLERANCE
@@ -103,10 +104,10 @@ def _has_stricter(subject: Subject) -> str | None:
 
 @check("loss-monotone", needs=_has_stricter)
 def loss_monotone(trial: Trial) -> None:
-    """Check that a request for less privacy does not increase the loss.
+    """Check that the loss does not increase if less privacy is requested.
 
     The profile's ``stricter`` returns the same problem with more privacy. Any release for that problem also satisfies
-    the original one's guarantee.
+    the original problem's guarantee, so the original problem's loss must not be higher.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -131,7 +132,7 @@ def loss_monotone(trial: Trial) -> None:
 
 
 def _quiet_loss(trial: Trial, problem: GeneratedProblem, **options: Any) -> float:
-    """Return the objective from a solve in which every noise value is 0, so that the objective is not random.
+    """Solve a problem with all noise set to 0, so that the objective is not random, and return the objective.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -146,7 +147,7 @@ def _quiet_loss(trial: Trial, problem: GeneratedProblem, **options: Any) -> floa
 
 
 def _has_own_noise(trial: Trial, *problems: GeneratedProblem) -> bool:
-    """Return whether a problem's loss varies although the noise from :mod:`privopt.numbers.noise` is left out.
+    """Return whether the loss for any of the problems varies without the noise from :mod:`privopt.numbers.noise`.
 
     Args:
         trial: One example of the check.
@@ -183,7 +184,7 @@ def _check_agreement(trial: Trial, problem: GeneratedProblem, variant: Variant, 
 
 
 def _check_variant(name: str, summary: str, min_examples: int = 15) -> None:
-    """Register a check that a variant from the profile, which is an equivalent problem, has the same objective.
+    """Register a check that an equivalent problem, one of the profile's variants, has the same objective.
 
     Args:
         name: The name of the variant in ``Profile.variants``, which is also the check's name.

@@ -1,7 +1,8 @@
 """Checks on an obfuscation matrix, with the kit's own exact computation.
 
-Row i of the matrix contains integer weights: the probability of each output for record i, times 2**63 (``TOTAL``). Each
-check takes a ``trial``, one example of the check, which draws a problem, solves it and reports findings.
+Row i of the matrix contains the probability of each output for record i as an integer weight, in units of 2**-63
+(1 / ``TOTAL``). Each check takes a ``trial``, one example of the check, which draws a problem, solves it and reports
+findings.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
         trial: One example of the check. It fails if the release has no two-dimensional weights.
 
     Returns:
-        The problem, its run, and N lists of K weights, one for each record.
+        The problem, its run, and the weights as one list per record, with one weight per output.
     """
     problem, run = trial.draw_run()
     weights = getattr(run.release, "weights", None)
@@ -39,8 +40,8 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
 def compare_log_ratio(x: int, y: int, allowed: Fraction) -> tuple[float, bool]:
     """Return log(x / y) for two positive integers, and whether the exact logarithm is at most ``allowed``.
 
-    Doubles decide unless the logarithm is within 1e-9 of the limit (relative to the logarithm if that is above 1). In
-    that case a computation with 60 digits decides.
+    The comparison is made in doubles unless the logarithm is within 1e-9 of the limit (relative to the logarithm if
+    that is above 1). In that case it is made with 60 digits.
     """
     import mpmath
 
@@ -76,7 +77,7 @@ def rows_sum_to_one(trial: Trial) -> None:
 def zeros_on_both_sides(trial: Trial) -> None:
     """Check that no output has probability 0 for one record in a required pair but not for the other.
 
-    Under a notion that is not symmetric, it is no fault if only the second record gives an output.
+    Under a notion that is not symmetric, an output that only the second record gives is not a fault.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -101,8 +102,9 @@ def zeros_on_both_sides(trial: Trial) -> None:
 
 @check("epsilon-achieved", version=3, of={"matrix", "odds"}, needs=states_direction)
 def epsilon_achieved(trial: Trial) -> None:
-    """Check with the kit's own code that no ratio between probabilities is above exp(epsilon d).
+    """Check with the kit's own code that an output's probabilities satisfy the privacy constraint for every pair.
 
+    For two records in a required pair at distance d, the ratio of the probabilities must be at most exp(epsilon d).
     Under a notion that is not symmetric, only the first record's probability divided by the second's is bounded.
 
     Args:
@@ -206,7 +208,9 @@ def channel_of_weights(trial: Trial) -> None:
 
 @check("verify-catches-rows", of={"matrix"}, share=0.3)
 def verify_catches_rows(trial: Trial) -> None:
-    """Check that verify refuses a release in which one record, unlike its neighbour, gives an output with certainty.
+    """Check that verify rejects a matrix in which a record's row was changed to give one output with certainty.
+
+    The row's neighbour in a required pair is unchanged, so the forged pair violates the privacy constraint.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

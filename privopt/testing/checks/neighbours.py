@@ -1,9 +1,9 @@
 """Checks that compare neighbours: the sensitivity, the noise scale, and exact outcome distributions.
 
-The difference between the noiseless values for a problem and for its neighbours is compared, exactly, with the noise
-scale. A mechanism can draw noise several times, and a draw can depend on earlier ones. In that case the privacy losses
-add up (adaptive composition). A noise call is one call to :mod:`privopt.numbers.noise`, which adds noise to an array of
-values.
+The noiseless values for a problem and for its neighbours are compared in exact arithmetic, and their difference is
+related to the noise scale. A mechanism can draw noise several times, and a draw can depend on earlier ones. In that
+case the privacy losses add up (adaptive composition). A noise call is one call to :mod:`privopt.numbers.noise`, which
+adds noise to an array of values.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOG_RATIO_ERROR: Final = 1e-14
 """The absolute rounding error in the logarithm of a ratio between doubles."""
 
 MAX_NEIGHBOURS: Final = 60
-"""The largest number of neighbours that are tried for one problem. Each costs a run of the mechanism."""
+"""The largest number of neighbours that are tried for one problem. Each of them requires a run of the mechanism."""
 
 NEIGHBOURS_IF_CONSTANT: Final = 6
 """The number of neighbours that are tried if they are unlikely to reveal a fault."""
@@ -55,7 +55,7 @@ has_neighbours = require_field("neighbours")
 
 
 def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIGHBOURS) -> list[GeneratedProblem]:
-    """Return a problem's neighbours under its guarantee: all of them, or a random ``limit`` of them if there are more.
+    """Return a problem's neighbours under its guarantee, or a random sample of them if there are more than ``limit``.
 
     Args:
         trial: One example of the check. Its subject's profile lists the neighbours.
@@ -82,7 +82,7 @@ def format_changes(problem: GeneratedProblem, neighbour: GeneratedProblem) -> st
 def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
     """Return the queries to which a method adds noise for a loaded problem, with their true values and noise scales.
 
-    The queries come from the profile. If it states none, they are the noise calls that are recorded during a solve.
+    The profile states the queries. If it does not, they are the noise calls that are recorded during a solve.
     """
     if subject.profile.queries is not None:
         return subject.profile.queries(problem, subject.method.name)
@@ -95,7 +95,7 @@ def _record_calls(subject: Subject, problem: object, answer: Answer = answer_tru
     Args:
         subject: The method under trial.
         problem: The loaded problem.
-        answer: A function that returns each call's noisy values; by default these are the true values.
+        answer: A function that returns each call's noisy values. By default, it returns the true values.
     """
     with watch_noise(answer) as calls:
         subject.outcome(problem)
@@ -156,7 +156,7 @@ def sensitivity(trial: Trial) -> None:
 def _check_shifted_budget(
     trial: Trial, problem: GeneratedProblem, usual: Sequence[Query], neighbours: Sequence[GeneratedProblem]
 ) -> None:
-    """Check the budget when one noise call returns values far from the true ones, to which a mechanism may react.
+    """Fail if the privacy loss exceeds the budget when one noise call returns values far from the true ones.
 
     A mechanism could, for instance, draw again if a value looks implausible, and so spend more budget. Neighbours get
     the same noisy values as the problem, so the losses in the calls add up (adaptive composition).
@@ -203,7 +203,7 @@ def _check_budget(
     answer: Answer | None = None,
     remark: str = "",
 ) -> bool:
-    """Fail if the privacy loss for a neighbour exceeds the budget; return whether any neighbour changes the values.
+    """Fail if the privacy loss for a neighbour exceeds the budget, and return whether a neighbour changes the values.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -253,8 +253,8 @@ def _privacy_loss(
         others: The noise calls for the second input, as many as in ``calls``.
 
     Returns:
-        The sum of the losses in the unit of the notion's budget (epsilon or rho), and pairs that consist of a line for
-        messages and whether this line states a fault regardless of the sum.
+        The sum of the losses in the unit of the notion's budget (epsilon or rho), and a list of pairs. Each pair
+        consists of a line for messages, and whether this line states a fault regardless of the sum.
     """
     # By basic composition, the losses in the calls add up, in the unit in which the notion measures its budget.
     total, lines = Fraction(0), []
@@ -281,16 +281,16 @@ def _privacy_loss(
 
 
 def _to_fraction(value: Any) -> Fraction:
-    """Convert a number to an exact rational. NumPy scalars are converted to Python numbers first."""
+    """Convert a Python number or a NumPy scalar to an exact rational."""
     return Fraction(value.item() if isinstance(value, np.generic) else value)
 
 
 def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificate) -> Fraction:
-    """Return the fraction of the budget that a run used, in (0, 1].
+    """Return the fraction of the privacy budget that a run used, in (0, 1].
 
-    The result is 1 if the certificate states that more than half was used. Otherwise it is the certified fraction, or a
-    greater one that some neighbour demonstrates. The own-scale check needs it because a mechanism that spends less than
-    its budget can still be private at half the noise scale.
+    The result is 1 if the certificate states that more than half was used. Otherwise it is the certified fraction, or
+    the privacy loss for one of the tried neighbours if that is greater. The own-scale check requires it because a
+    mechanism that spends less than its budget can still be private at half the noise scale.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -322,8 +322,7 @@ def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificat
 def own_scale(trial: Trial) -> None:
     """Check that the certificate fails if noise is drawn at half of the necessary scale, or at a scale of almost 0.
 
-    A certificate that still holds was computed from the intended scale rather than from the one at which noise was
-    drawn.
+    A certificate that still holds was computed from the intended scale rather than from the actual one.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -354,7 +353,7 @@ def own_scale(trial: Trial) -> None:
             trial.fail(f"the noise was drawn at {words}, and solve raised {error_text(run.error)}", problem)
 
 
-# --- an outcome that is chosen -----------------------------------------------------------------------
+# --- mechanisms that choose an outcome ---------------------------------------------------------------
 
 
 def _has_distribution(subject: Subject) -> str | None:
@@ -366,7 +365,7 @@ def _has_distribution(subject: Subject) -> str | None:
 
 @check("exact-epsilon", version=2, of={"odds"}, needs=_has_distribution, share=4.0, min_examples=40)
 def exact_epsilon(trial: Trial) -> None:
-    """Check with the profile's distribution that no neighbour changes a probability by a factor above exp(epsilon).
+    """Check that no neighbour changes a probability in the profile's distribution by a factor above exp(epsilon).
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -401,7 +400,9 @@ def exact_epsilon(trial: Trial) -> None:
 
 
 def stated_distribution(subject: Subject, loaded: object) -> NDArray[np.float64]:
-    """Return the probabilities of a mechanism's outcomes for a loaded problem, (m,), as its profile states them.
+    """Return the probabilities of a mechanism's m outcomes, as its profile states them for a loaded problem.
+
+    The result is an array of shape (m,).
 
     Raises:
         UsageError: The stated numbers are not a probability distribution.
@@ -436,8 +437,9 @@ def excess(
             probabilities in terms of the second's.
 
     Returns:
-        The index of the output with the greatest log ratio (0 if ``delta`` is not 0, since the divergence is over all
-        outputs), and a sentence that states the difference; None if the difference is allowed, up to rounding errors.
+        The index of the output with the greatest log ratio, and a sentence that states the difference. If ``delta`` is
+        not 0, the index is 0 and has no meaning, since the divergence is over all outputs. The result is None if the
+        difference is allowed, up to rounding errors.
     """
     if delta:
         # The limit of 700 keeps exp from overflowing. The hockey-stick divergence is the smallest delta with which the

@@ -1,4 +1,4 @@
-"""A check on mechanisms that choose an outcome: they must draw from the distribution that the profile states."""
+"""A check that mechanisms which choose an outcome draw it from the distribution that their profile states."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject
 
 FURTHER_PROBLEMS: Final = 8
-"""The number of further problems among which the most telling one is chosen, if each draw is a solve."""
+"""The number of further problems from which the most informative one is chosen, if each draw is a solve."""
 
 EPSILONS: Final = (Decimal(1), Decimal("0.1"), Decimal("0.01"), Decimal("0.001"))
-"""The epsilons, besides its own, at which a problem is tried.
+"""The values of epsilon at which a problem is tried, in addition to the one that it states.
 
-If the outcomes' scores are far apart, the choice is random only at a small epsilon."""
+If the outcomes' scores are far apart, the choice is noticeably random only at a small epsilon."""
 
 FACTORS: Final = (1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
 """The multiples of epsilon for which a test's power is computed."""
 
 MAX_OUTCOME_PROBABILITY: Final = 0.9
-"""The largest probability of an outcome at which draws still show enough, for problems whose epsilon is not a key."""
+"""The largest probability of an outcome at which a problem without the key epsilon is tested.
+
+If one outcome is more likely than this, draws reveal too little."""
 
 
 def _can_draw(subject: Subject) -> str | None:
@@ -51,8 +53,8 @@ def _can_draw(subject: Subject) -> str | None:
 def drawn_as_stated(trial: Trial) -> None:
     """Check that outcomes occur as often as the profile's distribution says, with a binomial test for each outcome.
 
-    A problem counts only if draws at a multiple of epsilon would be noticed. If one outcome is nearly certain, or all
-    are equally likely, a mechanism that draws at an epsilon other than the stated one has nearly the same distribution.
+    A problem counts only if the test would detect draws at some multiple of epsilon. If one outcome is nearly certain,
+    or all are equally likely, a mechanism that draws at another epsilon has nearly the same distribution.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -85,9 +87,9 @@ def drawn_as_stated(trial: Trial) -> None:
 
 
 def _most_telling_problem(trial: Trial, problems: Sequence[GeneratedProblem]) -> GeneratedProblem:
-    """Return the problem, possibly at another epsilon, whose stated distribution changes most if epsilon is doubled.
+    """Return the problem, possibly with another epsilon, whose stated distribution changes most if epsilon is doubled.
 
-    If epsilon cannot be changed, the result is the problem whose most likely outcome has the lowest probability.
+    If epsilon is not a key of the problems, the one whose most likely outcome has the lowest probability is returned.
 
     Args:
         trial: One example of the check.
@@ -115,7 +117,7 @@ def _most_telling_problem(trial: Trial, problems: Sequence[GeneratedProblem]) ->
 
 
 def _distribution_at(subject: Subject, problem: GeneratedProblem, factor: float) -> NDArray[np.float64] | None:
-    """Return a problem's stated distribution at a multiple of its epsilon; None if the mechanism refuses the problem.
+    """Return a problem's stated distribution at a multiple of its epsilon; None if the mechanism rejects the epsilon.
 
     Args:
         subject: The method under trial.
@@ -132,7 +134,7 @@ def _distribution_at(subject: Subject, problem: GeneratedProblem, factor: float)
 
 
 def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: NDArray[np.float64]) -> float:
-    """Return the smallest of :data:`FACTORS` that draws would reveal in nine cases out of ten; infinite if none.
+    """Return the smallest of :data:`FACTORS` that the test would detect in nine cases out of ten; infinity if none.
 
     Args:
         trial: One example of the check, whose effort determines the number of draws.

@@ -1,8 +1,8 @@
 """A check on the noise that a release of counts states in its ``channel()``.
 
-The reach is the quantile of the noise's absolute value: a count's noise exceeds it with at most a given probability.
-Estimates derive the widths of their intervals from the stated reach, so if it were too small, the intervals would miss
-the truth too often.
+The reach is a quantile of the noise's absolute value, which the noise exceeds with at most a given probability.
+Estimates derive the widths of their intervals from the stated reach. If it were too small, the intervals would miss the
+true value too often.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SHARES: Final = (0.5, 0.1, 0.01)
 MIN_NOISE_DRAWS: Final = 1000
 """The smallest number of noise values that are drawn.
 
-With this number, a stated reach that is half of the true one goes unnoticed less than once in ten million times (by the
-binomial distribution, for discrete Laplace noise with scale 1). With 400 draws it would go unnoticed once in forty
+With this number, a stated reach that is half of the true one goes undetected less than once in ten million times (by
+the binomial distribution, for discrete Laplace noise with scale 1). With 400 draws it would go undetected once in forty
 times.
 """
 
@@ -38,7 +38,7 @@ def reach(trial: Trial) -> None:
     """Check that drawn noise exceeds the stated reach no more often than the stated probability.
 
     The reach for a probability a is the number that a count's noise exceeds with probability at most a. The check uses
-    epsilon 1, because with a large epsilon almost all noise is 0, so even half of the true reach would pass.
+    epsilon 1, because with a large epsilon almost all noise is 0, and even half of the true reach would pass.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -71,7 +71,7 @@ def reach(trial: Trial) -> None:
 def _load_stated_noise(trial: Trial, problem: GeneratedProblem) -> NoisyCounts:
     """Solve a problem, and return the noise in counts that the release states in its ``channel()``.
 
-    If the release does not state such noise, the example is discarded.
+    If the release states no noise in counts, the example is discarded.
 
     Args:
         trial: One example of the check.

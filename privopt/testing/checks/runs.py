@@ -1,4 +1,4 @@
-"""Checks on whole runs: solved problems, claims, evidence, side effects, and reproducibility from a seed."""
+"""Checks on runs of the pipeline, which concern their success, claims, evidence, side effects and reproducibility."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from privopt.testing.profile import Profile
 from privopt.testing.under_trial import Run, error_text, subject
 
 CHILD_TIMEOUT_SECONDS: Final = 600.0
-"""The time limit, in seconds, for the other process that solves the same problems for comparison."""
+"""The time limit, in seconds, for a second process that solves the same problems for comparison."""
 
 
 @check("solves", version=4)
@@ -61,7 +61,7 @@ def solves(trial: Trial) -> None:
 
 
 def _check_solved(trial: Trial, problem: GeneratedProblem) -> bool:
-    """Return whether a valid problem was solved; fail unless it was, was infeasible or had its release refused.
+    """Return whether a valid problem was solved, and fail on errors other than infeasibility or refused certification.
 
     Args:
         trial: One example of the check.
@@ -81,7 +81,7 @@ def _check_solved(trial: Trial, problem: GeneratedProblem) -> bool:
 
 @check("certificate-holds", private=True)
 def certificate_holds(trial: Trial) -> None:
-    """Check that every release's certificate holds, and certifies the claimed kind of guarantee.
+    """Check that every release's certificate holds, and that it certifies the claimed kind of guarantee.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -158,7 +158,7 @@ def no_mutation(trial: Trial) -> None:
 
 
 def _record_surroundings() -> dict[str, Any]:
-    """Return the parts of the process's global state that a solve must not change, by descriptive name."""
+    """Return the parts of the process's global state that a solve must not change, by a description of each part."""
     # The state contains an array, for which == would not give a single truth value, so its text is compared instead.
     state = np.random.get_state(legacy=False)  # noqa: NPY002  (the legacy state must not change, so it is read)
     return {
@@ -200,17 +200,20 @@ def seed_determinism(trial: Trial) -> None:
 
 
 def _is_importable(cls: type[Any]) -> bool:
-    """Return whether another process can import a class, which must be at the top level of a module that has a file."""
+    """Return whether another process can import a class.
+
+    The class must be at the top level of a module that has a file and is not ``__main__``.
+    """
     module: Any = sys.modules.get(cls.__module__)
     is_file = cls.__module__ != "__main__" and getattr(module, "__file__", None) is not None
     return is_file and getattr(module, cls.__qualname__, None) is cls
 
 
 def _check_other_process(trial: Trial, runs: list[Run]) -> None:
-    """Fail if another process gives different releases for the same problems.
+    """Fail if another process produces different releases for the same problems.
 
-    The other process has another hash seed, so its sets are iterated in another order. Classes that it cannot import
-    are not checked.
+    The other process has a different hash seed, so it iterates over sets in a different order. Classes that it cannot
+    import are not checked.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -256,9 +259,9 @@ def solve_again(
     jobs: int,
     work: list[tuple[str, str]],
 ) -> None:
-    """Solve problems with the kit's seed into the given folders. The other process calls this function.
+    """Solve problems with the kit's seed in a second process, and write the releases into the given folders.
 
-    The mechanism's class is imported by its module's name or, if there is no such module, from its file.
+    The mechanism's class is imported by its module's name or, if that module cannot be found, from its file.
 
     Args:
         class_source: The class's module, the module's file, and the class's qualified name.
@@ -319,15 +322,15 @@ def find_differences(first: Path, second: Path) -> Iterator[str]:
             yield f"{RESULT}: {name}: {first_value!r} and {second_value!r}"
 
 
-# --- what a certificate rests on ------------------------------------------------------------------------
+# --- the evidence for a certificate ---------------------------------------------------------------------
 
 
 @check("evidence", private=True, share=0.3, min_examples=3)
 def evidence(trial: Trial) -> None:
     """Check that no certificate for a noisy release states the evidence "proved".
 
-    One draw does not reveal the distribution of its noise, so the evidence must be "declared", which rests partly on
-    the publisher's word. A release is noisy if it changes from run to run, or if it changes when all noise is left out.
+    A single draw does not reveal the distribution of its noise, so the evidence must be "declared", which relies partly
+    on the publisher's statement. A release is noisy if it changes from run to run, or when all noise is left out.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -22,8 +22,10 @@ class Alike(NamedTuple):
 
     Attributes:
         names: The secrets' ids; for a matrix, in the order of its rows.
-        pairs: The indices of the two secrets in each pair, (P, 2); ordered if the notion is not symmetric.
-        distances: The distance between the secrets in each pair, (P,); 1 for neighbours without a distance.
+        pairs: Array of shape (P, 2), the indices of the two secrets in each pair. If the notion is not symmetric, the
+            first secret's probabilities are bounded by the second's.
+        distances: Array of shape (P,), the distance between the secrets in each pair; 1 for neighbours without a
+            distance.
     """
 
     names: list[str]
@@ -34,10 +36,10 @@ class Alike(NamedTuple):
 def required_pairs(subject: Subject, run: Run) -> Alike:
     """Return the pairs of secrets that a run's guarantee must make hard to distinguish, with their distances.
 
-    The pairs come from the profile, the problem or the release, whichever states them first in this order. If none of
-    them does, all pairs of secrets are required at distance 1. Under a notion that is not symmetric, no pairs are,
-    because nothing says which secret in a pair is protected. If each user has their own matrix (scope "own-matrix"),
-    the problem's pairs do not apply; a profile can check such matrices with its ``oracle``.
+    The pairs come from the first of the profile, the problem and the release that states them. If none of them does,
+    all pairs of secrets are required at distance 1, unless the notion is not symmetric. In that case no pairs are
+    required, because it is unknown which secret in a pair is protected. If each user has their own matrix (scope
+    "own-matrix"), the problem's pairs do not apply; a profile can check these matrices with its ``oracle``.
     """
     # Metric problems have ``alike``, which returns pairs and distances. Releases with records may have ``pairs``.
     release, problem_pairs = run.release, getattr(run.problem, "alike", None)
@@ -67,7 +69,7 @@ def states_direction(subject: Subject) -> str | None:
 
 
 def find_odd_frequency(outcomes: Sequence[T], probabilities: Mapping[T, float]) -> str | None:
-    """Return a sentence about an outcome that is too frequent or too rare for its stated probability, or None.
+    """Return a sentence about an outcome that is too frequent or too rare for its stated probability; None if none is.
 
     Args:
         outcomes: The outcomes of independent draws.
@@ -85,10 +87,10 @@ def is_plausible_count(hits: int, count: int, probability: float, tests: int = 1
     """Return whether a count lies in its two-sided binomial interval at :data:`CONFIDENCE`.
 
     Args:
-        hits: How often an outcome occurred.
+        hits: The number of draws with the outcome.
         count: The number of draws.
         probability: The outcome's stated probability.
-        tests: The number of such tests that share the error probability.
+        tests: The number of tests that share the error probability.
     """
     from scipy.special import bdtr, bdtrc
 

@@ -1,8 +1,7 @@
-"""Checks that nothing outside ``private/`` reveals a secret's bytes, the order of its rows or any function of it.
+"""Checks that files outside ``private/`` reveal neither a secret's bytes, nor its row order, nor any function of it.
 
-The last property is non-interference (Goguen and Meseguer 1982): if the noisy values are the same for two inputs,
-everything public must be the same. A reason whose type is ``Elsewhere`` says that a check does not apply to a
-mechanism.
+The last property is non-interference (Goguen and Meseguer 1982): if the noisy values are the same for two inputs, all
+public files must be the same. A reason of type ``Elsewhere`` says that a check does not apply to a mechanism.
 """
 
 from __future__ import annotations
@@ -37,21 +36,23 @@ from privopt.testing.under_trial import Subject, error_text
 from privopt.testing.variants import csv_table, exports, secret_files
 
 LEAK_RUNS: Final = 24
-"""The number of runs that must all contain a secret to count as a leak, as noise may give a true count by chance."""
+"""The number of runs that must all contain a secret for it to count as leaked.
+
+A noisy count can equal the true count by chance, so one run is not enough."""
 
 MAX_EQUAL_RUNS: Final = 160
-"""The largest number of runs on each of two neighbours, in search of equal releases, after a suspicious difference."""
+"""The largest number of runs on each of two neighbours in search of equal releases."""
 
 RUNS_BEFORE_LOOK: Final = 24
-"""The number of runs before the first comparison. There is a further comparison after every third as many runs."""
+"""The number of runs before the first comparison. Further comparisons follow at intervals of a third of this number."""
 
 MIN_EQUAL_RELEASES: Final = 16
-"""The number of equal releases on each side whose public files must all agree before a difference counts as a fault.
+"""The number of runs with the same release, on each of two inputs, that a difference requires to count as a fault.
 
-A part that is a fair coin toss would be reported about once in two billion times."""
+A public part that is a fair coin toss would be reported about once in two billion times."""
 
 Parts = dict[str, bytes]
-"""A run's published parts by name."""
+"""The contents of the parts that a run publishes, by the parts' names."""
 
 
 class _Observation(NamedTuple):
@@ -59,8 +60,8 @@ class _Observation(NamedTuple):
 
     Attributes:
         released: The contents of the files that make up the release itself (the artefact), by name.
-        public: All public parts, by name.
-        noise_inputs: For each noise call, the true values to which it added noise.
+        public: The contents of all public parts, by name.
+        noise_inputs: The true values to which noise was added, as one list per noise call.
     """
 
     released: Parts
@@ -104,7 +105,7 @@ def _has_secrets(subject: Subject) -> str | None:
 
 @check("no-secret-leak", needs=_has_secrets, min_examples=10)
 def no_secret_leak(trial: Trial) -> None:
-    """Check that none of a problem's secrets is in a file outside ``private/``.
+    """Check that none of a problem's secrets occurs in a file outside ``private/``.
 
     The check uses a tiny epsilon, at which noise seldom leaves a true count unchanged. A secret counts as leaked only
     if it occurs in every run.
@@ -136,7 +137,7 @@ def no_secret_leak(trial: Trial) -> None:
 
 @check("public-report", version=2, needs=default_method_only, share=0.04, min_examples=1)
 def public_report(trial: Trial) -> None:
-    """Check that a report page can be made from a folder, and that the page is the same without ``private/``.
+    """Check that a report page can be made from a release's folder, and that it does not depend on ``private/``.
 
     The publisher of a release withholds the ``private/`` folder, so readers make the page without it.
 
@@ -172,10 +173,10 @@ UNREAD_VALUE: Final = "0176 2350917"
 
 @check("unread-columns", version=2, share=0.2, min_examples=8)
 def unread_columns(trial: Trial) -> None:
-    """Check that neither the name nor the values of a column that the mechanism does not read are published.
+    """Check that the name and the values of a column that the mechanism does not read are not published.
 
-    The column is added to each of a problem's tables in turn. Tables that refuse further columns are skipped, but an
-    error other than one of privopt's own is a fault.
+    The column is added to each of a problem's tables in turn. A mechanism may refuse a table with a further column by
+    one of privopt's own errors. Any other error is a fault.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -204,16 +205,16 @@ def unread_columns(trial: Trial) -> None:
         trial.be_idle(Elsewhere("no table of the problems drawn takes a further column"))
 
 
-# --- what the order and the form of the secret tell ------------------------------------------------------
+# --- leaks of the order and the format of secret files ---------------------------------------------------
 
 
 @check("order-leak", version=4, of={"noise"}, needs=_has_secrets, share=0.6, min_examples=6)
 def order_leak(trial: Trial) -> None:
     """Check that public files reveal nothing about the order or format of the secret files.
 
-    The secret files are also given with their rows in another order and in other formats. No public part may be
-    constant for each form but differ between forms, whether noise is drawn anew or all noisy values are equal. Runs
-    have no seed, because with a seed the noise may legitimately be assigned to other rows.
+    The problem is also solved with the rows of its secret files in another order or in another format. No public part
+    may be constant for each form but differ between the forms, whether noise is drawn anew or all noisy values are
+    equal. The runs have no seed, because with a seed the noise may legitimately be assigned to other rows.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -242,7 +243,7 @@ def order_leak(trial: Trial) -> None:
 
 
 def _observe(trial: Trial, problem: GeneratedProblem, number: int, answer: Answer | None) -> _Observation | None:
-    """Return what one run on an input publishes, or None if the run fails and therefore publishes nothing.
+    """Run the pipeline on an input, and return the published data, or None if the run fails.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -316,8 +317,8 @@ def _constant_differences(first: Sequence[Parts], second: Sequence[Parts]) -> di
 def fresh_noise(trial: Trial) -> None:
     """Check that each run without a seed draws new noise.
 
-    Equal releases do not prove that nothing was drawn, since an outcome can be almost certain. In that case it is
-    almost certain for neighbours too. Therefore the check fails only if one input always gives the same release and a
+    Equal releases do not prove that no noise was drawn, since one release can be almost certain. If it is, it is almost
+    certain for neighbours too. Therefore the check fails only if one input always gives the same release and a
     neighbour always gives a different one.
 
     Args:
@@ -337,20 +338,20 @@ def fresh_noise(trial: Trial) -> None:
                 )
 
 
-# --- what accompanies a release -----------------------------------------------------------------------
+# --- public files other than the release --------------------------------------------------------------
 
 
 MAX_NEIGHBOUR_STEPS: Final = 60
-"""The exclusive limit on the number of steps to a distant neighbour. A rounded figure changes only after some steps."""
+"""The exclusive upper limit on the number of steps to a distant input. Rounded figures change only after some steps."""
 
 
 @check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, min_examples=6)
 def non_interference(trial: Trial) -> None:
     """Check that inputs with equal releases have equal public files, except for times.
 
-    Otherwise something public other than the noisy release depends on the secret. Releases are made equal by returning
-    equal noisy values from all noise calls. If a mechanism draws noise elsewhere, parts that are constant for one input
-    must be the same for its neighbour, and runs with equal releases are compared. The compared inputs can be many
+    Otherwise, public data other than the noisy release depends on the secret. Releases are made equal by returning
+    equal noisy values from all noise calls. If a mechanism draws its noise elsewhere, parts that are constant for one
+    input must be the same for its neighbour, and runs with equal releases are compared. The compared inputs can be many
     neighbouring steps apart, because a difference between them implies a difference between two neighbours on the way.
 
     Args:
@@ -379,10 +380,10 @@ def non_interference(trial: Trial) -> None:
 
 
 def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a problem that is 30 to 59 neighbouring steps away from a problem.
+    """Return a problem that is reached from another one in 30 to 59 steps from neighbour to neighbour.
 
-    Each step takes the neighbour at the same position in the profile's list, so that the changes add up, for instance
-    one more person at each step.
+    Each step takes the neighbour at the same position in the profile's list, so that the changes accumulate. A step
+    may, for instance, add one more person.
 
     Args:
         trial: One example of the check. Its subject's profile lists the neighbours.
@@ -400,7 +401,7 @@ def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProb
 
 
 def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: GeneratedProblem) -> bool:
-    """Compare two inputs' public parts if all noise calls return equal values, and fail if the parts differ.
+    """Compare two inputs' public parts when all noise calls return equal values, and fail if the parts differ.
 
     A second run on each input shows whether anything else is random. A remaining difference must persist over
     :data:`CONSTANT_RUNS` runs, during which a difference by chance would disappear. Runs on the two inputs alternate,
@@ -413,6 +414,7 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
 
     Returns:
         False if the comparison is inconclusive, because the release does not follow from the noisy values alone.
+        Otherwise True, even if a run failed.
     """
     sides: tuple[list[_Observation], list[_Observation]] = ([], [])
     for number in range(CONSTANT_RUNS):
@@ -454,10 +456,10 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
 
 
 def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: GeneratedProblem) -> None:
-    """Run on two neighbours many times, and fail if public parts always differ although the releases are equal.
+    """Run the pipeline on two neighbours many times, and fail if public parts always differ for equal releases.
 
-    A difference between runs with the same release is a suspicion. It becomes a finding if each input has
-    :data:`MIN_EQUAL_RELEASES` such runs. If there is no suspicion, the runs end early.
+    A difference between runs with the same release is suspicious. It counts as a finding once each input has
+    :data:`MIN_EQUAL_RELEASES` runs with that release. If nothing is suspicious, the runs end early.
 
     Args:
         trial: One example of the check.
@@ -488,7 +490,7 @@ def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: Ge
 def _differing_parts(
     sides: Sequence[Mapping[str, list[Parts]]], min_runs: int
 ) -> Iterator[tuple[list[int], str, tuple[bytes, bytes]]]:
-    """Yield the public parts that, for a given release, are constant for each input but differ between the inputs.
+    """Yield the public parts that, among runs with the same release, are constant per input but differ between inputs.
 
     Args:
         sides: For each of the two inputs, a mapping from a release to the public parts of the runs that produced it.
@@ -506,7 +508,7 @@ def _differing_parts(
 
 
 def _first_difference(first: bytes, second: bytes) -> str:
-    """Return a clause, for messages, that says where two files first differ and quotes the text there."""
+    """Return a clause for messages that states the first byte at which two files differ, and quotes both files."""
     # If one file is the beginning of the other, they differ where the shorter one ends.
     offset = next(
         (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))

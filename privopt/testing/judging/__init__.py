@@ -1,8 +1,8 @@
 """The judge, which tests statistically, from draws alone, whether a function satisfies the guarantee that it claims.
 
 Pairs of inputs and events (sets of outputs) are chosen from some draws, which are then discarded. Each statement is
-based on fresh draws, by Clopper-Pearson bounds whose error probability is split among all tests (Bonferroni). Therefore
-no event is tested on the data from which it was chosen.
+based on fresh draws, so no event is tested on the data from which it was chosen. The tests use Clopper-Pearson bounds,
+whose error probability is split among all tests (Bonferroni).
 """
 
 from privopt.testing.judging.judge import judge

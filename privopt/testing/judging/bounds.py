@@ -17,22 +17,22 @@ from privopt.arrays import Floats
 from privopt.numbers.binomial import binomial_quantile, clopper_pearson
 
 MIN_POWER: Final = 0.9
-"""The probability with which a test detects a breach as large as the one that it is said to detect."""
+"""The power for which a test's detectable factor is computed: the probability of detecting a breach of that size."""
 MAX_CLAIM_FACTOR: Final = 100.0
-"""The largest multiple of the claimed epsilon for which a test's power is computed."""
+"""The largest multiple of the claimed epsilon that is considered when a test's power is computed."""
 
 
 def log_odds_lower(hits: npt.ArrayLike, against: npt.ArrayLike, draws: int, error: float, delta: float = 0.0) -> Floats:
     """Return a lower confidence bound on log((P(E) - delta) / Q(E)), or -inf if there is no bound.
 
     P and Q are the output distributions for two inputs, and E is an event. A claim (epsilon, delta) is refuted if the
-    bound is above epsilon. Counts can be arrays with one entry per event.
+    bound is above epsilon. The counts can be arrays with one entry per event; the result then has the same shape.
 
     Args:
         hits: The number of draws from P that are in the event E.
         against: The number of draws from Q that are in E.
         draws: The number of draws from each distribution.
-        error: The probability with which the bound may be wrong.
+        error: The largest allowed probability that the bound is wrong.
         delta: The claimed delta.
     """
     # Half of the error is for each side (union bound): P(E) is bounded from below, Q(E) from above.
@@ -45,7 +45,7 @@ def log_odds_lower(hits: npt.ArrayLike, against: npt.ArrayLike, draws: int, erro
 
 
 def visible_factor(limit: float, likely: float, draws: int, error: float, delta: float = 0.0) -> float | None:
-    """Return a test's power: the smallest multiple of the claimed epsilon that it would detect in nine cases of ten.
+    """Return the smallest multiple of the claimed epsilon that a test would detect with probability :data:`MIN_POWER`.
 
     Args:
         limit: The log odds that the claim allows, above 0.
@@ -55,7 +55,7 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
         delta: The claimed delta.
 
     Returns:
-        The factor, at least 1; None if the test would not even detect :data:`MAX_CLAIM_FACTOR`.
+        The multiple, at least 1; None if the test would not even detect :data:`MAX_CLAIM_FACTOR`.
     """
     if likely <= delta:
         return None
@@ -75,7 +75,7 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
 
 
 def rarest_visible(draws: int, limit: float, error: float) -> float:
-    """Return the smallest probability at which a test detects an output that only one of two inputs can give.
+    """Return the smallest probability at which a test detects an output that only one of two inputs can produce.
 
     Args:
         draws: The number of draws from each input.
@@ -91,10 +91,10 @@ def rarest_visible(draws: int, limit: float, error: float) -> float:
 
 
 def find_threshold(holds: Callable[[float], bool], lower: float, upper: float) -> float:
-    """Return the smallest number between ``lower`` and ``upper`` at which a condition holds, by bisection.
+    """Find, by bisection, the smallest number between ``lower`` and ``upper`` at which a condition holds.
 
-    The condition must hold at the upper end and, if it holds for a number, for all larger ones. The error is at most
-    2**-50 times the range.
+    The condition must be monotone: if it holds for a number, it holds for all larger ones. It must hold at ``upper``.
+    The result is too large by at most 2**-50 times the length of the interval.
     """
     for _ in range(50):
         middle = 0.5 * (lower + upper)

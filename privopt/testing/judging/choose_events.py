@@ -1,7 +1,7 @@
-"""A choice, from draws for two inputs, of the events that are most likely to refute a claim on fresh draws.
+"""The choice of events that are most likely to refute a claim on fresh draws, based on draws for two inputs.
 
 An event consists of the histogram cells with the greatest likelihood ratios, as in the Neyman-Pearson lemma. The
-histogram can also be over a classifier's scores. DP-Auditorium's testers also choose a function on some samples and
+histogram can also be over a classifier's scores. DP-Auditorium's testers likewise choose a function on some samples and
 evaluate it on others (Kong, Munoz Medina, Ribero, Syed 2023).
 """
 
@@ -17,11 +17,11 @@ from privopt.arrays import Floats, Ints
 from privopt.testing.judging.outputs import ODD_CELLS, Table, View, views_of
 
 ROUGH_DEVIATIONS: Final = 2.0
-"""The half-width, in standard deviations, of the intervals by which events are compared. No claim rests on them.
+"""The half-width, in standard deviations, of the intervals by which events are compared. No statement relies on them.
 
-With fewer deviations, chance would decide: among pairs at many distances, noise in the search alone would make the
-closest pair seem to promise most per unit of distance. With more deviations, rare but certain events would be missed,
-such as those in the last bits of doubles.
+With fewer deviations, chance would decide: among pairs at many distances, noise in the search alone would give the
+closest pair the best score per unit of distance. With more deviations, rare but conclusive events would be missed, such
+as those in the last bits of doubles.
 """
 MAX_SHOWN_CELLS: Final = 4
 """The largest number of an event's cells that a message lists."""
@@ -33,11 +33,11 @@ class Test:
 
     Attributes:
         view: The partition of all possible outputs into cells, as in a histogram.
-        event: A mask of the cells that belong to the event, (cells,).
+        event: Boolean array of shape (cells,), True for the cells that belong to the event.
         forward: Whether the event is more likely under the first input.
-        score: The estimated log odds that the event may show, per unit of what the claim allows; used only to choose
-            events.
-        width: How many numbers each output has in the tables for which the view was made.
+        score: The estimated log odds of the event divided by the log odds that the claim allows per unit of epsilon. It
+            only serves to choose events.
+        width: The number of numeric columns in the tables for which the view was made.
     """
 
     __test__ = False  # else pytest would collect the class as a test case
@@ -49,7 +49,7 @@ class Test:
     width: int
 
     def hits(self, table: Table) -> int:
-        """Return how many outputs in a table belong to the event."""
+        """Return the number of outputs in a table that belong to the event."""
         return int(self.event[self.view.cells(table)].sum())
 
     @property
@@ -64,15 +64,15 @@ def propose_tests(first: Table, second: Table, odds: float, delta: float, *, sym
     """Return tests whose events probably distinguish two inputs, for all views and directions, the best first.
 
     A view is a partition of the outputs into cells, and an event is a set of cells. The first half of the draws
-    determines the views and the order of their cells, and the second half how many cells each event has. Using separate
-    halves avoids overfitting.
+    determines the views and the order of their cells, and the second half the number of cells in each event. Using
+    separate halves avoids overfitting.
 
     Args:
-        first: Draws from the first input.
-        second: Draws from the second input.
-        odds: The log odds that the claim allows between the two inputs, per unit of epsilon: their distance in metric
-            DP, for example. Above 0.
-        delta: Delta of the claim.
+        first: Draws for the first input.
+        second: Draws for the second input.
+        odds: The positive log odds that the claim allows between the two inputs per unit of epsilon. In metric DP, this
+            is their distance.
+        delta: The claimed delta.
         symmetric: Whether the claim also bounds events that are more likely under the second input.
     """
     (learn_one, cut_one), (learn_two, cut_two) = _split_in_halves(first), _split_in_halves(second)
@@ -111,12 +111,13 @@ def _best_event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[ND
 
     Args:
         rank: The indices of the cells, the most promising first.
-        hits: The number of draws in each cell, (cells,), from the input under which the event should be more likely.
-        against: The number of draws in each cell, (cells,), from the other input.
+        hits: Array of shape (cells,), the number of draws in each cell for the input under which the event should be
+            more likely.
+        against: Array of shape (cells,), the number of draws in each cell for the other input.
         delta: The claimed delta.
 
     Returns:
-        A mask of the event's cells, (cells,), and the event's expected log odds according to rough bounds.
+        A Boolean array of shape (cells,) that is True for the event's cells, and a rough lower bound on its log odds.
     """
     draws = float(hits.sum())
     hit_lower, _ = _wilson_bounds(hits[rank].cumsum() / draws, draws)
@@ -130,7 +131,7 @@ def _best_event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[ND
 
 
 def _wilson_bounds(frequency: Floats, draws: float) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds on probabilities by Wilson's score interval, which is fast but not rigorous.
+    """Return the ends of Wilson's score intervals for probabilities, which are fast to compute but not rigorous.
 
     Args:
         frequency: The observed frequencies.

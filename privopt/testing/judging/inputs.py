@@ -1,6 +1,6 @@
-"""Pairs of inputs for the judge to compare, drawn from lists, Hypothesis strategies or functions.
+"""Pairs of inputs that the judge compares, drawn from lists, Hypothesis strategies or functions.
 
-Equal seeds give equal pairs.
+The same seed gives the same pairs.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from hypothesis.strategies import SearchStrategy
 from privopt.errors import UsageError
 
 Inputs: TypeAlias = object
-"""A sequence of inputs, a Hypothesis strategy for inputs, or a function from a NumPy generator to an input."""
+"""A sequence of inputs, a strategy for inputs, or a function that takes a NumPy generator and returns an input."""
 MOST_PAIRS: Final = 2_000
-"""The largest number of pairs that are listed. If there are more, a random sample of them is taken."""
+"""The largest number of pairs that are listed at a time. If there are more, a random sample of them is taken."""
 INPUTS_AT_ONCE: Final = 48
 """The number of inputs that are drawn at a time from a strategy or a function."""
 MAX_NEIGHBOURS: Final = 50
@@ -32,7 +32,7 @@ def _is_strategy(value: object) -> bool:
 
 
 def _draw_examples(strategy: Any, count: int, seed: int) -> list[Any]:
-    """Draw up to ``count`` examples from a Hypothesis strategy. Equal seeds give equal examples."""
+    """Draw up to ``count`` examples from a Hypothesis strategy. The same seed gives the same examples."""
     examples: list[Any] = []
 
     @hypothesis.seed(seed)
@@ -96,7 +96,7 @@ def pairs_of(
         chance: The source of random choices.
 
     Raises:
-        UsageError: The allowed odds are negative or not finite, or ``inputs`` has another type.
+        UsageError: The allowed odds are negative or not finite, or ``inputs`` has none of the types above.
     """
     while True:
         batch = _make_inputs(inputs, INPUTS_AT_ONCE, chance, "inputs")
@@ -120,7 +120,10 @@ def pairs_of(
 
 
 def _list_pairs(inputs: Sequence[Any], chance: np.random.Generator) -> Iterator[tuple[Any, Any]]:
-    """Yield pairs of inputs at different positions, in random order if there are more than :data:`MOST_PAIRS`."""
+    """Yield all pairs of inputs at different positions, in random order if there are more than :data:`MOST_PAIRS`.
+
+    Of more than 50 times that number of pairs, only the first ones are yielded.
+    """
     # The number of pairs is limited before the shuffle, so that a million inputs' pairs are not all listed.
     index_pairs = list(islice(combinations(range(len(inputs)), 2), 50 * MOST_PAIRS))
     order = chance.permutation(len(index_pairs)).tolist() if len(index_pairs) > MOST_PAIRS else range(len(index_pairs))
@@ -128,7 +131,10 @@ def _list_pairs(inputs: Sequence[Any], chance: np.random.Generator) -> Iterator[
 
 
 def _neighbour_pairs(inputs: Sequence[Any], neighbours: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield each input with each neighbour: at most :data:`MAX_NEIGHBOURS` from a list, or five from a strategy."""
+    """Yield each input with each of its neighbours.
+
+    At most :data:`MAX_NEIGHBOURS` neighbours are taken from a list, and at most five are drawn from a strategy.
+    """
     for number, a in enumerate(inputs):
         neighbour_source = neighbours(a)
         neighbour_inputs = (

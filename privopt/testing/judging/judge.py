@@ -1,7 +1,7 @@
-"""A statistical test of a privacy claim, in rounds of search and test.
+"""A statistical test of a privacy claim, in rounds that consist of a search and a test.
 
 Each round searches pairs of inputs for promising events, and tests the best ones on fresh draws. The error probability
-is split among the rounds as a geometric series, so all statements hold simultaneously however many rounds there are.
+is split among the rounds as a geometric series, so all statements hold simultaneously for any number of rounds.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from privopt.testing.judging.outputs import ErrorOutput, Table, uncompared_share
 from privopt.testing.judging.verdict import Verdict
 
 FIRST_ROUND_DRAWS: Final = 500
-"""The number of draws from each input in a pair in the first round."""
+"""The number of draws for each input in a pair in the first round."""
 GROWTH_PER_ROUND: Final = 4
-"""The factor by which the number of draws from each input grows from one round to the next."""
+"""The factor by which the number of draws for each input grows from one round to the next."""
 FIRST_PAIRS: Final = 24
 """The number of pairs of inputs that the first round searches. Later rounds search fewer."""
 TESTS_PER_ROUND: Final = 3
@@ -40,7 +40,7 @@ MIN_DRAWS_PER_CALL: Final = 200
 MAX_SHOWN_CHARACTERS: Final = 120
 """The largest number of characters of an input's representation that messages show."""
 LIKELY: Final = (0.5, 0.25, 0.1, 0.01, 0.001)
-"""The event probabilities for which the verdict states the power."""
+"""The event probabilities for which the verdict states the tests' power."""
 
 
 class _OutOfTimeError(Exception):
@@ -55,7 +55,7 @@ class _Drawer:
         mechanism: A function that takes an input and returns one output; None if ``many`` is given.
         many: A function that takes an input and a count, and returns that many outputs; None to call ``mechanism`` for
             each output.
-        chance: The random generator, which is passed to a drawing function that has a parameter ``rng``.
+        chance: The random generator, which is passed to the drawing function if it has a parameter ``rng``.
         calls: The number of outputs drawn so far.
         _options: The keyword arguments for the drawing function: the generator as ``rng``, or none.
     """
@@ -67,7 +67,7 @@ class _Drawer:
     _options: dict[str, Any] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Find out whether the drawing function has a parameter ``rng``, and store its keyword arguments."""
+        """Store the drawing function's keyword arguments, which depend on whether it has a parameter ``rng``."""
         drawing_function = self.mechanism if self.many is None else self.many
         assert drawing_function is not None  # judge() refuses calls without any function
         try:
@@ -93,7 +93,7 @@ class _Drawer:
         return outputs
 
     def _draw_batch(self, value: object, count: int) -> list[Any]:
-        """Call ``many`` once for ``count`` outputs, or ``mechanism`` once if ``many`` is not given and ``count`` is 1.
+        """Return ``count`` outputs from one call to ``many``, or one output from ``mechanism`` if ``many`` is None.
 
         Raises:
             UsageError: ``many`` raises an error, or returns the wrong number of outputs.
@@ -134,7 +134,7 @@ class _Candidate:
 
     @property
     def score(self) -> float:
-        """The best test's expected log odds, per unit of what the claim allows; -inf before a search."""
+        """The score of the best test (:class:`Test`), or -inf before a search."""
         return self.tests[0].score if self.tests else -math.inf
 
 
@@ -155,10 +155,9 @@ def judge(
 ) -> Verdict:
     """Test, from draws alone, whether a function satisfies the guarantee that it claims.
 
-    In each round, an input gets four times as many draws as in the previous round. A round searches pairs of inputs
-    with some draws, and tests the most promising events with fresh draws. The error probability is split among all
-    tests in all rounds, with half of it for the last planned round. The trial ends at a violation, or when the draws
-    are used up.
+    Each round uses four times as many draws per input as the previous round. It searches pairs of inputs for promising
+    events, and tests the best events with fresh draws. The error probability is split among all tests in all rounds,
+    with half of it for the last planned round. The trial ends when a violation is found or the draws are used up.
 
     >>> def answer(truth, rng):  # tells the truth in three of four cases: epsilon log 3
     ...     return truth if rng.random() < 0.75 else not truth
@@ -176,7 +175,7 @@ def judge(
             event must be at most exp(epsilon) times as likely for the input as for each neighbour.
         notion: The name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`), or bounds them up to
             a delta (:attr:`PrivacyConstraint.tails`).
-        epsilon: The claimed epsilon, above 0; per unit of distance if the notion depends on distances.
+        epsilon: The claimed epsilon, above 0. It is per unit of distance if the notion depends on distances.
         delta: The claimed delta, at least 0.
         distance: A function that returns the distance between two inputs, for notions that depend on distances; 1 by
             default.
@@ -188,8 +187,12 @@ def judge(
         seed: The seed for all of the judge's choices, and for ``rng``.
 
     Returns:
-        The verdict. Equal seeds give equal verdicts if the mechanism draws from ``rng`` and no time limit stops the
-        trial.
+        The verdict. The same seed gives the same verdict if the mechanism draws from ``rng`` and no time limit stops
+        the trial.
+
+    Raises:
+        UsageError: An argument is invalid, or the inputs form no pair.
+        UnknownNameError: The notion does not exist.
     """
     _check_numbers(epsilon, delta, confidence, draws, time_limit)
     notion_class = registry().kind("notion", notion).load()
@@ -224,7 +227,11 @@ def judge(
 
 
 def _check_numbers(epsilon: float, delta: float, confidence: float, draws: int, time_limit: float | None) -> None:
-    """Raise a UsageError with a line for each fault, unless :func:`judge`'s numeric arguments are valid."""
+    """Check the numeric arguments of :func:`judge`.
+
+    Raises:
+        UsageError: An argument is invalid. The message has one line for each invalid argument.
+    """
     # With fewer draws not even one round of search would fit into half of them (_plan_rounds).
     min_draws = 8 * FIRST_ROUND_DRAWS
     requirements: list[tuple[str, object, type, Callable[[Any], bool], str]] = [
@@ -244,12 +251,12 @@ def _check_numbers(epsilon: float, delta: float, confidence: float, draws: int, 
 
 
 class _SearchRound(NamedTuple):
-    """A planned round: how many pairs of inputs are searched and tested, and with how many draws.
+    """The numbers of pairs and draws in a planned round.
 
     Attributes:
         pairs: The number of pairs to search.
-        search: The number of draws from each input in a pair for the search.
-        test: The number of draws from each input in a pair for the tests.
+        search: The number of draws for each input in a pair in the search.
+        test: The number of draws for each input in a pair in the tests.
         tested: The largest number of pairs to test.
     """
 
@@ -262,8 +269,8 @@ class _SearchRound(NamedTuple):
 def _plan_rounds(draws: int) -> list[_SearchRound]:
     """Return the rounds in a trial with the given total number of draws.
 
-    All rounds except the last search many pairs, with at most half of the draws in total. The last round examines only
-    the best pair. A fifth of its draws are for searching for events, and the others for testing them.
+    All rounds except the last examine several pairs, with at most half of the draws in total. The last round examines
+    only the best pair, and spends a fifth of its draws on the search for events and the rest on tests.
     """
     rounds: list[_SearchRound] = []
     remaining_draws, size = draws, FIRST_ROUND_DRAWS
@@ -296,11 +303,11 @@ class _Trial:
         drawer: The object that draws outputs from the mechanism.
         confidence: The joint confidence of all statements.
         best: The greatest lower bound on epsilon, the pair and the test that gave it, the test's hits under both
-            inputs, and its number of draws from each input; None before the first test.
-        tested: Figures for the test whose power is stated: the allowed log odds per unit of epsilon, the event's
-            frequency, the number of draws, and the error probability. It is the test with the most frequent event among
-            the longest tests.
-        pairs: The number of pairs tried.
+            inputs, and the number of draws for each input; None before the first test.
+        tested: The figures from which the power is computed: the allowed log odds per unit of epsilon, the event's
+            frequency, the number of draws, and the error probability. They describe the test with the most frequent
+            event among the tests with the most draws; None before the first test.
+        pairs: The number of pairs that were examined.
         uncompared: The largest share of a pair's outputs that could not be compared.
         stopped: The reason why the trial ended early; empty if it did not.
     """
@@ -354,7 +361,7 @@ class _Trial:
                 return
 
     def _search_pair(self, candidate: _Candidate, size: int) -> _Candidate:
-        """Return a pair with the tests that ``size`` fresh draws from each input suggest."""
+        """Return a copy of a pair with the tests that are suggested by ``size`` fresh draws for each input."""
         first_table, second_table = self._draw_tables(candidate, size)
         self.uncompared = max(self.uncompared, uncompared_share(first_table, second_table))
         # Between inputs at distance 0 the allowed log odds are 0. They are kept above 0, because scores are divided by
@@ -364,11 +371,11 @@ class _Trial:
         return _Candidate(a=candidate.a, b=candidate.b, odds=candidate.odds, tests=tuple(tests[:TESTS_PER_ROUND]))
 
     def _draw_tables(self, candidate: _Candidate, size: int, width: int | None = None) -> tuple[Table, Table]:
-        """Return ``size`` draws from each input in a pair, as tables with the same number of columns.
+        """Return ``size`` draws for each input in a pair, as tables with the same number of columns.
 
         Args:
             candidate: The pair.
-            size: The number of draws from each input.
+            size: The number of draws for each input.
             width: The number of columns that the tests to be applied require; None for the most common number in the
                 draws.
         """
@@ -383,7 +390,7 @@ class _Trial:
 
         Args:
             candidates: Pairs with the tests that the search suggested.
-            size: The number of draws from each input in a pair.
+            size: The number of draws for each input in a pair.
             error: The largest allowed probability that any statement in this round is wrong.
         """
         # The error is split among all ranked tests, even those that are not run, which errs on the safe side.
@@ -448,6 +455,6 @@ class _Trial:
 
 
 def _shorten_repr(value: object) -> str:
-    """Return an input's representation for a message, cut to :data:`MAX_SHOWN_CHARACTERS`."""
+    """Return an input's representation for a message, truncated to :data:`MAX_SHOWN_CHARACTERS`."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[: MAX_SHOWN_CHARACTERS - 3]}..."

@@ -1,8 +1,8 @@
-"""Partitions of outputs of any type into cells, so that a test can count them.
+"""Partitions of a mechanism's outputs, of any type, into cells, so that a test can count outputs per cell.
 
-A :class:`Table` splits outputs into numbers and labels. A :class:`View` maps outputs to cells. It is made from some
-draws and then applied to others. There are views by values, by sums, by a classifier's score, and by the last bits of
-doubles, which reveal the input under naive floating-point noise (Mironov 2012).
+A :class:`Table` splits outputs into numbers and labels. A :class:`View` maps outputs to cells. It is constructed from
+some draws and then applied to others. There are views by values, by sums, by a classifier's score, and by the last bits
+of doubles, which reveal the input under naive floating-point noise (Mironov 2012).
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from privopt.arrays import Floats, Ints
 CELLS_PER_VIEW: Final = 64
 """The approximate number of cells in a view."""
 MAX_ATOMS: Final = 64
-"""The largest number of distinct values that each have a cell. If there are more, only frequent values have one."""
+"""The largest number of distinct values that all get their own cells. If there are more, only frequent values do."""
 MAX_KINDS: Final = 256
-"""The largest number of outputs, the most frequent ones, that have their own cells in a view by equality."""
+"""The largest number of outputs that get their own cells in a view by equality. They are the most frequent ones."""
 ODD_CELLS: Final = 3
 """The number of cells at the end of a view by numbers, one for each kind of output in :data:`ODD_OUTPUTS`."""
 ODD_OUTPUTS: Final = ("another count of numbers", "infinite", "not a number")
-"""The kinds of output without a place on an axis: their count of numbers is unusual, or a number is not finite."""
+"""The kinds of odd output, which have an unusual count of numbers or a number that is not finite."""
 END_BYTES: Final = 64
-"""How many bytes of an output are read as numbers, half from its start and half from its end."""
+"""The largest number of bytes of an output that are read as numbers, half from its start and half from its end."""
 LARGEST: Final = int(sys.float_info.max)
 """The greatest double, as an integer."""
 MAX_COLUMNS: Final = 24
-"""The largest number of columns that have their own views. These are the columns whose means differ most."""
+"""The largest number of columns that get their own views. They are the columns whose means differ most."""
 MANTISSA_BITS: Final = 53
 """The number of bits in a double's mantissa, including the first one."""
 GRID_BITS: Final = 40
 """The largest number of significant binary digits that a number on a grid is assumed to have.
 
-Sums that contain noise in doubles nearly always have more."""
+A sum that contains floating-point noise nearly always has more."""
 ZERO_PLACE: Final = 1024
-"""The position of the last bit of 0, above that of every other double, as 0 is a multiple of every power of two."""
+"""The position assigned to the last bit of 0. It is above every other double's, as 0 is a multiple of every 2**p."""
 
 
 class BitPattern(NamedTuple):
@@ -76,7 +76,7 @@ class BitPattern(NamedTuple):
 
 @frozen
 class ErrorOutput:
-    """The output that stands for an error that a mechanism raised.
+    """An output that represents an error which a mechanism raised.
 
     Attributes:
         name: The error's type.
@@ -88,7 +88,7 @@ class ErrorOutput:
 
     @classmethod
     def of(cls, error: BaseException) -> ErrorOutput:
-        """Convert an error to an output, without objects' addresses, which differ from run to run."""
+        """Convert an error to an output, with the addresses of objects removed because they differ from run to run."""
         return cls(type(error).__name__, re.sub(r"0x[0-9a-fA-F]+", "0x", str(error)))
 
 
@@ -150,7 +150,7 @@ def _split_output(output: Any, numbers: list[Floats], others: list[Hashable]) ->
 def _comparison_key(output: Any) -> Hashable:
     """Return a hashable key for an output. Equal outputs of the same type have equal keys.
 
-    Doubles are compared bit by bit (``repr`` tells 0.0 from -0.0, and NaN equals NaN), and 1 differs from True.
+    The keys distinguish 0.0 from -0.0 and 1 from True, and are equal for NaN and NaN.
     """
     if isinstance(output, np.ndarray):
         return output.shape, output.tobytes()
@@ -181,9 +181,10 @@ class Table:
     Attributes:
         names: Each output's comparison key.
         labels: A key for the parts of each output that are not numbers.
-        numbers: Each output's numbers, (n, d), where d is the most common count, with 0 for odd outputs.
-        oddity: For each output, (n,), 0 if it has d finite numbers, and otherwise 1 plus an index of
-            :data:`ODD_OUTPUTS`.
+        numbers: Array of shape (n, d), each output's numbers, where d is usually the most common count. Rows of odd
+            outputs contain 0.
+        oddity: Array of shape (n,), 0 for an output with d finite numbers, and 1 plus an index of :data:`ODD_OUTPUTS`
+            for an odd output.
     """
 
     names: list[Hashable]
@@ -197,7 +198,8 @@ class Table:
 
         Args:
             outputs: The outputs, of any type.
-            width: How many numbers each output must have; None for the most common count.
+            width: The number of columns, which is how many numbers each output must have; None for the most common
+                count.
         """
         # An object that occurs several times is read only once. The list keeps all outputs alive, so their ids stay
         # unique.
@@ -234,7 +236,7 @@ class View:
 
     Attributes:
         words: A phrase that names the property by which outputs are partitioned.
-        cells: A function that maps a table to the index of each output's cell, (n,).
+        cells: A function that takes a table of n outputs and returns an array of shape (n,) with their cells' indices.
         count: The number of cells.
         describe: A function that describes cells in words, given their indices in ascending order.
         ordered: Whether cells have a natural order, so that the first or the last cells form an event.
@@ -254,8 +256,8 @@ def views_of(first: Table, second: Table) -> list[View]:
     numbers.
 
     Args:
-        first: Draws from the first input. They must not be used in a test of the views.
-        second: Draws from the second input, which must not be used in a test of the views either.
+        first: Draws for the first input. They must not be used in a test of the views.
+        second: Draws for the second input. They must not be used in a test of the views either.
     """
     views = [_frequent_values_view(first, second, "the output", lambda table: table.names)]
     views.append(
@@ -332,19 +334,19 @@ CHANGES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
     "fractional part of ": lambda values: np.asarray(values % 1.0),
     "place of the last bit of ": last_bit_places,
 }
-"""The functions of a column's numbers by whose values outputs are partitioned, by the words that describe them."""
+"""The transformations of a column whose values partition the outputs, by the words that precede the column's name."""
 
 
 def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: Floats) -> Floats:
-    """Apply a function from :data:`CHANGES` to one column of ``numbers``, (n, d), and return its values, (n,)."""
+    """Apply a transformation from :data:`CHANGES` to one column of the two-dimensional array ``numbers``."""
     return change(numbers[:, column])
 
 
 def uncompared_share(first: Table, second: Table) -> float:
-    """Return the share of outputs, in two samples combined, that occur only once and have no numbers.
+    """Return the share of outputs in two samples, taken together, that occur only once and have no numbers.
 
-    Such outputs cannot be compared, because a count of 1 says nothing. Outputs with an unusual count of numbers (oddity
-    1) count too, because they have no columns either.
+    They cannot be compared, because a count of 1 says nothing about a probability. Unique outputs with an unusual count
+    of numbers (oddity 1) are included, because their numbers are in no column.
     """
     counts = Counter([*first.names, *second.names])
     lone_count = sum(
@@ -359,8 +361,8 @@ def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Call
     """Return a view with a cell for each of the most frequent outputs, and one cell for all others.
 
     Args:
-        first: Draws from the first input.
-        second: Draws from the second input.
+        first: Draws for the first input.
+        second: Draws for the second input.
         words: A phrase that names the property that the view examines.
         keys_of: A function that returns the key of each output in a table. Outputs with equal keys share a cell.
     """
@@ -392,16 +394,16 @@ def _format_key(name: Hashable) -> str:
 
 
 def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Floats], words: str) -> View:
-    """Return a view whose cells are intervals of a number, each with about the same number of draws.
+    """Return a view whose cells are the intervals between the quantiles of a number that is computed for each output.
 
     Each frequent value has its own cell, and so does each kind in :data:`ODD_OUTPUTS`; the latter come last.
 
     Args:
-        first: Draws from the first input.
-        second: Draws from the second input.
-        values: A function that returns, given the outputs' numbers, (n, d), the number by which each is partitioned,
-            (n,).
-        words: A phrase that names that number.
+        first: Draws for the first input.
+        second: Draws for the second input.
+        values: A function that takes the outputs' numbers, an array of shape (n, d), and returns the computed number of
+            each output, an array of shape (n,).
+        words: A phrase that names the computed number.
     """
     samples = np.concatenate([values(table.numbers)[table.oddity == 0] for table in (first, second)])
     samples = samples if samples.size else np.zeros(1)
@@ -438,11 +440,12 @@ def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]
     """Fit a logistic regression that distinguishes two inputs by the numbers in their outputs and by their squares.
 
     Args:
-        first: The numbers in the first input's outputs, (n, d).
-        second: The numbers in the second input's outputs, (m, d).
+        first: Array of shape (n, d), the numbers in the first input's outputs.
+        second: Array of shape (m, d), the numbers in the second input's outputs.
 
     Returns:
-        A function from numbers, (k, d), to scores, (k,), which are higher where the first input is more likely.
+        A function that takes numbers of shape (k, d) and returns scores of shape (k,). A higher score means that the
+        first input is more likely.
     """
     samples = np.concatenate([first, second])
     medians, spreads = np.median(samples, axis=0), np.subtract(*np.quantile(samples, (0.75, 0.25), axis=0))
@@ -452,7 +455,7 @@ def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]
     order = np.argsort(-np.abs(first.mean(axis=0) - second.mean(axis=0)), kind="stable")[:CELLS_PER_VIEW]
 
     def features(numbers: Floats) -> Floats:
-        """Return the features: a constant, the standardised numbers and their squares, (n, 1 + 2 columns)."""
+        """Return one row of features per output: a constant, the standardised numbers and their squares."""
         # Outliers are clipped, because with squares a single one would dominate the fit.
         x = np.clip((numbers[:, order] - medians[order]) / spreads[order], -10.0, 10.0)
         return np.concatenate([np.ones((len(x), 1)), x, x * x], axis=1)

@@ -22,19 +22,19 @@ class Verdict:
         epsilon_lower: A lower bound on the mechanism's true epsilon at this delta; 0 if nothing was shown.
         confidence: The confidence of that bound, over all tests.
         violated: Whether the bound exceeds the claim.
-        pair: The texts of the inputs for which the bound was shown, beginning with the one under which the event is
+        pair: The representations of the two inputs that show the bound, beginning with the one under which the event is
             more likely; None if nothing was shown.
-        event: A description of the event (a set of outputs) by which the bound was shown.
-        counts: For each input in the pair, how often the event occurred and in how many draws; None if nothing was
-            shown.
-        power: The smallest multiple of the claim that the draws would have detected, in nine cases out of ten, at the
-            most likely event among the longest tests. None if not even a multiple of 100 would have been detected,
-            because there were few draws or the event was rare.
-        by_event: The smallest multiple of the claim that would have been detected, by an event's probability.
-        rarest: The smallest probability at which an output that only one input can give would have been detected.
-        uncompared: The largest share of a pair's outputs that occurred only once and have no numbers.
-        draws: The number of calls to the mechanism.
-        pairs: The number of pairs of inputs tried.
+        event: A description of the event (a set of outputs) that shows the bound.
+        counts: For each input in the pair, the number of draws in the event and the number of all draws; None if
+            nothing was shown.
+        power: The smallest multiple of the claimed epsilon that would have been detected with probability 0.9, for the
+            most likely event among the tests with the most draws. None if not even a multiple of 100 would have been
+            detected, because there were few draws or the event was rare.
+        by_event: The same multiple for events of other probabilities, by the probability as text.
+        rarest: The smallest probability at which an output that only one input can produce would have been detected.
+        uncompared: The largest share, over all pairs, of outputs that occurred only once and have no numbers.
+        draws: The number of outputs that were drawn from the mechanism.
+        pairs: The number of pairs of inputs that were examined.
         seconds: The duration of the trial in seconds.
         stopped: The reason why the trial ended before all draws were used; empty if it did not.
         seed: The seed for the judge's choices.
@@ -60,7 +60,7 @@ class Verdict:
     seed: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return the attributes as a JSON object."""
+        """Return the attributes as a dictionary that can be written as JSON."""
         return asdict(self)
 
     @property
@@ -100,7 +100,7 @@ class Verdict:
         return "\n".join([*lines, *([f"stopped: {self.stopped}"] if self.stopped else [])])
 
     def _format_counts(self) -> str:
-        """Return how often the event occurred for each input, in parentheses; empty if nothing was counted."""
+        """Return text in parentheses that states how often the event occurred for each input; empty without counts."""
         if self.counts is None:
             return ""
         return " (" + " against ".join(f"{hits:,} of {draws:,}" for hits, draws in self.counts) + ")"
