@@ -1,4 +1,4 @@
-"""Functions that count reports in tables, from files or in memory, and that read groups and noisy counts."""
+"""Functions that count the reports in tables, and that read groups of records and noisy counts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Counter:
         )
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Refuse a table that lacks a column, or that has repeated reports but no subject column.
+        """Refuse a table that lacks a required column, or that has repeated reports but no subject column.
 
         Next to the reports, ``apply`` adds columns that mark reports repeated for a place (sticky), reports repeated in
         a trace (kept), and each trace's first report. These columns are recognised by name.
@@ -114,7 +114,7 @@ class Counter:
         )
 
     def number_reports(self, frame: pl.DataFrame) -> pl.Series:
-        """Return the index of each row's report among the outputs, with -1 for rows without a report.
+        """Return a series with the index of each row's report among the outputs, or -1 for a row without a report.
 
         Raises:
             InputError: A report is not an output of the release.
@@ -134,11 +134,11 @@ class Counter:
         return numbers
 
     def pass_rows(self, frame: pl.DataFrame) -> None:
-        """Count the rows in a finished batch as read, so that faults in later batches give the right row numbers."""
+        """Add a finished batch to the number of rows read, so that faults in later batches give the right row."""
         self._rows += len(frame)
 
     def _read_texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
-        """Return a column as text; errors name the table."""
+        """Return a column's values as text. An error in the conversion names the table."""
         with naming(self.table):
             return texts_of(nw.from_native(frame[column], series_only=True))
 
@@ -221,7 +221,10 @@ def count_tables(
 
 
 def to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
-    """Convert a table to polars. If a column has mixed types, all become text, as Arrow's error would quote a value."""
+    """Convert a table to a polars data frame.
+
+    If a column has mixed types, all columns become text, because Arrow's error message would quote a value.
+    """
     try:
         return frame.to_polars()
     except (ValueError, TypeError, OverflowError, NotImplementedError):
@@ -229,9 +232,10 @@ def to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
 
 
 def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
-    """Read the noisy counts (N,), in the order of the inputs, from a table with columns id and ``column``.
+    """Read the noisy counts from a table with columns id and ``column``, and return them in the order of the inputs.
 
-    Rows with both an unknown id and an empty count are omitted, because they are for sites where nobody is counted.
+    The result is an array of shape (N,). Rows with both an unknown id and an empty count are omitted, because they are
+    for sites where nobody is counted.
 
     Args:
         channel: The release's channel, which names the inputs.
@@ -256,10 +260,10 @@ def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
 
 
 def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
-    """Read each group's records from a table with columns id and group; groups are in order of first appearance.
+    """Read the groups of records from a table with columns id and group.
 
-    ``ids`` are the ids of the release's records. The result maps each group's name to the indices of the group's
-    records in ``ids``.
+    The result maps each group's name to the indices of its records in ``ids``, the ids of the release's records. Groups
+    are in the order in which they first appear.
     """
     file = File(name=path.name, path=path)
     table = read_table(file, [Column(name="id", kind="id"), Column(name="group", kind="id")])
@@ -267,7 +271,7 @@ def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
 
 
 def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
-    """Map each group's name to the indices of its records; ``group`` maps a record's index to its group's name."""
+    """Return the indices of each group's records, by the group's name; ``group`` maps a record's index to the name."""
     members_by_group: dict[str, list[int]] = {}
     for number, name in group.items():
         members_by_group.setdefault(name, []).append(number)

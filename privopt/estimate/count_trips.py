@@ -39,7 +39,8 @@ class TripCounts:
 
     Attributes:
         channel: The release's channel.
-        counts: How often each pair of outputs was reported, (K, K), with the outputs for starts in rows.
+        counts: Sparse array of shape (K, K), how often each pair of outputs was reported. Rows are the outputs for
+            starts, and columns those for ends.
         skipped: The number of rows that lack a report.
         repeated: The number of trips that were omitted because their subject already had a counted trip.
     """
@@ -55,7 +56,7 @@ class TripCounts:
         return int(self.counts.sum())
 
     def margin(self, end: int) -> Ints:
-        """Return how often each output was reported, (K,), for trips' starts (``end`` 0) or ends (1)."""
+        """Return how often each output was reported for trips' starts (``end`` 0) or ends (1), an array (K,)."""
         counts: Ints = np.asarray(self.counts.sum(axis=1 - end)).ravel()
         return counts
 

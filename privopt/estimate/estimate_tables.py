@@ -59,7 +59,8 @@ def _estimate_opened(
     Args:
         opened: The release, which must have been verified.
         reports: The table of the release's reports. It is not read if the release publishes noisy counts.
-        read_noisy_counts: A function that returns the noisy counts, (N,), in the order of the channel's inputs.
+        read_noisy_counts: A function that takes the channel and returns the noisy counts in the order of its inputs, an
+            array of shape (N,).
         options: The options for the estimate.
         groups: The indices of each group's records, to estimate the groups' shares; None to estimate records' shares.
         progress: Called with the current step.
@@ -255,7 +256,10 @@ def estimate_of(
 
 
 def _table_source(reports: object, column: str, name: str) -> TableSource:
-    """Wrap reports in memory, as a data frame or a sequence of values for ``column``, in a table with a given name."""
+    """Return a table source, with a given name, for reports in memory.
+
+    The reports are a data frame, or a sequence of values for the column ``column``.
+    """
     reports = values_of(reports)
     if isinstance(reports, (list, tuple, np.ndarray)):
         reports = {column: np.asarray(reports, dtype=object).ravel().tolist()}
@@ -263,11 +267,14 @@ def _table_source(reports: object, column: str, name: str) -> TableSource:
 
 
 def _noisy_counts(reports: object, ids: Sequence[str]) -> Floats:
-    """Return noisy counts in memory as an array, (N,), or raise a UsageError.
+    """Convert noisy counts in memory to an array of shape (N,).
 
     Args:
-        reports: The counts, one finite number for each id, in any form that NumPy takes.
-        ids: The ids of the release's inputs.
+        reports: The counts, one finite number for each id, in any form that NumPy accepts.
+        ids: The ids of the release's N inputs.
+
+    Raises:
+        UsageError: The counts do not have this form.
     """
     counts = np.asarray(reports, dtype=np.float64)
     if counts.shape != (len(ids),) or not np.isfinite(counts).all():

@@ -25,11 +25,11 @@ from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
 MOST_WORK: Final = 20_000_000
-"""The largest product of a program's matrix entries and the number of intervals for which programs are solved."""
+"""The largest product of the channel's size and the number of intervals for which linear programs are solved."""
 MIN_SHARE: Final = 1e-8
-"""The fraction of a channel column's largest entry below which entries are left out of a program.
+"""The fraction of the largest entry in a channel's column below which entries are left out of a program.
 
-The solver would drop such small entries itself."""
+The solver would drop entries this small itself."""
 
 
 def is_affordable(records: int, outputs: int, intervals: int) -> bool:
@@ -48,14 +48,14 @@ def finite_sample(
     """Return bounds on the smallest and largest h . pi for each functional h; None if no shares pi satisfy all bounds.
 
     Args:
-        columns: The probability of each output given each record, (N, K).
-        low, high: The bounds on the outputs' probabilities, (K,) each.
-        functionals: A sparse matrix with entries in [0, 1], (G, N). For a row h with a 1 at each of a group's records,
-            h . pi is the group's share.
+        columns: Array of shape (N, K), the probability of each output given each record.
+        low, high: Arrays of shape (K,), the lower and upper bounds on the outputs' probabilities.
+        functionals: Sparse matrix of shape (G, N) with entries in [0, 1]. For a row h with a 1 at each of a group's
+            records, h . pi is the group's share.
         progress: Called with the number of the current program.
 
     Returns:
-        Lower and upper bounds in [0, 1], (G,) each.
+        The lower and the upper bounds, two arrays of shape (G,) with entries in [0, 1].
     """
     program_bounds = _solve_programs(columns, low, high, functionals, progress)
     if program_bounds is None:
@@ -77,13 +77,15 @@ def _solve_programs(
     """Solve two linear programs for each interval, each started from the basis of the previous program.
 
     Args:
-        columns: The probability of each output given each record, (N, K).
-        low, high: The bounds on the outputs' probabilities, (K,) each.
-        functionals: A sparse matrix with entries in [0, 1], (G, N). For each row h, an interval for h . pi is computed.
+        columns: Array of shape (N, K), the probability of each output given each record.
+        low, high: Arrays of shape (K,), the lower and upper bounds on the outputs' probabilities.
+        functionals: Sparse matrix of shape (G, N) with entries in [0, 1]. For each row h, an interval for h . pi is
+            computed.
         progress: Called with the number of the current program.
 
     Returns:
-        The lower and upper bounds that the dual multipliers prove, (G,) each; None if the programs are infeasible.
+        The lower and the upper bounds that the dual multipliers prove, two arrays of shape (G,); None if the programs
+        are infeasible.
 
     Raises:
         SolverError: A program ended without multipliers.
@@ -128,15 +130,15 @@ def _solve_programs(
 
 
 def _lower_bounds(columns: Floats, low: Floats, high: Floats, h: Floats, y: Floats) -> Floats:
-    """Return lower bounds on the smallest h . pi, (G,), which hold for any multipliers.
+    """Return lower bounds on the smallest h . pi, an array of shape (G,), which hold for any multipliers.
 
     The formula is in the module's docstring. Each bound is lowered by more than its rounding error.
 
     Args:
-        columns: The probability of each output given each record, (N, K).
-        low, high: The bounds on the outputs' probabilities, (K,) each.
-        h: The functionals, (G, N).
-        y: The dual multipliers of the outputs, (K, G).
+        columns: Array of shape (N, K), the probability of each output given each record.
+        low, high: Arrays of shape (K,), the lower and upper bounds on the outputs' probabilities.
+        h: Array of shape (G, N), whose rows are the functionals.
+        y: Array of shape (K, G), the dual multipliers of the outputs for each functional.
     """
     bounds: Floats = low @ np.maximum(y, 0.0) + high @ np.minimum(y, 0.0) + (h.T - columns @ y).min(axis=0)
     # All entries are in [0, 1], so a sum of K products with y errs by at most about K 2^-53 times the sum of |y|. There

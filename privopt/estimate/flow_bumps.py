@@ -22,15 +22,16 @@ class Bumps:
     """M bumps at one resolution (:func:`.smooth_shares.make_bumps`), described by their outputs and groups.
 
     Attributes:
-        columns: The probability of each cell of outputs (:func:`.flow_fit.merge_outputs`) given each bump, (M, L).
-        groups: The fraction of each bump that lies on each group's records, (M, G).
+        columns: Array of shape (M, L), the probability of each cell of outputs (:func:`.flow_fit.merge_outputs`) given
+            each bump.
+        groups: Array of shape (M, G), the fraction of each bump that lies on each group's records.
     """
 
     columns: Floats
     groups: Floats
 
     def fit_weights(self, counts: Floats, gap: float) -> Floats:
-        """Return the bumps' most likely weights, (M,), given the count of each cell in one report column, (L,)."""
+        """Return the bumps' most likely weights, shape (M,), given each cell's count in one column, shape (L,)."""
         is_counted = counts > 0
         weights: Floats = fit(
             np.ascontiguousarray(self.columns[:, is_counted]), counts[is_counted] / counts.sum(), gap=gap
@@ -38,26 +39,29 @@ class Bumps:
         return weights
 
     def find_links(self, counts: Floats, *, extremes: bool = False) -> list[Floats]:
-        """Return the weights at which a fit to counted trips, (L, L), begins; see :func:`.flow_links.find_links`."""
+        """Return the weights at which a fit to counted trips, shape (L, L), begins (:func:`.flow_links.find_links`)."""
         starts, ends = (self.fit_weights(counts.sum(axis=axis), REPLICATE_GAP) for axis in (1, 0))
         return find_links(self.columns, counts, starts, ends, extremes=extremes)
 
     def choose_rounds(self, counts: Floats) -> int:
-        """Return the number of rounds that best predicts counted trips, (L, L); see :func:`.flow_fit.choose_rounds`."""
+        """Return the number of rounds whose fit best predicts held-out trips (:func:`.flow_fit.choose_rounds`).
+
+        ``counts`` has shape (L, L), with the number of trips for each pair of cells.
+        """
         rng = np.random.default_rng([SEED, 0])
         return choose_rounds(self.columns, counts, self.groups, lambda half: self.find_links(half)[0], rng)
 
     def fit(self, counts: Floats, weights: Floats, *, gap: float, rounds: int) -> FlowFit:
-        """Fit flows to counted trips, (L, L), beginning at weights, (M, M); see :func:`.flow_fit.fit_flows`."""
+        """Fit flows to counted trips, shape (L, L), from weights of shape (M, M) (:func:`.flow_fit.fit_flows`)."""
         return fit_flows(self.columns, counts, self.groups, weights, gap=gap, rounds=rounds)
 
 
 class BumpMaker:
-    """Makes bumps at several resolutions for one channel and one set of groups.
+    """A factory for bumps at several resolutions, for one channel and one set of groups.
 
     Attributes:
-        cells: The index of each output's cell, (K,). Similar outputs share a cell.
-        _columns: The probability of each cell given each record, (N, L).
+        cells: Array of shape (K,), the index of each output's cell. Similar outputs share a cell.
+        _columns: Array of shape (N, L), the probability of each cell given each record.
         _functionals, _rows: The constructor's arguments ``functionals`` and ``rows``.
         _records: The number of records N.
     """
@@ -66,17 +70,17 @@ class BumpMaker:
         """Merge the channel's outputs into cells.
 
         Args:
-            columns: The probability of each output given each record, (N, K).
-            functionals: A sparse matrix with a 1 where a record belongs to a group, (G, N).
-            rows: A function that returns the distances from some records to all, (B, N); None if there are no
-                distances.
+            columns: Array of shape (N, K), the probability of each output given each record.
+            functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
+            rows: A function that takes B records' indices and returns their distances to all records, an array of
+                shape (B, N); None if there are no distances.
         """
         self._functionals, self._rows, self._records = functionals, rows, len(columns)
         self.cells = merge_outputs(columns)
         self._columns = merge_columns(columns, self.cells)
 
     def make(self, resolution: float) -> Bumps:
-        """Return the bumps at a resolution, in the unit of distance. If it is 0, each record is a separate bump."""
+        """Return the bumps at a resolution in the unit of distance. At resolution 0, each record is a separate bump."""
         if resolution == 0.0 or self._rows is None:
             return Bumps(columns=self._columns, groups=self._functionals.T.toarray())
         shapes = make_bumps(self._rows, self._records, resolution)

@@ -35,8 +35,8 @@ from privopt.errors import SolverError
 MAX_CELLS: Final = 160
 """The largest number of cells into which outputs are merged.
 
-Over 2,032 street nodes with 200,000 trips, 300 cells changed a flow's mean error, in per cent of the flow, from 3.9 to
-3.9, 5.7 to 5.5, 9.1 to 6.6 and 39 to 40 for four kinds of trips."""
+With 300 cells, a flow's mean error over 2,032 street nodes with 200,000 trips was not much smaller. For four kinds of
+trips it was 3.9, 5.5, 6.6 and 40 % of the flow, instead of 3.9, 5.7, 9.1 and 39 %."""
 
 MAX_ROUNDS: Final = 100
 """The largest number of rounds of expectation maximisation that cross-validation can choose."""
@@ -45,7 +45,7 @@ MAX_WORSE_ROUNDS: Final = 10
 """The number of rounds without a better value in cross-validation after which no further round is tried."""
 
 TIE: Final = 1.0
-"""The largest loss of held-out log-likelihood, over all trips, that is accepted in exchange for fewer rounds."""
+"""The largest decrease in held-out log-likelihood, over all trips, that is accepted in exchange for fewer rounds."""
 
 GROWTH: Final = 1.4
 """The factor by which a round's power grows after each success. After a failure the power is 1 again.
@@ -68,10 +68,10 @@ class FlowFit:
     """Fitted flows between groups.
 
     Attributes:
-        weights: The weights of pairs of bumps, (M, M), which sum to 1.
-        cell_probabilities: The probability of each pair of cells, (L, L).
-        flows: The share of trips from each group (row) to each group (column), (G, G), before they are scaled to the
-            estimates of starts and ends.
+        weights: Array of shape (M, M), the weights of pairs of bumps, which sum to 1.
+        cell_probabilities: Array of shape (L, L), the probability of each pair of cells.
+        flows: Array of shape (G, G), the share of trips from each group (row) to each group (column), before they are
+            scaled to the estimates of starts and ends.
         gap: A proved bound on how far the cells' log-likelihood is below its maximum, per trip.
     """
 
@@ -82,7 +82,7 @@ class FlowFit:
 
 
 def log_likelihood_of(counts: Floats, expected: Floats) -> float:
-    """Return the log-likelihood of counts, (L, L), given the probability of each pair of cells, (L, L)."""
+    """Return the log-likelihood of the counts of pairs of cells, given each pair's probability, shape (L, L) each."""
     is_counted = counts > 0
     with np.errstate(divide="ignore"):  # a pair that cannot occur makes the result minus infinity
         return float(counts[is_counted] @ np.log(expected[is_counted]))
@@ -93,8 +93,8 @@ class FlowRound:
     """The weights after a round of expectation maximisation, and what they imply.
 
     Attributes:
-        weights: The weights of pairs of bumps, (M, M), which sum to 1.
-        expected: The probability of each pair of cells, (L, L).
+        weights: Array of shape (M, M), the weights of pairs of bumps, which sum to 1.
+        expected: Array of shape (L, L), the probability of each pair of cells.
         log_likelihood: The log-likelihood of all trips.
     """
 
@@ -104,13 +104,13 @@ class FlowRound:
 
     @staticmethod
     def of(columns: Floats, counts: Floats, weights: Floats) -> FlowRound:
-        """Return the round for given weights, (M, M), which are first scaled to sum to 1; see :func:`improve_flows`."""
+        """Scale weights to sum to 1, and return the round with them; for the arguments see :func:`improve_flows`."""
         scaled = np.maximum(weights / weights.sum(), MIN_WEIGHT)
         expected = columns.T @ scaled @ columns
         return FlowRound(weights=scaled, expected=expected, log_likelihood=log_likelihood_of(counts, expected))
 
     def factors(self, columns: Floats, counts: Floats) -> Floats:
-        """Return the factors for the weights in the next round, (M, M). The largest is 1, so powers stay finite."""
+        """Return the next round's factors for the weights, shape (M, M). The largest is 1, so powers are finite."""
         slope = self._slope(columns, counts)
         scaled: Floats = slope / slope.max()
         return scaled
@@ -120,20 +120,20 @@ class FlowRound:
         return max(0.0, float(np.log(self._slope(columns, counts).max())))
 
     def _slope(self, columns: Floats, counts: Floats) -> Floats:
-        """Return D, (M, M), the derivative of the log-likelihood per trip with respect to each weight."""
+        """Return the derivative of the log-likelihood per trip with respect to each weight: D, shape (M, M)."""
         ratios = np.divide(counts / counts.sum(), self.expected, out=np.zeros_like(counts), where=counts > 0)
         slope: Floats = columns @ ratios @ columns.T
         return slope
 
 
 def merge_outputs(columns: Floats, max_cells: int = MAX_CELLS) -> Ints:
-    """Return the index of each output's cell, (K,). Outputs that share a cell say almost the same about the secret.
+    """Merge outputs that say almost the same about the secret, and return the index of each output's cell, shape (K,).
 
     Cells lie around outputs that are chosen by farthest-first traversal. The distance between two outputs is the
     Hellinger distance between the distributions of the secret that they would imply under uniform shares.
 
     Args:
-        columns: The probability of each output given each record or bump, (N, K).
+        columns: Array of shape (N, K), the probability of each output given each record or bump.
         max_cells: The largest number of cells.
     """
     totals = columns.sum(axis=0)
@@ -155,7 +155,12 @@ def merge_outputs(columns: Floats, max_cells: int = MAX_CELLS) -> Ints:
 
 
 def merge_columns(columns: Floats, cells: Ints) -> Floats:
-    """Return each cell's probability, (N, L), from that of each output, (N, K), and each output's cell, (K,)."""
+    """Return the probability of each cell given each record, shape (N, L), by summing over the cell's outputs.
+
+    Args:
+        columns: Array of shape (N, K), the probability of each output given each record.
+        cells: Array of shape (K,), the index of each output's cell.
+    """
     membership = csr_array((np.ones(len(cells)), (np.arange(len(cells)), cells)), shape=(len(cells), cells.max() + 1))
     merged: Floats = columns @ membership
     return merged
@@ -167,9 +172,9 @@ def improve_flows(columns: Floats, counts: Floats, weights: Floats) -> Iterator[
     The log-likelihood never falls. The iteration ends once it no longer rises.
 
     Args:
-        columns: A, the probability of each cell of outputs given each bump, (M, L).
-        counts: The number of trips for each pair of reported cells, (L, L), with start cells in rows.
-        weights: The initial weights of pairs of bumps, (M, M), which are positive and sum to 1.
+        columns: Array A of shape (M, L), the probability of each cell of outputs given each bump.
+        counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
+        weights: Array of shape (M, M), the initial weights of pairs of bumps, which are positive and sum to 1.
     """
     current = FlowRound.of(columns, counts, weights)
     power = 1.0
@@ -192,10 +197,10 @@ def fit_flows(columns: Floats, counts: Floats, groups: Floats, weights: Floats, 
     """Return flows between groups after a number of rounds, or after fewer if a gap is reached earlier.
 
     Args:
-        columns: The probability of each cell of outputs given each bump, (M, L).
-        counts: The number of trips for each pair of reported cells, (L, L), with start cells in rows.
-        groups: The fraction of each bump that lies in each group, (M, G).
-        weights: The initial weights of pairs of bumps, (M, M), which are positive and sum to 1.
+        columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
+        counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
+        groups: Array of shape (M, G), the fraction of each bump that lies in each group.
+        weights: Array of shape (M, M), the initial weights of pairs of bumps, which are positive and sum to 1.
         gap: The bound on the distance between the log-likelihood and its maximum, per trip, at which rounds end. The
             distance is bounded before the first round and after every tenth one.
         rounds: The largest number of rounds.
@@ -222,10 +227,11 @@ def choose_rounds(
     enough trips to show differences. Each likelihood has its best number of rounds, and the larger number is returned.
 
     Args:
-        columns: The probability of each cell of outputs given each bump, (M, L).
-        counts: The number of trips for each pair of reported cells, (L, L), with start cells in rows.
-        groups: The fraction of each bump that lies in each group, (M, G).
-        link: A function that returns, for counts (L, L), the weights (M, M) at which the rounds begin.
+        columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
+        counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
+        groups: Array of shape (M, G), the fraction of each bump that lies in each group.
+        link: A function that takes counts of shape (L, L), and returns the weights of shape (M, M) at which the rounds
+            begin.
         rng: The generator that draws the halves.
     """
     first = rng.binomial(counts.astype(np.int64), 0.5).astype(np.float64)
@@ -236,7 +242,7 @@ def choose_rounds(
     group_indicators = np.eye(groups.shape[1])[(columns.T @ groups).argmax(axis=1)]
 
     def by_group(values: Floats) -> Floats:
-        """Return values for pairs of cells, (L, L), summed over pairs of groups, (G, G)."""
+        """Sum values for pairs of cells, shape (L, L), to values for pairs of groups, shape (G, G)."""
         sums: Floats = group_indicators.T @ values @ group_indicators
         return sums
 
@@ -264,9 +270,9 @@ def scale_to_sums(flows: Floats, starts: Floats, ends: Floats) -> Floats:
     """Scale the rows and columns of flows until they have the given sums (iterative proportional fitting).
 
     Args:
-        flows: The flows, (G, G), which are non-negative.
-        starts: The row sums, (G,), which sum to 1.
-        ends: The column sums, (G,), which sum to 1.
+        flows: Array of shape (G, G), the non-negative flows.
+        starts: Array of shape (G,), the required row sums, which sum to 1.
+        ends: Array of shape (G,), the required column sums, which sum to 1.
 
     Raises:
         SolverError: The sums still differ after :data:`MAX_SCALINGS` scalings.

@@ -30,7 +30,7 @@ PILOT_REFINEMENT: Final = 2.0
 """The factor by which the pilots' bumps are narrower than the estimate's, if they are not too many."""
 
 PILOT_ROUNDS: Final = (2, 20)
-"""A factor and a summand: a pilot has the estimate's number of rounds times the first, plus the second."""
+"""A factor and a summand: a pilot has the estimate's number of rounds times the factor, plus the summand."""
 
 CALIBRATION: Final = 1.25
 """The factor by which half widths are widened.
@@ -56,10 +56,11 @@ class FlowModel(NamedTuple):
     gap: float
 
     def estimate(self, counts: Floats) -> Floats:
-        """Return the estimated flows between groups, (G, G), which sum to 1.
+        """Return the estimated flows between groups, an array of shape (G, G) that sums to 1.
 
         Args:
-            counts: The number of trips for each pair of reported cells, (L, L), with start cells in rows.
+            counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in
+                rows.
         """
         flows = self.bumps.fit(counts, self.bumps.find_links(counts)[0], gap=self.gap, rounds=self.rounds).flows
         margin_gap = max(self.gap, REPLICATE_GAP)
@@ -71,11 +72,13 @@ class FlowModel(NamedTuple):
 def find_half_widths(
     counts: Floats, shares: Floats, model: FlowModel, pilot_bumps: Bumps, confidence: float, progress: Progress | None
 ) -> Floats:
-    """Return half widths, (G, G), for flow intervals that aim at holding simultaneously; see the module's docstring.
+    """Return the half widths of flow intervals, shape (G, G), as the module's docstring describes.
+
+    The intervals aim at holding simultaneously.
 
     Args:
-        counts: The number of trips for each pair of reported cells, (L, L), with start cells in rows.
-        shares: The estimated flows, (G, G).
+        counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
+        shares: Array of shape (G, G), the estimated flows.
         model: The settings with which the flows were estimated.
         pilot_bumps: The pilots' bumps.
         confidence: The confidence, in (0, 1).
@@ -98,7 +101,7 @@ def find_half_widths(
 def _draw_errors(
     pilot: FlowFit, model: FlowModel, n: int, replicates: int, name: str, progress: Progress | None
 ) -> Floats:
-    """Return the errors of B estimates, (B, G * G), each from n trips that are drawn from a pilot.
+    """Return the errors of B estimates, shape (B, G * G), each from n trips that are drawn from a pilot.
 
     Args:
         pilot: The pilot.

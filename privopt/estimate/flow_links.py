@@ -1,15 +1,16 @@
 """The weights at which a fit of flows begins: a mixture of links from starts to ends, from identity to independence.
 
-Expectation maximisation moves slowly where the channel hides much, so its early rounds stay near the first weights. If
-starts and ends were independent in these, flows would come out too even. Therefore the first weights are fitted to the
-reports: they are the most likely mixture of a few links. A link is a distribution over pairs of bumps (smooth
-distributions over records), (M, M), with one bump for the start of a trip and one for its end.
+Expectation maximisation converges slowly if the channel hides much, so its early rounds stay near the initial weights.
+If starts and ends were independent in these, the flows would be estimated as too even. Therefore the initial weights
+are fitted to the reports: they are the most likely mixture of a few links. A link is a distribution over pairs of bumps
+(smooth distributions over records), with one bump for the start of a trip and one for its end. It is an array of shape
+(M, M).
 
 Let p be the bumps' shares, a_ik the probability of output k given bump i, and m_k the overall probability of output k.
 The kernel K_ij = sum_k a_ik p_j a_jk / m_k is the mean posterior probability of bump j, given a report from bump i.
 Scaled by the roots of p, it is a symmetric matrix without negative eigenvalues, so it also has fractional powers. K^0
-is the identity (each trip ends where it began), K^1 links bumps that a report does not tell apart, and higher powers
-lead further away, in the end to independence. No distances are needed.
+is the identity (each trip ends where it began), and K^1 links bumps that a report does not distinguish. Higher powers
+link more distant bumps and converge to independence. No distances are needed.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ BISECTIONS: Final = 30
 def find_links(
     columns: Floats, counts: Floats, start_shares: Floats, end_shares: Floats, *, extremes: bool = False
 ) -> list[Floats]:
-    """Return weights, (M, M) each, for the most likely mixture of links and, if requested, up to two extreme ones.
+    """Return the most likely mixture of links and, if requested, up to two extreme ones, as weights of shape (M, M).
 
     An extreme mixture is as near to the identity, or to independence, as the likelihood allows.
 
     Args:
-        columns: The probability of each cell of outputs given each bump, (M, L).
-        counts: The number of trips for each pair of reported cells, (L, L), with start cells in rows.
-        start_shares, end_shares: The bumps' shares for starts and for ends, (M,) each, which sum to 1.
+        columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
+        counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
+        start_shares, end_shares: Arrays of shape (M,), the bumps' shares for starts and for ends, which sum to 1.
         extremes: Whether to return the extreme mixtures too. An extreme mixture that nearly equals the most likely one
             is left out.
     """
@@ -82,11 +83,11 @@ def find_links(
 
 
 def _make_links(columns: Floats, starts: Floats, ends: Floats) -> Floats:
-    """Return the links, (7, M, M): the identity, the powers of the kernel, and independence.
+    """Return the links, an array of shape (7, M, M): the identity, the powers of the kernel, and independence.
 
     Args:
-        columns: The probability of each cell of outputs given each bump, (M, L).
-        starts, ends: The bumps' shares for starts and for ends, (M,) each, which are positive and sum to 1.
+        columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
+        starts, ends: Arrays of shape (M,), the bumps' shares for starts and for ends, which are positive and sum to 1.
     """
     # Starts and ends share one kernel, so the links are symmetric before they are scaled.
     shares = (starts + ends) / 2
@@ -112,14 +113,14 @@ def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: F
     """Return the plausible mixture (:data:`LIKELY`) nearest to an extreme one, on the segment to the best mixture.
 
     Args:
-        extreme, best: The parts that the links have in two mixtures, (C,) each.
-        probabilities: The probability of each counted pair of cells given each link, (C, K).
-        trips: The number of trips with each of these pairs, (K,).
+        extreme, best: Arrays of shape (C,), the fractions of the links in two mixtures.
+        probabilities: Array of shape (C, K), the probability of each counted pair of cells given each link.
+        trips: Array of shape (K,), the number of trips with each of these pairs.
     """
     greatest = float(trips @ np.log(best @ probabilities))
 
     def is_likely(part: float) -> bool:
-        """Return whether the mixture that gives the extreme one this weight is plausible."""
+        """Return whether the mixture is plausible in which the extreme mixture has the weight ``part``."""
         with np.errstate(divide="ignore"):  # some pairs may be impossible under the identity
             value = trips @ np.log(((1.0 - part) * best + part * extreme) @ probabilities)
         return bool(value >= greatest - LIKELY)

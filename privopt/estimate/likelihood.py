@@ -42,7 +42,7 @@ class Fit:
     """Shares that maximise the likelihood.
 
     Attributes:
-        shares: The records' shares, (N,), which are positive and sum to 1.
+        shares: Array of shape (N,), the records' shares, which are positive and sum to 1.
         gap: A proved bound on how far the log-likelihood is below its maximum, per report. For smooth shares, this is
             the maximum among mixtures with the same resolution.
         log_likelihood: The log-likelihood of these shares, per report.
@@ -61,9 +61,9 @@ def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
     """Return a bound on how far the shares' log-likelihood is below its maximum, per report: ln max_i D_i.
 
     Args:
-        shares: The shares, (N,), which sum to 1.
-        columns: The probability of each report given each record, (N, K).
-        parts: The fraction of all reports that each output has, (K,). The fractions sum to 1.
+        shares: Array of shape (N,), the shares, which sum to 1.
+        columns: Array of shape (N, K), the probability of each report given each record.
+        parts: Array of shape (K,), each output's fraction of all reports. The fractions sum to 1.
     """
     slope = columns @ (parts / (shares @ columns))
     return max(0.0, math.log(float(slope.max())))
@@ -73,9 +73,9 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
     """Return the shares that maximise the likelihood.
 
     Args:
-        columns: The probability of each reported output given each record, (N, K). Each of these outputs is possible
-            for some record.
-        parts: The fraction of all reports that each output has, (K,). The fractions are positive and sum to 1.
+        columns: Array of shape (N, K), the probability of each reported output given each record. Each of these outputs
+            is possible for some record.
+        parts: Array of shape (K,), each output's fraction of all reports. The fractions are positive and sum to 1.
         gap: The bound on the distance between the log-likelihood and its maximum, per report, at which the method ends.
         progress: Called with the gap after each step.
 
@@ -111,14 +111,14 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
 
 
 def _start_point(p: Floats, columns: Floats, parts: Floats, minimum: float) -> tuple[Floats, Floats]:
-    """Return a starting point at the shares p: p itself, (N,), and multipliers of at least ``minimum``, (N,).
+    """Return a starting point in the interior: the shares p themselves, and multipliers of at least ``minimum``.
 
-    The minimum keeps the starting point in the interior, where multipliers are positive.
+    Both are arrays of shape (N,). In the interior, all multipliers are positive.
 
     Args:
-        p: The shares, (N,), which are positive and sum to 1.
-        columns: The probability of each report given each record, (N, K).
-        parts: The fraction of all reports that each output has, (K,).
+        p: Array of shape (N,), the shares, which are positive and sum to 1.
+        columns: Array of shape (N, K), the probability of each report given each record.
+        parts: Array of shape (K,), each output's fraction of all reports.
         minimum: The smallest multiplier.
     """
     slope = columns @ (parts / (p @ columns))
@@ -129,10 +129,10 @@ def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Fl
     """Take one predictor-corrector step (Mehrotra) towards the optimality conditions slope + s = 1, p s = mu.
 
     Args:
-        p: The shares, (N,), which are positive. They sum to 1 if both equations hold.
-        s: The multipliers for p >= 0, (N,), which are positive.
-        columns: The probability of each report given each record, (N, K).
-        parts: The fraction of all reports that each output has, (K,). The fractions sum to 1.
+        p: Array of shape (N,), the shares, which are positive. They sum to 1 if both equations hold.
+        s: Array of shape (N,), the multipliers for p >= 0, which are positive.
+        columns: Array of shape (N, K), the probability of each report given each record.
+        parts: Array of shape (K,), each output's fraction of all reports. The fractions sum to 1.
 
     Returns:
         The next p and s, both positive.
@@ -163,15 +163,15 @@ def _step_length(values: Floats, step: Floats) -> float:
 
 
 class _Newton:
-    """Solves (Z diag(1 / v) Z' + diag(1 / t)) x = y for several y, after one factorisation.
+    """A factorisation of Z diag(1 / v) Z' + diag(1 / t), with which Newton's equations are solved several times.
 
     If there are at most as many outputs as records, the Woodbury identity reduces the system to one over the outputs.
 
     Attributes:
-        t: The vector t, (N,).
+        t: The vector t, shape (N,).
         by_reports: Whether the system was reduced to one over the outputs.
-        columns, is_kept: For a reduced system, Z without records that have almost no weight, and a mask of the records
-            left.
+        columns, is_kept: For a reduced system, Z without the records that have almost no weight, and a mask of the
+            remaining records.
         size: The square roots of the matrix's diagonal, by which it was scaled to a unit diagonal.
         factor: The scaled matrix's Cholesky factor, as SciPy stores it.
     """
@@ -180,9 +180,9 @@ class _Newton:
         """Factorise the matrix.
 
         Args:
-            columns: Z, the probability of each report given each record, (N, K).
-            v: The vector v, (K,), whose entries are positive.
-            t: The vector t, (N,), whose entries are positive.
+            columns: Array Z of shape (N, K), the probability of each report given each record.
+            v: Array of shape (K,) with positive entries.
+            t: Array of shape (N,) with positive entries.
         """
         from scipy.linalg import cho_factor
 
@@ -207,14 +207,14 @@ class _Newton:
         self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
 
     def _solve_inner(self, y: Floats) -> Floats:
-        """Solve a system with the factorised matrix, undoing its scaling to a unit diagonal."""
+        """Solve a system with the matrix that was factorised, undoing the scaling to a unit diagonal."""
         from scipy.linalg import cho_solve
 
         solution: Floats = cho_solve(self.factor, y / self.size, check_finite=False) / self.size
         return solution
 
     def __call__(self, y: Floats) -> Floats:
-        """Return the solution x, (N,), for a right-hand side y, (N,)."""
+        """Return the solution x for a right-hand side y; both have shape (N,)."""
         if not self.by_reports:
             return self._solve_inner(y)
         # Woodbury: x = t y - t Z (Z' diag(t) Z + diag(v))^-1 Z' t y.

@@ -54,7 +54,9 @@ ROUNDING_ERROR: Final = 1e-11
 """A bound on a bias's rounding error, relative to 1 plus the largest weight."""
 
 HalfWidth = Callable[[Floats, Floats, int], Floats]
-"""A function from the weights' variances (G,), their ranges (G,) and the number of reports to half widths (G,)."""
+"""A function that returns half widths, given the weights' variances, their ranges, and the number of reports.
+
+All arrays have shape (G,)."""
 
 
 def linear_intervals(
@@ -69,15 +71,16 @@ def linear_intervals(
     """Return bounds on each group's share, which hold simultaneously with the given confidence.
 
     Args:
-        channels: For each release, the probability of each output given each record, (N, K).
-        counts: For each release, how often each output was reported, (K,).
-        functionals: A sparse matrix with a 1 where a record belongs to a group, (G, N).
+        channels: For each release, an array of shape (N, K), the probability of each output given each record.
+        counts: For each release, an array of shape (K,), how often each output was reported.
+        functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence, in (0, 1). Its complement is divided evenly among groups, releases and sides.
         finite: Whether the intervals must hold for every number of reports, or only for many reports.
         progress: Called with the current step.
 
     Returns:
-        Lower and upper bounds in [0, 1], (G,) each; None if no shares lie within them.
+        The lower and the upper bounds, two arrays of shape (G,) with entries in [0, 1]; None if no shares lie within
+        them.
 
     Notes:
         The eigendecomposition of order min(N, K) takes 5 s on one core if the order is 2,032. Each ridge then takes
@@ -114,7 +117,8 @@ class _Means:
     Attributes:
         _parts, _half_width: The constructor's arguments ``parts`` and ``half_width``.
         _shares: For each release, its fraction of all reports that are used for the bounds.
-        _probability_roots: The square roots of the estimated probabilities of all releases' outputs, (K, 1).
+        _probability_roots: Array of shape (K, 1), the square roots of the estimated probabilities of all releases'
+            outputs.
         _weigh: The ridge regressions, which return the outputs' weights.
         _cuts: The indices at which one release's weights end and the next one's begin.
     """
@@ -125,9 +129,9 @@ class _Means:
         """Prepare the regressions.
 
         Args:
-            releases: Each release's channel, (N, K), and counts, (K,).
-            parts: For each release, two arrays of counts, (K,) each: for the reports that choose the weights, and for
-                those used for the bounds.
+            releases: For each release, its channel, shape (N, K), and its counts, shape (K,).
+            parts: For each release, two arrays of counts of shape (K,): for the reports that choose the weights, and
+                for the reports used for the bounds.
             half_width: The function that returns the half widths for the means' errors; see :data:`HalfWidth`.
         """
         total = sum(int(counted_reports.sum()) for _, counted_reports in parts)
@@ -144,12 +148,12 @@ class _Means:
         self._cuts = np.cumsum([len(release_roots) for release_roots in roots])[:-1]
 
     def find_narrowest(self, groups: Floats, ridges: Sequence[float]) -> tuple[Floats, Floats]:
-        """Return each group's lower and upper bounds, (G,) each, from the regression predicted to be narrowest.
+        """Return each group's lower and upper bounds, shape (G,), from the regression with the best predicted width.
 
         The predictions use the held-out reports, whereas the bounds themselves use the other reports.
 
         Args:
-            groups: A matrix with a 1 where a record belongs to a group, (N, G).
+            groups: Array of shape (N, G) with a 1 where a record belongs to a group.
             ridges: The ridge penalties to try.
         """
         count = groups.shape[1]
@@ -172,12 +176,12 @@ class _Means:
         return low, high
 
     def _estimate_means(self, weights: Sequence[Floats]) -> tuple[Floats, Floats]:
-        """Return the mean weights over reports, and the half widths for the means' errors, (2, G) each.
+        """Return the mean weights over reports, and the half widths for the means' errors, shape (2, G) each.
 
         The first row is for the reports that choose the weights, the second for the reports used for the bounds.
 
         Args:
-            weights: For each release, its outputs' weights, (K, G).
+            weights: For each release, an array of shape (K, G) with its outputs' weights.
         """
         means, widths = np.zeros((2, weights[0].shape[1])), np.zeros((2, weights[0].shape[1]))
         for release_share, h, (reports_apart, counted_reports) in zip(self._shares, weights, self._parts, strict=True):
@@ -192,12 +196,13 @@ class _Means:
 
 
 def _split_reports(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Ints]:
-    """Split reports at random into those that choose weights and those used for bounds; return their counts, (K,) each.
+    """Split reports at random into those that choose weights and those used for bounds, and return their counts.
 
-    If there are three or more reports, at least one is in the first part and at least two are in the second.
+    Each part's counts have shape (K,). If there are three or more reports, at least one is in the first part and at
+    least two are in the second.
 
     Args:
-        counts: How often each output was reported, (K,).
+        counts: Array of shape (K,), how often each output was reported.
         chance: The random generator that draws the split.
     """
     rounded = np.rint(counts).astype(np.int64)
@@ -209,14 +214,14 @@ def _split_reports(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Int
 
 
 def _probability_roots(channel: Floats, reports_apart: Ints) -> Floats:
-    """Return the square roots of the outputs' estimated probabilities, (K,), which are never 0.
+    """Return the square roots of the outputs' estimated probabilities, shape (K,), which are never 0.
 
     The estimate combines the held-out reports with half a pseudo-count per output. The pseudo-counts are distributed
     as reports would be under uniform shares.
 
     Args:
-        channel: The probability of each output given each record, (N, K).
-        reports_apart: How often each output occurs in the held-out reports, (K,).
+        channel: Array of shape (N, K), the probability of each output given each record.
+        reports_apart: Array of shape (K,), how often each output occurs in the held-out reports.
     """
     uniform_probabilities = channel.mean(axis=0)
     smoothed_counts = reports_apart + 0.5 * len(uniform_probabilities) * uniform_probabilities
@@ -225,11 +230,11 @@ def _probability_roots(channel: Floats, reports_apart: Ints) -> Floats:
 
 
 def _weighted_moments(h: Floats, reports: Ints) -> tuple[Floats, Floats]:
-    """Return the mean and the variance of weights over reports, (G,) each. The variance has n - 1 in the denominator.
+    """Return the mean and the sample variance (with n - 1) of weights over reports, shape (G,) each.
 
     Args:
-        h: The outputs' weights, (K, G).
-        reports: How often each output was reported, (K,).
+        h: Array of shape (K, G), the outputs' weights.
+        reports: Array of shape (K,), how often each output was reported.
     """
     n = max(1, int(reports.sum()))
     mean = reports @ h / n
@@ -247,7 +252,7 @@ def _bernstein_half_width(error: float) -> HalfWidth:
     side_log, deviation_log = math.log(1 / (0.45 * error)), math.log(1 / (0.1 * error))
 
     def half_width(variance: Floats, span: Floats, reports: int) -> Floats:
-        """Return half widths, (G,), from the values' variances (G,) and ranges (G,), and the number of reports."""
+        """Return the half widths, given the values' variances and ranges, shape (G,), and the number of reports."""
         deviation_bound = np.sqrt(variance) + span * math.sqrt(2 * deviation_log / max(1, reports - 1))
         return deviation_bound * math.sqrt(2 * side_log / reports) + span * side_log / (3 * reports)
 
@@ -264,17 +269,19 @@ def _normal_half_width(error: float) -> HalfWidth:
     quantile = float(norm.isf(error / 2))
 
     def half_width(variance: Floats, span: Floats, reports: int) -> Floats:
-        """Return half widths, (G,), from variances (G,) and the number of reports; the ranges are not used."""
+        """Return the half widths, given the variances, shape (G,), and the number of reports; ranges are not used."""
         return quantile * np.sqrt(variance / reports)
 
     return half_width
 
 
 class _Ridges:
-    """Minimises |A u - g|^2 + ridge |u|^2 for many g and ridge penalties, after one eigendecomposition.
+    """Ridge regressions with one matrix A, which minimise |A u - g|^2 + ridge |u|^2 for many g and ridge penalties.
+
+    They share one eigendecomposition.
 
     Attributes:
-        _matrix: The matrix A, (N, K).
+        _matrix: The matrix A, shape (N, K).
         _by_outputs: Whether A'A was decomposed rather than AA', because it is the smaller matrix.
         _values, _vectors: The eigenvalues of the decomposed matrix, and its eigenvectors as columns.
     """
@@ -291,17 +298,17 @@ class _Ridges:
         self._values = np.maximum(values, 0.0)
 
     def project_groups(self, groups: Floats) -> Floats:
-        """Return the groups, (N, G), projected onto the eigenvectors; the projection serves for all ridge penalties."""
+        """Project the groups, shape (N, G), onto the eigenvectors. The result is used with every ridge penalty."""
         projected: Floats = self._vectors.T @ (self._matrix.T @ groups if self._by_outputs else groups)
         return projected
 
     def __call__(self, ridge: float, projected: Floats, groups: Floats) -> tuple[Floats, Floats]:
-        """Return the weights u, (K, G), and the biases A u - g, (N, G), for one ridge penalty.
+        """Return the weights u, shape (K, G), and the biases A u - g, shape (N, G), for one ridge penalty.
 
         Args:
             ridge: The ridge penalty, relative to the mean eigenvalue.
             projected: The groups as :meth:`project_groups` returns them.
-            groups: The right-hand sides g, (N, G).
+            groups: Array of shape (N, G), the right-hand sides g.
         """
         solved = self._vectors @ (projected / (self._values + ridge * self._values.mean())[:, None])
         weights = solved if self._by_outputs else self._matrix.T @ solved

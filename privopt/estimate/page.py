@@ -23,9 +23,9 @@ from privopt.report.theme import MARK, add_legend, use_theme
 from privopt.run.verify import OpenedFolder
 
 MAX_DRAWN_INTERVALS: Final = 40
-"""The largest number of intervals that are drawn, beginning with the greatest shares."""
+"""The largest number of intervals that are drawn. They belong to the greatest shares."""
 MAX_TABLE_ROWS: Final = 10_000
-"""The largest number of rows in the page's table. All other rows are in the CSV file only."""
+"""The largest number of rows in the page's table. The CSV file has all rows."""
 INTERVAL_LEAD: Final = "The largest first. Low and high are the ends of the interval of each share."
 """The sentence above the table of shares."""
 
@@ -52,7 +52,7 @@ def share_layer(estimate: Estimate, channel: Channel) -> Layer:
 
 
 def _by_record(estimate: Estimate) -> dict[str, Floats]:
-    """Return each record's or its group's share, low and high, (N,) each, with NaN for records without a group."""
+    """Return the share, low and high of each record or its group, shape (N,); NaN for records without a group."""
     values = {"share": estimate.shares, "low": estimate.low, "high": estimate.high}
     if estimate.group_of is None:
         return values

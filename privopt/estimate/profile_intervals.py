@@ -28,9 +28,9 @@ MAX_LOG_TILT: Final = 40.0
 """The largest |ln T| that is tried, at which h . pi is practically at the end of its range."""
 
 FALL_TOLERANCE: Final = 0.05
-"""The largest distance between the profile at an end and its level there, as a fraction of its allowed fall.
+"""The largest distance between the profile at an interval's end and the required level, relative to the allowed drop.
 
-The end is then off by at most 0.1 % of the interval's half width."""
+It shifts the end by at most 0.1 % of the interval's half width."""
 
 MIN_GAP_PER_REPORT: Final = 1e-11
 """The smallest gap, per report, that is required of fits. Rounding keeps them from reaching a smaller one."""
@@ -47,13 +47,15 @@ def profile_intervals(
     confidence: float,
     progress: Progress | None = None,
 ) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds on each h . pi, (G,) each. Each interval holds individually and asymptotically.
+    """Return lower and upper bounds on each h . pi, two arrays of shape (G,).
+
+    Each interval holds individually and asymptotically.
 
     Args:
-        columns: The probability of each reported output given each record, (N, K).
-        parts: The fraction of all reports that each output has, (K,). The fractions sum to 1.
+        columns: Array of shape (N, K), the probability of each reported output given each record.
+        parts: Array of shape (K,), each output's fraction of all reports. The fractions sum to 1.
         reports: The number of reports, n.
-        functionals: A sparse matrix of zeros and ones, (G, N), whose rows are the vectors h.
+        functionals: Sparse matrix of shape (G, N) with entries 0 and 1, whose rows are the vectors h.
         confidence: The confidence, in (0, 1).
         progress: Called with the number of intervals that are done.
 
@@ -98,10 +100,10 @@ def _find_end(
     The profile is the greatest log-likelihood among shares pi with the same h . pi.
 
     Args:
-        columns: The probability of each reported output given each record, (N, K).
-        parts: The fraction of all reports that each output has, (K,).
+        columns: Array of shape (N, K), the probability of each reported output given each record.
+        parts: Array of shape (K,), each output's fraction of all reports.
         level: The log-likelihood, per report, at the end of the interval.
-        h: A vector of zeros and ones, (N,). The interval is for h . pi.
+        h: Array of shape (N,) with entries 0 and 1. The interval is for h . pi.
         gap: The distance between each fit's log-likelihood and its maximum, per report.
         tolerance: The largest distance between the profile and the level, in log-likelihood per report.
         sign: 1 for the lower end of the interval, -1 for the upper end.

@@ -43,7 +43,7 @@ NOISY_COUNTS: Final = "noisy-counts"
 BOOTSTRAP: Final = "parametric bootstrap"
 """The name of the method with which :mod:`privopt.estimate.smooth_intervals` finds intervals."""
 SMOOTH: Final = "smooth"
-"""The word that names, in each row of the table, what smooth intervals assume."""
+"""The word in each row of the table that names the assumption of smooth intervals."""
 
 MAX_PROFILED_RECORDS: Final = 300
 """The largest number of records for which asymptotic intervals are found by profile likelihood.
@@ -75,7 +75,11 @@ class EstimateOptions:
     resolution: float | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Raise a UsageError if an option is out of range."""
+        """Check the options.
+
+        Raises:
+            UsageError: An option is out of range.
+        """
         for name in ("confidence", "gap", *(() if self.resolution is None else ("resolution",))):
             check_number(name, getattr(self, name), "a finite number")
         rules = [
@@ -101,7 +105,7 @@ class ReportCounts:
 
     Attributes:
         channel: The channel of the release.
-        counts: How often each output was reported, (K,).
+        counts: Array of shape (K,), how often each output was reported.
         skipped: The number of rows without a report.
         repeated: The number of rows that were omitted because their subject already had a counted report, in this
             release or in one counted before.
@@ -119,8 +123,8 @@ class Estimate:
 
     Attributes:
         ids: The ids of the G records, in their order, or the names of the G groups.
-        shares: The shares, (G,), which sum to 1.
-        low, high: The lower and upper ends of the shares' intervals, (G,) each.
+        shares: Array of shape (G,), the shares, which sum to 1.
+        low, high: Arrays of shape (G,), the lower and upper ends of the shares' intervals.
         n: The number of reports, or the number of people according to noisy counts.
         method: ``"maximum-likelihood"``, ``"smooth-maximum-likelihood"`` or ``"noisy-counts"``.
         confidence: The confidence of the intervals.
@@ -137,9 +141,9 @@ class Estimate:
             smooth.
         unit: The unit of distance.
         skipped: The number of rows without a report.
-        reported: The shares among the raw reports, (G,); None unless the outputs are the records.
-        group_of: The index of each record's group, (N,), with -1 for records without a group; None if there are no
-            groups.
+        reported: Array of shape (G,), the shares among the raw reports; None unless the outputs are the records.
+        group_of: Array of shape (N,), the index of each record's group, or -1 for a record without a group; None if
+            there are no groups.
         notes: Warnings for users of the estimate, as sentences.
     """
 
@@ -223,7 +227,8 @@ def estimate(
             independent of one another.
         options: The options for the estimate.
         groups: The indices of each group's records, to estimate the groups' shares; None to estimate records' shares.
-        rows: A function that returns the distances from some records to all, (B, N); None if there are no distances.
+        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
+            (B, N); None if there are no distances.
         unit: The unit of distance.
         progress: Called with the current step.
 
@@ -295,10 +300,11 @@ def fit_reports(
     """Return the records' most likely shares, which are smooth if the options or the number of records call for it.
 
     Args:
-        columns: The probability of each output given each record, (N, K).
-        counts: How often each output was reported, (K,).
+        columns: Array of shape (N, K), the probability of each output given each record.
+        counts: Array of shape (K,), how often each output was reported.
         options: The options for the estimate.
-        rows: A function that returns the distances from some records to all, (B, N); None if there are no distances.
+        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
+            (B, N); None if there are no distances.
         progress: Called with the current step.
     """
     n, is_reported = int(counts.sum()), counts > 0
@@ -327,8 +333,8 @@ def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
 def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tuple[str, ...]]:
     """Return options for shares that are not smooth, and a note if smooth intervals were requested.
 
-    This is used when the reports are so many, or show people at so few records, that they support no smoothing, so that
-    no smoothness can be assumed either.
+    It is used when the best fit is not smooth, because there are many reports or because they show people at few
+    records. In that case, the intervals cannot assume smoothness either.
     """
     if options.intervals != "smooth":
         return options, ()
@@ -337,7 +343,7 @@ def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tupl
 
 
 def collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
-    """Return all releases' channels, concatenated to (N, K), and how often each output was reported, (K,).
+    """Return all releases' channels as one array of shape (N, K), and each output's count, an array of shape (K,).
 
     Raises:
         UsageError: Releases have different records, or :func:`check_possible` refuses the counts.
@@ -356,8 +362,8 @@ def check_possible(outputs: Sequence[str], columns: Floats, counts: Floats | Int
 
     Args:
         outputs: The ids of the K outputs.
-        columns: The probability of each output given each record, (N, K).
-        counts: How often each output was reported, (K,).
+        columns: Array of shape (N, K), the probability of each output given each record.
+        counts: Array of shape (K,), how often each output was reported.
 
     Raises:
         UsageError: There are no reports, or one of them cannot come from any record.
@@ -370,9 +376,9 @@ def check_possible(outputs: Sequence[str], columns: Floats, counts: Floats | Int
 
 
 def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], csr_array]:
-    """Return the names of the groups (or records), and a matrix, (G, N), with a 1 where a record belongs to a group.
+    """Return the names of the groups (or records), and a matrix with a 1 where a record belongs to a group.
 
-    The matrix is sparse, because a dense one would take 20 GB for 50,000 single records.
+    The matrix has shape (G, N). It is sparse, because a dense one would take 20 GB for 50,000 single records.
 
     Args:
         ids: The ids of the N records.
@@ -391,7 +397,7 @@ def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> 
 
 
 def _group_of(groups: Mapping[str, Ints] | None, records: int) -> Ints | None:
-    """Return the index of each record's group, (N,), -1 for records without a group; None if there are no groups."""
+    """Return the index of each record's group, shape (N,), or -1 for a record without one; None without groups."""
     if groups is None:
         return None
     group_numbers = np.full(records, -1, dtype=np.int64)
@@ -410,15 +416,15 @@ def _find_intervals(
     options: EstimateOptions,
     progress: Progress | None,
 ) -> tuple[Floats, Floats, str, tuple[str, ...]]:
-    """Return the intervals' lower and upper ends, (G,) each, the name of the method that found them, and notes.
+    """Return the intervals' lower and upper ends, shape (G,) each, the name of the method that found them, and notes.
 
     Args:
         observed: The counts for each release.
-        columns: The probability of each output from all releases given each record, (N, K).
+        columns: Array of shape (N, K), the probability of each output from all releases given each record.
         reported_columns: The columns for those outputs that were reported.
-        parts: The fraction of all reports that each of these outputs has.
+        parts: Each of these outputs' fraction of all reports.
         n: The number of reports.
-        functionals: A sparse matrix with a 1 where a record belongs to a group, (G, N).
+        functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         options: The options, which give the intervals' confidence and kind.
         progress: Called with the current step.
     """
@@ -467,7 +473,7 @@ def _program_intervals(
 
     Args:
         observed: The counts for each release.
-        functionals: A sparse matrix with a 1 where a record belongs to a group, (G, N).
+        functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence with which all intervals hold simultaneously.
         progress: Called with the current step.
     """
@@ -486,11 +492,11 @@ def _program_intervals(
 
 
 def _reported_shares(observed: Sequence[ReportCounts], functionals: csr_array) -> Floats | None:
-    """Return each group's share of the raw reports, (G,), if every release's outputs are its records; otherwise None.
+    """Return each group's share of the raw reports, shape (G,); None unless every release's outputs are its records.
 
     Args:
         observed: The counts for each release.
-        functionals: A sparse matrix with a 1 where a record belongs to a group, (G, N).
+        functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
     """
     if any(list(release_counts.channel.outputs) != list(release_counts.channel.inputs) for release_counts in observed):
         return None
@@ -510,7 +516,7 @@ def estimate_of_counts(
 
     Args:
         channel: The channel of the release.
-        counts: The noisy counts, (N,), in the order of the channel's inputs.
+        counts: Array of shape (N,), the noisy counts in the order of the channel's inputs.
         options: The options, of which the confidence is used. Intervals must be finite-sample ones, without a
             resolution.
         groups: The indices of each group's inputs, to estimate the groups' shares; None to estimate the inputs' shares.

@@ -3,9 +3,9 @@
 Intervals that hold for every distribution must allow for one that is concentrated at the places about which reports say
 the least. An estimate for many records assumes more: its shares are mixtures of bumps (:mod:`.smooth_shares`). These
 intervals make the same assumption, at a resolution that is finer by PILOT_REFINEMENT. The most likely shares at this
-finer resolution serve as a pilot. As many reports as there were are drawn from the pilot, again and again, and shares
-are estimated from each draw at the original estimate's resolution. The errors of these estimates contain the reports'
-variance and the bias that results from smoothing shares as rough as the pilot.
+finer resolution serve as a pilot. Repeatedly, as many reports as were observed are drawn from the pilot, and shares are
+estimated from them at the original estimate's resolution. The errors of these estimates contain the reports' variance
+and the bias that results from smoothing shares as rough as the pilot.
 
 A half width is a multiple of its share's root mean square error. All shares have the same multiple, which makes the
 intervals hold simultaneously. It is a quantile of the largest relative error among all shares, under a multivariate t
@@ -51,7 +51,7 @@ QUANTILE_DRAWS: Final = 20_000
 """The number of draws from which the quantile of the largest relative error is estimated."""
 
 BLOCK: Final = 1 << 22
-"""The largest number of relative errors that are in memory at the same time."""
+"""The largest number of relative errors that are held in memory at the same time."""
 
 
 def smooth_intervals(
@@ -65,14 +65,15 @@ def smooth_intervals(
     gap: float,
     progress: Progress | None = None,
 ) -> tuple[Floats, float]:
-    """Return half widths, (G,), for intervals that hold at once if shares are smooth, and the pilot's resolution.
+    """Return the half widths, shape (G,), of simultaneous intervals for smooth shares, and the pilot's resolution.
 
     Args:
-        channels: For each release, the probability of each output given each record, (N, K).
-        counts: For each release, how often each output was reported, (K,).
-        rows: A function that returns the distances from some records to all, (B, N).
+        channels: For each release, an array of shape (N, K), the probability of each output given each record.
+        counts: For each release, an array of shape (K,), how often each output was reported.
+        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
+            (B, N).
         resolution: The estimate's resolution, above 0.
-        functionals: A sparse matrix with a 1 where a record belongs to a group, (G, N).
+        functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence, in (0, 1).
         gap: The distance between the log-likelihood and its maximum, per report, at which the estimate's fit ended.
         progress: Called with the number of the current draw.
@@ -111,14 +112,14 @@ def smooth_intervals(
 
 
 def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
-    """Return half widths, (G,), within which all errors stay simultaneously with the given confidence.
+    """Return half widths, shape (G,), within which all errors lie simultaneously with the given confidence.
 
     Args:
-        errors: The errors of B estimates, (B, G), of shares whose true values are known.
+        errors: Array of shape (B, G), the errors of B estimates of shares whose true values are known.
         confidence: The confidence, in (0, 1).
-        reports: The number of reports, n, for each estimate. A share so small that possibly none of n reports is about
-            it cannot be told from 0, so no half width is below ln(G / (1 - confidence)) / n. This is the rule of three,
-            for all G shares at once.
+        reports: The number of reports, n, for each estimate. No half width is below ln(G / (1 - confidence)) / n,
+            because a share so small that possibly none of n reports is about it cannot be distinguished from 0. This
+            is the rule of three, for all G shares at once.
     """
     replicates, count = errors.shape
     sizes = np.sqrt((errors**2).mean(axis=0))
@@ -140,12 +141,13 @@ def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
 
 
 def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap: float) -> Floats:
-    """Return the most likely shares, (N,), at the pilot's resolution.
+    """Return the most likely shares at the pilot's resolution, an array of shape (N,).
 
     Args:
-        columns: The probability of each output from all releases given each record, (N, K).
-        counts: How often each output was reported, (K,).
-        rows: A function that returns the distances from some records to all, (B, N).
+        columns: Array of shape (N, K), the probability of each output from all releases given each record.
+        counts: Array of shape (K,), how often each output was reported.
+        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
+            (B, N).
         resolution: The pilot's resolution.
         gap: The distance between the log-likelihood and its maximum, per report, at which the fit ends.
 

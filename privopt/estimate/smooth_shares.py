@@ -30,22 +30,25 @@ FINER: Final = math.sqrt(2.0)
 MAX_WORSE_RESOLUTIONS: Final = 2
 """The number of consecutive worse resolutions after which no finer one is tried."""
 MAX_BUMP_ENTRIES: Final = 100_000_000
-"""The largest number of entries in the bumps, (M, N), which then take 0.8 GB. No finer resolution is tried."""
+"""The largest number of entries in the array of bumps, shape (M, N), which then takes 0.8 GB.
+
+Resolutions that need a larger array are not tried."""
 MIN_BUMP_SHARE: Final = 1e-5
 """The share above which a bump counts as used."""
 
 Rows = Callable[[Ints], Floats]
-"""A function that returns the distances from some records, given by their indices (B,), to all records, (B, N)."""
+"""A function that takes B records' indices, shape (B,), and returns their distances to all records, shape (B, N)."""
 
 
 def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
-    """Return bumps, (M, N), which are distributions over the records, such that every record is near a bump's centre.
+    """Return M bumps, which are distributions over the N records, as an array of shape (M, N).
 
-    Here, near means within the resolution. Centres are chosen by farthest-first traversal from record 0. The result is
-    None if the bumps would have more than :data:`MAX_BUMP_ENTRIES` entries.
+    Every record lies within the resolution of a bump's centre. Centres are chosen by farthest-first traversal from
+    record 0. The result is None if the array would have more than :data:`MAX_BUMP_ENTRIES` entries.
 
     Args:
-        rows: A function that returns the distances from some records to all, (B, N).
+        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
+            (B, N).
         count: The number of records N.
         resolution: The bumps' width, in the unit of distance.
     """
@@ -76,12 +79,12 @@ def resolved_fit(
     """Return the shares that maximise the likelihood, at a resolution or at the finest one that the reports support.
 
     Args:
-        columns: The probability of each reported output given each record, (N, K).
-        parts: The fraction of all reports that each output has, (K,). The fractions sum to 1.
+        columns: Array of shape (N, K), the probability of each reported output given each record.
+        parts: Array of shape (K,), each output's fraction of all reports. The fractions sum to 1.
         gap: The distance from the greatest log-likelihood, per report, at which a fit ends.
         reports: The number of reports, n.
-        rows: A function that returns the distances from some records to all, (B, N). If None, only resolution 0 is
-            possible.
+        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
+            (B, N). If None, only resolution 0 is possible.
         resolution: The bumps' width, in the unit of distance; 0 to allow all distributions, None to choose the width.
         progress: Called with each resolution that is tried.
 
@@ -121,7 +124,7 @@ def resolved_fit(
 
 
 def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
-    """Yield ever finer resolutions, from a quarter of the greatest distance down to the typical neighbour distance.
+    """Yield resolutions from coarse to fine, from a quarter of the greatest distance to the typical neighbour distance.
 
     The typical neighbour distance is the median, over up to 200 records, of the distance to the nearest neighbour at
     another place. ``count`` is the number of records.
@@ -149,9 +152,10 @@ def fit_bumps(
     The result is None if the resolution needs too many bumps.
 
     Args:
-        columns: The probability of each reported output given each record, (N, K).
-        parts: The fraction of all reports that each output has, (K,).
-        rows: A function that returns the distances from some records to all, (B, N).
+        columns: Array of shape (N, K), the probability of each reported output given each record.
+        parts: Array of shape (K,), each output's fraction of all reports.
+        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
+            (B, N).
         resolution: The bumps' width, in the unit of distance.
         gap: The distance from the greatest log-likelihood, per report, at which the fit ends.
         progress: Called with the resolution that is tried.

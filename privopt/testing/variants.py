@@ -118,8 +118,8 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
 
     One variant has the rows in the order of the profile's ``"reordering"`` variant, if that changes only secret files.
     In another, the rows are sorted by size. A third has the same rows in another CSV format. Rows are not sorted by
-    size if the profile's variant returns None, which means that their order matters, or if the problem has arrays,
-    which might have to be reordered too.
+    size if the profile's variant returns None, which means that their order matters. Neither are they if the problem
+    has arrays, which might have to be reordered too.
 
     Args:
         profile: The mechanism's profile.
