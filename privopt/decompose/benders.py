@@ -1,7 +1,7 @@
 """Benders decomposition of a compiled model whose columns are split into complicating columns and blocks.
 
 Each round solves the master, then every block at a query point, and adds one cut per block (the multi-cut variant). An
-infeasible block gives a feasibility cut from its dual ray (multipliers that prove that it has no solution). The method
+infeasible block gives a feasibility cut from its dual ray (multipliers that prove its infeasibility). The method
 is stabilised by in-out steps, whose query points lie between the best known point and the master's (Ben-Ameur and Neto
 2007). Cuts are moved towards a core point (Magnanti and Wong 1981), which is the best known point here.
 
@@ -39,19 +39,20 @@ from privopt.interfaces import Decomposed, Decomposer, SolveContext
 __all__ = ["Benders", "Start", "ValidRows"]
 
 LARGEST_BOX: Final = 1e9
-"""The largest size of the box, which limits columns without bounds to values between minus and plus its size. If an
-optimum lies on the largest box, the model is assumed to be unbounded."""
+"""The largest size of the box, which limits the absolute values of columns without bounds.
+
+If an optimum lies on the largest box, the model is assumed to be unbounded."""
 MEMORY_GROWTH_FACTOR: Final = 2.0
-"""Under a memory limit, a round begins only if the free memory is at least this many times the largest amount by which
-memory use has grown in a round so far."""
+"""The free memory that a round requires under a memory limit, relative to the largest growth in a round so far."""
 MAX_STALLED_ROUNDS: Final = 10
-"""After this many rounds without a better bound or point, new cuts are no longer regarded as progress.
+"""The number of rounds without a better bound or point after which new cuts are no longer regarded as progress.
 
 Far from the optimum, rounding alone can produce cuts."""
 
 Hook = Callable[[Floats | None, Floats | None], Start | None]
-"""A function that takes the multipliers that prove the best bound, and the best point, both for the form as it was
-given. It returns a further point and multipliers to use, or None."""
+"""A function that takes the multipliers that prove the best bound and the best point, and suggests others.
+
+Both arguments are in terms of the user's form. The function returns a further point and multipliers, or None."""
 Separator = Callable[[Floats], ValidRows | None]
 """A function that takes the master's point, and returns valid rows that the point violates, or None."""
 
@@ -72,9 +73,9 @@ class Benders(Decomposer):
             dual rays from a second solve that penalises violated rows; "" for the context's solver.
         rounds: The largest number of rounds.
         checkpoint_every: Seconds between checkpoints, if the context has a folder for them.
-        clean_after: A row whose multiplier was 0 in this many successive master solves is dropped, as long as the
-            master has more than ``keep`` rows per block on average.
-        keep: Average number of rows per block up to which no row is dropped.
+        clean_after: The number of successive master solves with multiplier 0 after which a row is dropped, as long as
+            the master has more than ``keep`` rows per block on average.
+        keep: The average number of rows per block up to which no row is dropped.
     """
 
     solver: str = ""
@@ -96,9 +97,9 @@ class Benders(Decomposer):
         """Solve a form whose blocks are independent once the complicating columns (those in no block) are fixed.
 
         Args:
-            form: The model: linear, without integer columns.
-            blocks: Column indices of each block; no row may join two blocks.
-            context: Gap, time limit, memory limit, executor, progress, checkpoint and resume.
+            form: The model, which must be linear and without integer columns.
+            blocks: The column indices of each block. No row may contain columns from two blocks.
+            context: The gap, limits on time and memory, executor, progress callback and checkpoint settings.
             start: A feasible point and multipliers to begin with; ignored if the run resumes from a checkpoint.
             valid: Called with the master's values for the complicating columns, shape (|Y|,). Returns valid rows that
                 these values violate, with their proof, or None. A row over these columns is valid if the form implies
@@ -134,15 +135,16 @@ class _Run:
             largest is 1.
         context: The run's gap, executor, progress, limits and checkpoint folder.
         valid: The caller's function that finds valid rows violated by the master's point; None if there is none.
-        improve: The caller's function that gives further points and multipliers in each round; None if there is none.
+        improve: The caller's function that suggests a further point and multipliers in each round; None if there is
+            none.
         master: The master problem.
-        state: Bounds, best point and log.
+        state: The bounds, the best point and the log.
         blocks: The blocks, each with its worker.
-        start_time: Clock reading at the start, or at the resume.
+        start_time: The clock's reading when the run started or was resumed.
         stalled_rounds: Rounds since the bound or the point last improved.
         max_growth: The largest amount by which memory use grew in one round so far, in bytes.
         is_memory_full: Whether the run ended because too little memory was left for another round.
-        last_save_time: Clock reading at the last checkpoint.
+        last_save_time: The clock's reading at the last checkpoint.
     """
 
     def __init__(
@@ -154,8 +156,8 @@ class _Run:
             options: The settings, with the solver's name.
             split: The form, split into complicating columns and blocks.
             context: The run's gap, executor, progress, limits and checkpoint folder.
-            valid: Function that finds valid rows violated by the master's point; None if there is none.
-            improve: Function that gives further points and multipliers in each round; None if there is none.
+            valid: A function that finds valid rows violated by the master's point; None if there is none.
+            improve: A function that suggests a further point and multipliers in each round; None if there is none.
         """
         self.options, self.split, self.context = options, split, context
         self.valid, self.improve = valid, improve
@@ -181,7 +183,7 @@ class _Run:
         return bool(state.upper - state.lower <= self.context.gap * size)
 
     def use_start(self, start: Start, *, cuts: bool = True) -> bool:
-        """Use a point and multipliers of the whole form that come from a start or a hook, not from a round.
+        """Use a point and multipliers of the whole form that a start or a hook supplies.
 
         Args:
             start: A feasible point, and multipliers in the user's units.
@@ -252,8 +254,8 @@ class _Run:
     def run_rounds(self) -> str:
         """Run rounds until a stopping condition is met, and return the status: "optimal", "feasible" or "stopped".
 
-        "Feasible" means that the gap is not reached although time is left, because the rounds make no progress, or the
-        limit on rounds or memory is reached.
+        "Feasible" means that the gap was not reached although time is left, because the rounds make no progress or the
+        limit on rounds or memory was reached.
         """
         # Rounds in a row without any progress. In self.stalled_rounds, by contrast, new cuts do not count as progress.
         stalled_rounds = 0
@@ -375,7 +377,9 @@ class _Run:
         return np.asarray(state.centre + state.share * (z - state.centre))
 
     def solve_blocks(self, z: Floats) -> list[BlockAnswer] | None:
-        """Solve every block with the complicating columns at ``z``, shape (|Y|,). Return None if time ran out.
+        """Solve every block with the complicating columns fixed at ``z``, shape (|Y|,), and return the blocks' answers.
+
+        The result is None if time ran out.
 
         Raises:
             UnboundedError: A block and the form are unbounded.
@@ -456,7 +460,7 @@ class _Run:
         return True
 
     def raise_unbounded(self, part: str) -> NoReturn:
-        """Raise the error that follows for the whole form if one part of it is unbounded.
+        """Determine the whole form's status, given that one part of it is unbounded, and raise the matching error.
 
         ``part`` names that part in the message: "the master", or a block.
 
@@ -470,7 +474,7 @@ class _Run:
     # --- checkpoints and the end --------------------------------------------------------------------
 
     def save_checkpoint(self, *, always: bool = False) -> None:
-        """Write a checkpoint if the last one is old enough or ``always`` is set; do nothing without a folder."""
+        """Write a checkpoint if the last one is old enough or ``always`` is set, and the context has a folder."""
         folder = self.context.checkpoint
         if folder is None or (not always and time.monotonic() - self.last_save_time < self.options.checkpoint_every):
             return
@@ -531,7 +535,7 @@ def _is_cut_off(cut: Cut, z: Floats, w: Floats) -> bool:
 
     Args:
         cut: The cut.
-        z: Values of the complicating columns, shape (|Y|,).
+        z: The values of the complicating columns, shape (|Y|,).
         w: The master's cost estimate for each block, shape (blocks,).
     """
     # ``w`` is NaN until its block has a first cut. Such a first cut always counts.

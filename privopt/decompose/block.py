@@ -1,4 +1,4 @@
-"""Solve one Benders subproblem (block) at a point, on the worker whose solver has loaded it.
+"""Functions that solve one Benders subproblem (block) at a point, on the worker whose solver has loaded it.
 
 A block is an independent linear program once the complicating columns z, which join the blocks, have fixed values. |Y|
 is the number of these columns.
@@ -20,23 +20,23 @@ from privopt.execution import worker_state
 from privopt.execution.clock import clock
 
 CORE_POINT_STEP = 1e-4
-"""The second multipliers are computed at this fraction of the way from the query towards the core point.
+"""The fraction of the way from the query to the core point at which the second multipliers are computed.
 
 At that point, no cut is higher than the one that they prove."""
 
 
 @frozen(eq=False, kw_only=True)
 class BlockAnswer:
-    """The answer of a block that was solved at a point.
+    """The result of solving a block at a point.
 
     Attributes:
         outcome: How the solve ended: optimal, infeasible, unbounded or stopped.
-        x: Values of the block's own columns, shape (n_l,), if optimal.
+        x: The values of the block's columns, shape (n_l,), if the outcome is optimal.
         value: The scaled cost of the block's columns; infinite if there is no solution.
         cuts: The cuts that the multipliers prove.
         basis: The basis from which the next solve of the block can start.
-        seconds: Seconds spent in the solver.
-        iterations: Number of iterations in the solver.
+        seconds: The time spent in the solver, in seconds.
+        iterations: The number of the solver's iterations.
     """
 
     outcome: Outcome
@@ -62,7 +62,7 @@ def _session_of(token: str, piece: Piece, solver: str) -> Session:
 
 
 def _set_row_sides(session: Session, piece: Piece, z: Floats) -> None:
-    """Set the sides of the session's rows for the values ``z`` of the complicating columns, shape (|Y|,)."""
+    """Set the sides of the session's rows for complicating columns with the values ``z``, shape (|Y|,)."""
     lower, upper = piece.sides(z)
     session.change_row_bounds(np.arange(len(lower)), lower, upper)
 
@@ -75,16 +75,16 @@ def solve_block(
     core: Floats | None,
     basis: Basis | None,
 ) -> BlockAnswer:
-    """Solve a block with the complicating columns at ``z``.
+    """Solve a block with the complicating columns fixed at ``z``, and return the answer with its cuts.
 
     Args:
-        token: Identifies the run, so that a worker keeps its sessions apart from those of other runs.
+        token: The run's identifier, which separates the worker's sessions for different runs.
         piece: The block's rows and columns.
         solver: The solver's name.
-        z: Values of the complicating columns, shape (|Y|,).
-        core: A feasible point. The cut is computed at a point moved slightly towards it (Magnanti and Wong 1981, in the
-            form of Sherali and Lunday 2013). If the core is in the interior of the feasible region, no other cut
-            dominates this cut. None for the plain cut.
+        z: The values of the complicating columns, shape (|Y|,).
+        core: A feasible point, shape (|Y|,). The cut is computed at a point moved slightly towards it (Magnanti and
+            Wong 1981, in the form of Sherali and Lunday 2013). If the core is in the interior of the feasible region,
+            no other cut dominates this cut. None for the plain cut.
         basis: The basis to start from; None to continue from the session's last one.
 
     Raises:
@@ -138,9 +138,9 @@ def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
 
     Args:
         piece: The block.
-        ray: A dual ray (multipliers of the block's rows that prove that it has no solution at ``z``), shape (m_l,);
-            None if there is none. Solvers differ in the sign of rays, so both signs are tried.
-        z: Values of the complicating columns, shape (|Y|,).
+        ray: A dual ray, shape (m_l,), which consists of multipliers that prove the block infeasible at ``z``; None if
+            there is none. Solvers differ in the sign of rays, so both signs are tried.
+        z: The values of the complicating columns, shape (|Y|,).
     """
     if ray is None:
         return None
@@ -156,8 +156,8 @@ def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
 def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
     """Return a feasibility cut at ``z`` from the block's elastic form, for use when the solver's ray is too inexact.
 
-    The elastic form allows every row to be violated, at a cost. The multipliers of its optimum prove that the block has
-    no solution. ``solver`` is the solver's name, and ``z`` (|Y|,) contains the values of the complicating columns.
+    The elastic form allows every row to be violated at a cost. The multipliers at its optimum prove that the block has
+    no solution. ``solver`` is the solver's name, and ``z``, shape (|Y|,), are the values of the complicating columns.
     """
     lower, upper = piece.sides(z)
     ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), get(solver))
@@ -165,13 +165,13 @@ def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
 
 
 def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
-    """Solve a block without the rows that join it to complicating columns, for a constant lower bound on its cost.
+    """Solve a block without the rows that contain complicating columns, to get a constant lower bound on its cost.
 
-    The bound is the block's first cut. If the remaining rows have no solution, the outcome is "infeasible" for all
-    values of the complicating columns, and there is no cut.
+    The bound is the block's first cut. If the remaining rows have no solution, the block is infeasible for all values
+    of the complicating columns, and there is no cut.
 
     Args:
-        token: Identifies the run, so that a worker keeps its sessions apart from those of other runs.
+        token: The run's identifier, which separates the worker's sessions for different runs.
         piece: The block's rows and columns.
         solver: The solver's name.
     """

@@ -1,4 +1,4 @@
-"""Solve all Benders subproblems (blocks) at a point, on the workers of an executor.
+"""The blocks (Benders subproblems) of a split form, which are solved on an executor's workers.
 
 The blocks are independent once the |Y| complicating columns z, which join them, have fixed values.
 """
@@ -19,11 +19,11 @@ from privopt.interfaces import SolveContext
 
 
 class Blocks:
-    """The blocks of a split form, solved on workers. Each block stays on the worker whose solver has loaded it.
+    """The blocks of a split form, each of which is always solved on the worker whose solver has loaded it.
 
     Attributes:
         split: The form and its blocks.
-        solver: Name of the solver that the workers run.
+        solver: The name of the solver that the workers run.
         context: The run's context, with the executor.
         _token: A random string that distinguishes this run's solver sessions on a worker from those of other runs.
         _pieces: The executor's references to the blocks, which are sent only once.
@@ -34,7 +34,7 @@ class Blocks:
 
         Args:
             split: The form and its blocks.
-            solver: Name of the solver that the workers run.
+            solver: The name of the solver that the workers run.
             context: The run's context, with the executor.
         """
         self.split, self.solver, self.context = split, solver, context
@@ -77,11 +77,11 @@ class Blocks:
         return cuts
 
     def solve_all(self, state: State, z: Floats, core: Floats | None) -> list[BlockAnswer]:
-        """Solve every block with the complicating columns at ``z``, and update times and bases in ``state``.
+        """Solve every block with the complicating columns fixed at ``z``, and update times and bases in ``state``.
 
         Args:
             state: The state of the run.
-            z: Values of the complicating columns, shape (|Y|,).
+            z: The values of the complicating columns, shape (|Y|,).
             core: The point towards which cuts are moved, shape (|Y|,); None for plain cuts.
 
         Returns:

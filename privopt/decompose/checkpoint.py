@@ -52,7 +52,7 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
         folder: The folder for checkpoints; it is created if it does not exist.
         split: The problem, whose fingerprint is stored.
         master: The master problem, whose appended rows and basis are stored.
-        state: Bounds, best point, bases and log.
+        state: The bounds, the best point, the blocks' bases and the log.
     """
     private_folder(folder)
     parts: dict[str, Any] = {name: np.asarray(getattr(state, name)) for name in _NUMBERS}
@@ -90,10 +90,10 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
 
 
 def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
-    """Restore a fresh master from ``folder/benders.npz``, and return the state.
+    """Restore a new master and the run's state from ``folder/benders.npz``, and return the state.
 
     No claim in the file is trusted. Bounds are recomputed from the stored multipliers and point, cuts are derived again
-    from their multipliers, and valid rows must follow from their proof.
+    from their multipliers, and valid rows must follow from their proofs.
 
     Args:
         folder: The folder for checkpoints.

@@ -1,4 +1,4 @@
-"""Explain why a part of a form is infeasible or unbounded, in terms of the whole form."""
+"""Functions that explain why a form is infeasible or unbounded after this was found for a part of it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from privopt.errors import SolverError, UnboundedError
 
 
 def raise_unbounded_form(split: Split, solver: str, part: str, largest: float) -> NoReturn:
-    """Raise the error that follows for the whole form if one part of it, the master or a block, is unbounded.
+    """Determine the whole form's status, given that the master or a block is unbounded, and raise the matching error.
 
     Args:
         split: The whole form and its blocks.
-        solver: Name of the solver that decides.
-        part: The unbounded part in words, for the message: "the master", or "block" and its number.
-        largest: The largest absolute value to which columns without bounds were limited, for the message.
+        solver: The name of the solver that determines the status.
+        part: A phrase that names the unbounded part in the message: "the master", or "block" and its number.
+        largest: The limit on the absolute values of columns without bounds, for the message.
 
     Raises:
         UnboundedError: The form is unbounded.
@@ -43,5 +43,5 @@ def raise_unbounded_form(split: Split, solver: str, part: str, largest: float) -
 
 
 def explain_clash(split: Split) -> str:
-    """Return text that names those row families in the whole form that cannot be satisfied together."""
+    """Return text that names row families in the whole form that cannot be satisfied together."""
     return get("highs").explain(split.form)

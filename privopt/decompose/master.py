@@ -1,4 +1,4 @@
-"""The Benders master problem: complicating columns ``z``, one column ``w`` for each block, valid rows and cuts.
+"""The Benders master problem, with complicating columns ``z``, one column ``w`` per block, valid rows and cuts.
 
 Complicating columns are the |Y| columns that join the blocks. ``w`` estimates the cost of a block from below.
 """
@@ -20,12 +20,12 @@ from privopt.dsl.duality import weak_duality
 from privopt.dsl.form import StandardForm
 
 MULTIPLIER_TOLERANCE = 1e-12
-"""A multiplier of at most this size means that the row is not active."""
+"""The largest size of a multiplier at which its row counts as inactive."""
 
 IMPLIED_TOLERANCE = 1e-6
-"""A valid row's claim may exceed what its proof gives by this much, relative to 1 plus the size of its right-hand side.
+"""The largest amount by which a valid row may be stricter than the row that its proof implies.
 
-Both are sums computed in doubles, so they can differ by rounding."""
+It is relative to 1 plus the size of the right-hand side, and allows for rounding errors in both rows."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -33,11 +33,11 @@ class ValidRows:
     """Rows over the complicating columns that the whole form implies: ``matrix z <= upper``.
 
     Attributes:
-        matrix: The rows' coefficients, CSR (rows, |Y|).
-        upper: The rows' right-hand sides, shape (rows,).
-        proof: CSR (rows, m). Row i contains the multipliers of the form's rows whose negated combination is valid row
-            i. The signs are those of a minimum, so no multiplier of a ``<=`` row is above 0. Bounds are computed from
-            these multipliers, so they do not depend on the caller's claim.
+        matrix: CSR matrix of shape (rows, |Y|), the rows' coefficients.
+        upper: Array of shape (rows,), the rows' right-hand sides.
+        proof: CSR matrix of shape (rows, m). Row i contains multipliers of the form's rows, and the negated combination
+            of these rows is valid row i. The signs are those of a minimum, so no multiplier of a ``<=`` row is above 0.
+            Bounds are computed from these multipliers, so they do not depend on the caller's claim.
     """
 
     matrix: Any
@@ -55,7 +55,7 @@ class _Row:
     Attributes:
         cut: The cut; None for a valid row.
         places, slope: The complicating columns with a nonzero coefficient, and these coefficients.
-        upper: Right-hand side of ``slope z - w <= upper`` (optimality cut) or ``slope z <= upper`` (other rows).
+        upper: The right-hand side of ``slope z - w <= upper`` (optimality cut) or ``slope z <= upper`` (other rows).
         proof_rows, proof: For a valid row, the form's rows that prove it, and their multipliers; empty for a cut.
     """
 
@@ -68,21 +68,21 @@ class _Row:
 
     @property
     def scale(self) -> float:
-        """The factor by which the row is multiplied, so that steep cuts stay within the solver's range."""
+        """The factor by which the row is multiplied, so that large coefficients stay within the solver's range."""
         return row_scale(float(np.abs(self.slope).max(initial=0.0)))
 
 
 @frozen(eq=False, kw_only=True)
 class MasterAnswer:
-    """The answer from one solve of the master problem.
+    """The result of solving the master problem once.
 
     Attributes:
-        outcome: How the solve ended. If it is not optimal, the other attributes except ``seconds`` are unset.
-        z: Values of the complicating columns, shape (|Y|,).
+        outcome: How the solve ended. If it is not optimal, only ``seconds`` is set as well.
+        z: The values of the complicating columns, shape (|Y|,).
         w: The master's cost estimate for each block, shape (blocks,); NaN if the block has no cut.
-        bound: Proved lower bound on the whole form's (scaled) optimum; -inf if there is none.
-        duals: Multipliers of the whole form's rows that prove the bound, shape (m,).
-        seconds: Seconds spent in the solver.
+        bound: A proved lower bound on the whole form's (scaled) optimum; -inf if there is none.
+        duals: The multipliers of the whole form's rows that prove the bound, shape (m,).
+        seconds: The time spent in the solver, in seconds.
     """
 
     outcome: Outcome
@@ -97,8 +97,8 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
     """Return the lower bound that multipliers prove, and the multipliers used for the proof.
 
     The bound excludes the objective's constant c0, and is -inf if nothing is proved. Before a solve, privacy rows
-    z_i <= exp(L) z_j whose exponent L exceeds the range of solvers are tightened. Multipliers of such rows therefore
-    fit the form less well, and are omitted if that gives a better bound.
+    z_i <= exp(L) z_j with an exponent L beyond the solver's range are tightened. The multipliers of tightened rows are
+    therefore inexact for the form, and are omitted if that gives a better bound.
 
     Args:
         split: The whole form; its costs are scaled and minimised.
@@ -128,12 +128,12 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
 def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: Floats) -> bool:
     """Return whether ``slope z <= upper`` over the complicating columns follows from the form's rows.
 
-    The proof is the combination of the form's rows with the given multipliers. Where it differs from the slope, or
-    contains other columns, the column bounds limit the difference.
+    The proof is the combination of the form's rows with the given multipliers. If its coefficients differ from the
+    slope, or are nonzero for other columns, the column bounds limit the effect of the difference.
 
     Args:
         split: The whole form.
-        places: Positions, among the complicating columns, of those with a nonzero coefficient.
+        places: The positions of the columns with a nonzero coefficient among the complicating columns.
         slope: The coefficients of these columns.
         upper: The right-hand side.
         duals: Multipliers of the form's rows, shape (m,).
@@ -153,12 +153,12 @@ class Master:
 
     Attributes:
         split: The whole form and its blocks.
-        solver: Name of the solver.
+        solver: The name of the solver.
         rows: The appended rows, in the solver's order.
         idle: For each appended row, the number of solves since its multiplier was last nonzero.
         basis: The basis of the last optimum; None before the first one.
         box: The largest absolute value allowed for columns without bounds; infinite at first.
-        blocks: Number of blocks.
+        blocks: The number of blocks.
         _has_cut: Whether each block has an optimality cut, shape (blocks,).
         _engine: The solver session. Its model has the columns z, then w; appended rows follow the rows over z alone.
     """
@@ -185,7 +185,7 @@ class Master:
         return bool(self._has_cut.all())
 
     def _make_form(self) -> StandardForm:
-        """Return the master without cuts: the complicating columns, then a column ``w`` for each block.
+        """Return the master without cuts, which has the complicating columns followed by a column ``w`` per block.
 
         A column ``w`` is fixed at 0 until its block has a cut.
         """
@@ -203,7 +203,7 @@ class Master:
         )
 
     def set_box(self, size: float) -> None:
-        """Limit columns without bounds to values between minus and plus ``size``.
+        """Limit the absolute values of columns without bounds to ``size``.
 
         This box only keeps the master bounded. It is not part of the form, so proofs of bounds do not use it.
         """
@@ -216,8 +216,8 @@ class Master:
     def add_cuts(self, cuts: Sequence[Cut]) -> None:
         """Append cuts that blocks have proved.
 
-        An optimality cut ``constant + slope z <= w`` bounds the block's cost w; a feasibility cut ``constant + slope z
-        <= 0`` excludes values z for which the block has no solution.
+        An optimality cut ``constant + slope z <= w`` bounds the block's cost w from below. A feasibility cut
+        ``constant + slope z <= 0`` excludes values z for which the block has no solution.
         """
         none = np.zeros(0, dtype=np.int64)
         self._append_rows(
@@ -289,7 +289,7 @@ class Master:
         return (scales @ sparse.hstack([slopes, negated_w])).tocsr()
 
     def solve(self) -> MasterAnswer:
-        """Minimise the master. The bound is computed from the multipliers, not taken from the solver."""
+        """Minimise the master, and return the point and a lower bound that is computed from the multipliers."""
         answer = self._engine.solve(basis=self.basis)
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
             return MasterAnswer(outcome=answer.outcome, seconds=answer.seconds)
@@ -310,14 +310,16 @@ class Master:
         return MasterAnswer(outcome=answer.outcome, z=z, w=w, bound=bound, duals=duals, seconds=answer.seconds)
 
     def _combine_duals(self, outer: Floats, weights: Floats) -> Floats | None:
-        """Return multipliers of the whole form's rows, shape (m,), from the master's, or None if they prove no bound.
+        """Convert the master's multipliers to multipliers of the whole form's rows, shape (m,).
+
+        The result is None if the master's multipliers prove no bound.
 
         A cut is a combination of block rows, so cuts whose weights sum to 1 for each block add up to multipliers of all
         rows.
 
         Args:
-            outer: Multipliers of the rows that have only complicating columns.
-            weights: Weights of the appended rows, positive if active, shape (appended rows,).
+            outer: The multipliers of the rows that contain only complicating columns.
+            weights: The weights of the appended rows, which are positive for active rows, shape (appended rows,).
         """
         if not self.has_all_cuts:
             return None

@@ -13,7 +13,7 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import UsageError
 
 FEASIBILITY_TOLERANCE: Final = 1e-6
-"""A start may violate a row by this much, relative to 1 plus the sum of the absolute values of the row's terms."""
+"""The allowed violation of a row by a start, relative to 1 plus the sum of the absolute values of the row's terms."""
 
 
 @frozen(kw_only=True, eq=False)

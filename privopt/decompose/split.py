@@ -22,30 +22,34 @@ from privopt.errors import ModelError
 __all__ = ["Cut", "Piece", "Split", "cut_of", "restrict", "split_form"]
 
 MIN_CUT_COEFFICIENT = 1e-9
-"""Coefficients up to this size are removed from a cut in a way that keeps it valid, because HiGHS would silently drop
-them."""
+"""The size up to which a cut's coefficients are removed in a way that keeps the cut valid.
+
+HiGHS would drop coefficients this small without a message."""
 
 STEEP, STEEPEST = 2.0**40, 2.0**66
-"""Cuts with a coefficient above the first are scaled down to it, so that HiGHS accepts them. Cuts with a coefficient
-above the second are not used."""
+"""The limits on a cut's coefficients.
+
+A cut with a coefficient above the first limit is scaled down to it, so that HiGHS accepts the cut. A cut with a
+coefficient above the second limit is not used."""
 
 REDUCED_COST_TOLERANCE = 1e-9
-"""A reduced cost of at most this size is regarded as rounding error if its column lacks the bound towards which it
-pushes."""
+"""The largest size of a reduced cost that counts as a rounding error if its column lacks the bound that it requires."""
 
 
 @frozen(eq=False, kw_only=True)
 class Piece:
-    """One block: minimise ``form.c x`` subject to the rows of ``form``, from whose sides ``coupling z`` is subtracted.
+    """One block, which is a linear program once the complicating columns z have fixed values.
+
+    It minimises ``form.c x`` subject to the rows of ``form``, from whose sides ``coupling z`` is subtracted.
 
     Attributes:
-        number: The block's number, from 0.
-        columns: Indices of the block's own columns in the whole form, shape (n_l,).
-        rows: Indices of the block's rows in the whole form, shape (m_l,).
-        form: The block's rows over its own columns, with the sides for z = 0.
-        coupling: The rows' coefficients for the complicating columns z, CSR (m_l, |Y|).
-        lower, upper: Bounds of the block's own columns that the whole form implies, shape (n_l,).
-        outer_lower, outer_upper: Bounds of the complicating columns that the whole form implies, shape (|Y|,).
+        number: The block's index.
+        columns: The indices of the block's columns in the whole form, shape (n_l,).
+        rows: The indices of the block's rows in the whole form, shape (m_l,).
+        form: The block's rows over its columns, with the sides for z = 0.
+        coupling: CSR matrix of shape (m_l, |Y|), the rows' coefficients for the complicating columns z.
+        lower, upper: The bounds on the block's columns that the whole form implies, shape (n_l,).
+        outer_lower, outer_upper: The bounds on the complicating columns that the whole form implies, shape (|Y|,).
     """
 
     number: int
@@ -59,23 +63,23 @@ class Piece:
     outer_upper: Floats
 
     def sides(self, z: Floats) -> tuple[Floats, Floats]:
-        """Return the lower and upper sides of the block's rows with the complicating columns at ``z``, shape (|Y|,)."""
+        """Return the lower and upper sides of the block's rows for complicating columns ``z``, shape (|Y|,)."""
         shift = self.coupling @ z
         return self.form.row_lower - shift, self.form.row_upper - shift
 
 
 @frozen(eq=False, kw_only=True)
 class Split:
-    """A form split into complicating columns and blocks; always a minimisation.
+    """A form that is split into complicating columns and blocks, and is always minimised.
 
     Attributes:
-        form: The whole form, minimised, with costs scaled so that the largest is 1.
-        scale: The factor from the user's costs to those of ``form`` (negative if the user maximises).
-        outer: Indices of the complicating columns, shape (|Y|,).
-        outer_rows: Indices of the rows that have only complicating columns.
+        form: The whole form as a minimisation, with costs scaled so that the largest is 1.
+        scale: The factor by which the user's costs were multiplied, which is negative if the user maximises.
+        outer: The indices of the complicating columns, shape (|Y|,).
+        outer_rows: The indices of the rows that contain only complicating columns.
         outer_form: The form restricted to these rows and columns.
         pieces: The blocks.
-        lower, upper: Bounds of all columns that the form implies, shape (n,).
+        lower, upper: The bounds on all columns that the form implies, shape (n,).
     """
 
     form: StandardForm
@@ -90,10 +94,10 @@ class Split:
 
 @frozen(eq=False, kw_only=True)
 class Cut:
-    """``w_block >= constant + slope z``, or ``0 >= constant + slope z`` for a feasibility cut, with its multipliers.
+    """A cut ``w_block >= constant + slope z``, or ``0 >= constant + slope z`` for feasibility, with its multipliers.
 
     Attributes:
-        block: Number of the block.
+        block: The index of the block.
         feasibility: Whether the cut is a feasibility cut, which excludes z for which the block has no solution.
         constant: The value of the right-hand side at z = 0.
         places, slope: The complicating columns with a nonzero coefficient, and these coefficients.
@@ -109,23 +113,23 @@ class Cut:
     duals: Floats
 
     def value(self, z: Floats) -> float:
-        """Return the right-hand side of the cut at ``z``, shape (|Y|,)."""
+        """Return the value of the cut's right-hand side at ``z``, which has shape (|Y|,)."""
         return self.constant + float(self.slope @ z[self.places])
 
 
 def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardForm, Ints]:
-    """Restrict a form to some rows and columns. Privacy rows keep their exponents if both their columns remain.
+    """Restrict a form to some rows and columns.
 
-    A privacy row is ``z_i <= exp(L) z_j``. Its exponent L is stored separately, and is lost if the row becomes a plain
-    row.
+    A privacy row ``z_i <= exp(L) z_j``, whose exponent L is stored separately, keeps its exponent if both its columns
+    remain. Otherwise it becomes a plain row.
 
     Args:
         form: The form.
-        rows, columns: Indices of the rows and columns to select.
+        rows, columns: The indices of the rows and columns to select.
 
     Returns:
-        The new form, and the indices of the selected rows in the order in which the new form has them: plain rows
-        first, then the privacy rows of each family.
+        The new form, and the selected rows' indices in the new form's order: plain rows first, then the privacy rows
+        family by family.
     """
     # The new index of each column, -1 for a column that is left out.
     new_columns = np.full(form.shape[1], -1, dtype=np.int64)
@@ -185,7 +189,7 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
 
     Args:
         form: The model, without integer columns.
-        blocks: Column indices of each block; a column may be in one block only.
+        blocks: The column indices of each block. A column may be in one block only.
 
     Raises:
         ModelError: A column is in two blocks or out of range, a row joins two blocks, or the form has integer columns
@@ -248,9 +252,9 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
 
 
 def _row_owners(form: StandardForm, owner: Ints) -> Ints:
-    """Return the block of each row, shape (m,), or -1 for a row with only complicating columns.
+    """Return the index of each row's block, shape (m,), or -1 for a row with only complicating columns.
 
-    ``owner`` contains the block of each column, -1 for a complicating column.
+    ``owner`` contains the index of each column's block, or -1 for a complicating column.
 
     Raises:
         ModelError: A row has columns from two blocks.
@@ -282,9 +286,9 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
 
     Args:
         piece: The block.
-        duals: Multipliers of the block's rows, shape (m_l,).
-        feasibility: Whether to make a feasibility cut, for which the block's costs are treated as 0. Where the value of
-            such a cut is above 0, the block has no solution.
+        duals: The multipliers of the block's rows, shape (m_l,).
+        feasibility: Whether to make a feasibility cut, for which the block's costs are treated as 0. The block has no
+            solution at points at which the cut's value is above 0.
     """
     form = piece.form
     cost = np.zeros_like(form.c) if feasibility else form.c
@@ -322,17 +326,17 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
     """Remove small coefficients from a slope, in place, and return the amount to add to the cut's constant.
 
     To keep the cut valid, each term is replaced by its minimum over its column's bounds. If the bound at which the
-    minimum lies is infinite, the coefficient is made steeper instead, which weakens the cut on the side of the other
-    bound.
+    minimum lies is infinite, the coefficient is enlarged instead, and the constant is lowered so that the cut is no
+    higher between the bounds.
 
     Args:
-        slope: Coefficients of the complicating columns, shape (|Y|,); changed.
-        small: Positions of the coefficients to remove.
-        steeper: Absolute value, large enough that solvers do not drop it, for a coefficient that cannot be removed.
-        lower, upper: Bounds of the complicating columns, shape (|Y|,).
+        slope: The coefficients of the complicating columns, shape (|Y|,), which are changed in place.
+        small: The positions of the coefficients to remove.
+        steeper: The absolute value for a coefficient that cannot be removed, large enough that solvers keep it.
+        lower, upper: The bounds of the complicating columns, shape (|Y|,).
 
     Returns:
-        The amount to add to the constant; minus infinity if a column has no bound at all, and no valid cut remains.
+        The amount to add to the constant; minus infinity if a column has no bounds, so that no valid cut remains.
     """
     gain = 0.0
     for column in small:
@@ -353,7 +357,7 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
 
 
 def row_scale(largest: float) -> float:
-    """Return the power of two that scales a row's largest coefficient down to ``STEEP``; 1 if it is not larger.
+    """Return the power of two that scales a row's largest coefficient down to ``STEEP``, or 1 if it is not larger.
 
     >>> row_scale(8.0), row_scale(2.0**41)
     (1.0, 0.5)
@@ -362,9 +366,9 @@ def row_scale(largest: float) -> float:
 
 
 def sparse_rows(cuts: Sequence[Cut], width: int) -> csr_array:
-    """Return the slopes of cuts as a CSR matrix, shape (cuts, width); ``width`` is the number of complicating columns.
+    """Return the slopes of cuts as a CSR matrix of shape (cuts, width), where ``width`` is the number |Y|.
 
-    The cuts need only have ``places`` and ``slope``.
+    Only the cuts' attributes ``places`` and ``slope`` are used.
     """
     lengths = [len(cut.places) for cut in cuts]
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

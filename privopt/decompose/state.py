@@ -1,4 +1,4 @@
-"""The state of a Benders run: bounds, best point, state of each block, and the log of all rounds."""
+"""The state of a Benders run, with its bounds, best point, blocks' bases and log."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from privopt.backends import Basis
 from privopt.errors import SolverError
 
 BOUND_TOLERANCE: Final = 1e-6
-"""If the lower bound exceeds the upper one by more than this (relative to its size, if above 1), an error is raised. A
-smaller excess is attributed to rounding."""
+"""The largest amount by which the lower bound may exceed the upper one, relative to the bound if that is above 1.
+
+A larger excess raises an error. A smaller one is attributed to rounding."""
 
 
 @define(eq=False)
@@ -25,19 +26,20 @@ class State:
         lower: The proved lower bound on the optimum.
         upper: The cost of the best point.
         x: The best point, shape (n,); None before the first one.
-        duals: Multipliers of the form's rows that prove the lower bound, shape (m,).
-        centre: Values of the complicating columns in a feasible point, shape (|Y|,); None before the first such point.
-        share: Position of the query (where the blocks are solved) between the centre (0) and the master's point (1).
-        rounds: Number of rounds so far.
+        duals: The multipliers of the form's rows that prove the lower bound, shape (m,).
+        centre: The values of the complicating columns in a feasible point, shape (|Y|,); None before the first such
+            point.
+        share: The position of the query, at which the blocks are solved, between the centre (0) and the master's point
+            (1).
+        rounds: The number of rounds so far.
         bases: The basis from which each block's next solve starts; None before its first solve.
         trajectory: Tuples (seconds, lower, upper) in the user's units.
-        seconds: Seconds that the run had taken before it was resumed.
-        master_times: Seconds in the master, for each round.
-        block_times: Seconds in each block, summed over all rounds, shape (blocks,).
-        first_feasible: First round in which each block was feasible, shape (blocks,); 0 if there has been no such round
-            yet.
-        cuts: Number of added cuts.
-        dropped: Number of idle rows dropped from the master.
+        seconds: The time that the run had taken before it was resumed, in seconds.
+        master_times: The time spent in the master in each round, in seconds.
+        block_times: The time spent in each block over all rounds, in seconds, shape (blocks,).
+        first_feasible: The first round in which each block was feasible, shape (blocks,); 0 before that round.
+        cuts: The number of added cuts.
+        dropped: The number of idle rows that were dropped from the master.
     """
 
     lower: float = -np.inf
@@ -62,7 +64,7 @@ class State:
         return cls(bases=[None] * blocks, block_times=np.zeros(blocks), first_feasible=np.zeros(blocks, dtype=np.int64))
 
     def raise_lower(self, bound: float, duals: Floats | None) -> bool:
-        """Store a proved lower bound, with the multipliers that prove it, if it improves on the known one.
+        """Store a proved lower bound, with the multipliers that prove it, if it is better than the known bound.
 
         Returns:
             Whether it is better.
