@@ -25,8 +25,9 @@ from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
 RowsKey = tuple[object, ...]
-"""What a family's rows depend on apart from its formula and the bounds: the number of columns, where its variables
-start, and its parameters with their revisions. If formula and bounds are unchanged, equal keys mean equal rows."""
+"""A key for a family's rows: the number of columns, the first columns of its variables, and its parameters' revisions.
+
+If the family's formula and the bounds are unchanged, equal keys imply equal rows."""
 
 
 @define(eq=False)

@@ -30,11 +30,13 @@ WIDE_ROW_ADVICE = (
     "variables allow; or declare a privacy row with its exponent (exp, log_ratio)"
 )
 EXPONENT_ROUNDING = 2.0**-50
-"""The exponent L of a privacy row is lowered by this times 4 + |L|. It equals eight times the unit roundoff
-(2**-53)."""
+"""The factor by which 4 + |L| is multiplied to get the amount by which a privacy row's exponent L is lowered.
+
+It equals eight times the unit roundoff (2**-53)."""
 MIP_COST = 2.0**13
-"""The size to which an integer program's largest cost is scaled up if it is smaller, because searches over integers
-stop at an absolute difference of about 1e-6 (see ``_cost_scale``)."""
+"""The size to which an integer program's largest cost is scaled up if it is smaller.
+
+Searches over integers stop at an absolute difference of about 1e-6 (see ``_cost_scale``)."""
 
 
 @frozen(kw_only=True)
@@ -324,7 +326,7 @@ def _scale_general_rows(
 def _drop_harmless_entries(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_live: Bools, row_of: Ints
 ) -> None:
-    """Set entries that the solver would ignore anyway to 0 if they cannot matter, and otherwise refuse their row.
+    """Set entries that are too small for the solver to 0 if they are harmless, and otherwise refuse their row.
 
     Args:
         form: The form, for its column bounds and for names in messages.

@@ -313,7 +313,7 @@ def _restrictions_inside(restrictions: tuple[Any, ...], over: tuple[Index, ...])
 
 
 def _are_same_restrictions(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Return whether two sequences of restrictions have the same indices and contain the very same tuples."""
+    """Return whether two sequences of restrictions have equal indices and share the identical objects for tuples."""
     return len(a) == len(b) and all(x[0] == y[0] and x[1] is y[1] for x, y in zip(a, b, strict=True))
 
 

@@ -20,8 +20,9 @@ from privopt.errors import ModelError
 __all__ = ["FamilyBlock", "Floats", "StandardForm", "VariableBlock", "round_integer_bounds"]
 
 BOUND_ROUNDING = 1e-9
-"""A bound of an integer column that is this close to an integer is rounded to it. For bounds above 1 the tolerance is
-relative, but at most 1e-6."""
+"""The distance from an integer up to which an integer column's bound is rounded to that integer.
+
+For bounds above 1 it is relative to the bound, but at most 1e-6."""
 
 SEMICONTINUOUS = 2
 """The code for semicontinuous columns in ``StandardForm.integrality``."""
@@ -61,7 +62,7 @@ def _optional_matrix(value: ArrayLike | sparse.csr_matrix | None) -> sparse.csr_
 
 @frozen(eq=False, kw_only=True)
 class FamilyBlock:
-    """Rows ``start`` to ``stop`` of a form: one symbolic constraint, with a row for each index tuple.
+    """Rows ``start`` to ``stop - 1`` of a form, which state one symbolic constraint, with a row for each index tuple.
 
     Attributes:
         name: The family's name.
@@ -164,7 +165,7 @@ class FamilyBlock:
 
 @frozen(eq=False, kw_only=True)
 class VariableBlock:
-    """Columns ``start`` to ``stop`` of a form: one variable over the product of its sets, row-major.
+    """Columns ``start`` to ``stop - 1`` of a form, which are one variable over the product of its sets, row-major.
 
     Attributes:
         name: The variable's name.
@@ -245,7 +246,11 @@ class StandardForm:
     Q: sparse.csr_matrix | None = field(default=None, converter=_optional_matrix)
 
     def __attrs_post_init__(self) -> None:
-        """Check shapes and numbers; a ModelError names the row, the column or the position of an invalid number."""
+        """Check the arrays' shapes and numbers.
+
+        Raises:
+            ModelError: A shape or a number is invalid. The message names the array, the row or the column.
+        """
         m, n = self.A.shape
         # c, bounds and integrality have an entry for each column, sides one for each row.
         sizes = {"c": n, "col_lower": n, "col_upper": n, "integrality": n, "row_lower": m, "row_upper": m}
@@ -275,7 +280,7 @@ class StandardForm:
             )
 
     def _check_infinite_sides(self) -> None:
-        """Raise a ModelError for a lower side or bound of +inf, or an upper one of -inf: no number satisfies these."""
+        """Raise a ModelError for a lower side or bound of +inf, or an upper one of -inf, which no number satisfies."""
         for kind, side in (("row", "lower"), ("row", "upper"), ("col", "lower"), ("col", "upper")):
             name_of = self.row_name if kind == "row" else self.column_name
             values = getattr(self, f"{kind}_{side}")

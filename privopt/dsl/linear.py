@@ -208,7 +208,12 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
 
 
 def read_indices(over: Index | Sequence[Index], name: str) -> tuple[Index, ...]:
-    """Return the indices ``over`` as a tuple, and refuse repeated ones; ``name`` ("total", "maximum") begins errors."""
+    """Return the indices ``over`` as a tuple.
+
+    Raises:
+        ModelError: ``over`` is not an index or several, or an index is repeated. The message begins with ``name``, such
+            as "total".
+    """
     indices = tuple(over) if isinstance(over, Iterable) and not isinstance(over, sympy.Expr) else (over,)
     if not _are_indices(indices):
         raise ModelError(f"{name}: over must be an index or several, got {over!r}")
@@ -457,7 +462,7 @@ class Coefficients:
         self._functions: dict[str, dict[sympy.Expr, Coefficient]] = {}
 
     def get(self, expression: sympy.Expr, where: str) -> Coefficient:
-        """Return the function for an expression, compiling it if needed; its error messages begin with ``where``."""
+        """Return the function for an expression, and compile it if needed. Its error messages begin with ``where``."""
         functions = self._functions.setdefault(where, {})
         if expression not in functions:
             functions[expression] = Coefficient(expression, where)
@@ -534,5 +539,5 @@ def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
 
 
 def free_indices(terms: Iterable[Term]) -> set[Index]:
-    """Return the indices that occur in at least one of the terms without being summed over there."""
+    """Return the indices that are free, that is, not summed over, in at least one of the terms."""
     return set().union(*(t.free_indices() for t in terms))

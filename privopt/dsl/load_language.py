@@ -12,10 +12,11 @@ def load_language() -> None:
     """Import the language with Python's cyclic garbage collector paused, unless sympy is already loaded.
 
     Importing sympy and SciPy creates about 10^5 objects that live as long as the program. Collections during the import
-    would examine all of them again and again. When Python exits, it collects again, which takes about 0.1 s of CPU time
-    with these objects, and mostly frees memory that the operating system frees anyway. So all objects that exist at
+    would examine all of them repeatedly. When Python exits, it collects again, which takes about 0.1 s of CPU time with
+    these objects, and mostly frees memory that the operating system frees anyway. Therefore all objects that exist at
     exit, including the program's own, are exempted from these last collections (``gc.freeze``), but not from earlier
-    ones. Finalizers of objects in reference cycles may then not run; Python does not promise to run them at exit.
+    ones. As a consequence, finalizers of objects in reference cycles may not run at exit, which Python does not
+    guarantee in any case.
     """
     if "sympy" in sys.modules:
         return

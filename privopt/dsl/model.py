@@ -133,7 +133,7 @@ class Model:
         return self._sense
 
     def _check_name(self, name: str, kind: str) -> None:
-        """Refuse a name that is empty or taken. ``kind`` says what kind of part has it, for the message."""
+        """Refuse a name that is empty or taken. ``kind`` is the kind of part that should get it, for the message."""
         # Names must be distinct, because errors, duals and values are looked up by them.
         if not isinstance(name, str) or not name:
             raise ModelError(f"{kind}: its name must be a text, got {name!r}")
@@ -337,7 +337,7 @@ class Model:
         self._names.remove(name)
 
     def _family_number(self, name: str) -> int:
-        """Return the position of the family ``name``, or refuse one that must not be replaced or removed."""
+        """Return the position of the family ``name``, and refuse names of no family or of a piecewise term's rows."""
         names = [rows.name for rows in self._families]
         if name not in names:
             raise ModelError(f"no family is called {name!r}; there are {', '.join(names) or 'none'}")

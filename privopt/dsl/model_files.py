@@ -18,7 +18,7 @@ from privopt.dsl.semicontinuous import expand_semicontinuous
 from privopt.errors import UsageError
 
 MAX_NAME = 100
-"""Longer names are shortened to this many characters, because readers of LP files refuse long names."""
+"""The largest number of characters in a name. Longer names are shortened, because readers of LP files refuse them."""
 _NOT_IN_MPS = re.compile(r"[^!-~]")
 _NOT_IN_LP = re.compile(r"[^A-Za-z0-9_.(),]")
 """Patterns for the characters that names in MPS and LP files must not contain."""
@@ -51,8 +51,8 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
     Rows and columns keep their names, such as ``geo-ind(a,b,a)`` and ``z(a,b)``. Characters that the format forbids
     become ``_``, and names that are no longer distinct get a number. Names that readers take for a keyword or a number
     get the prefix ``row_`` or ``column_``. Numbers are written at full precision, but the factors of privacy rows are
-    rounded down, so that the rows in a file are never looser. Semicontinuous columns are written as continuous ones
-    with binaries, because solvers disagree on how to represent them in files.
+    rounded down, so that the rows in a file are never looser than the model's. Semicontinuous columns are written as
+    continuous ones with binaries, because solvers disagree on how to represent them in files.
 
     Args:
         form: The model.
@@ -78,7 +78,7 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
 
 
 def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
-    """Return the matrix with the factors of privacy rows rounded down, so that the rows in a file are never looser.
+    """Return the matrix with the factors of privacy rows rounded down, so that rows in a file are never too loose.
 
     The nearest double to a factor ``exp(L)`` may be above it. As for a solver, the exponent is lowered by more than the
     rounding errors of ``exp`` and of the product that gave L.

@@ -36,8 +36,9 @@ _UFUNC_METHODS = {
     "negative": ("__neg__", ""),
     "absolute": ("__abs__", ""),
 }
-"""For each NumPy function that an operator calls if one operand is an array: the method for an expression on the left,
-and the method for one on the right."""
+"""The operator methods for each NumPy function that an operator calls if one operand is an array.
+
+The first method is called if the expression is the left operand, and the second one if it is the right operand."""
 _NUMPY_ADVICE = {
     "sum": "total(..., over=...) is a sum over indices, and z.sum() that of a whole variable",
     "mean": "a mean is z.sum() divided by the number of its values",
@@ -283,7 +284,7 @@ class Operators:
 
     @property
     def _data(self) -> NoReturn:
-        """Refuse a masked array as the left operand: it reads this attribute, and would multiply entry by entry."""
+        """Refuse a masked array as the left operand. NumPy reads this attribute, and would multiply entry by entry."""
         raise ModelError(f"{self}: {MASKED_ADVICE}")
 
     def _refuse_numpy(self, name: str) -> NoReturn:

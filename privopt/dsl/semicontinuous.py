@@ -62,7 +62,7 @@ def expand_semicontinuous(form: StandardForm) -> StandardForm:
 def expand_start(form: StandardForm, start: Floats) -> Floats:
     """Return a start for the expanded form: the given values, and for each binary whether its column is non-zero.
 
-    ``start`` contains a value for each column of the form, shape (n,), NaN where none is given.
+    ``start`` contains a value for each column of the form, shape (n,), with NaN for missing values.
     """
     values = start[form.semicontinuous_columns]
     return np.concatenate([start, np.where(np.isnan(values), np.nan, values != 0)])

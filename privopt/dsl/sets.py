@@ -28,7 +28,7 @@ def _read_labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
 
 
 def _can_represent(label: object, element: object) -> bool:
-    """Return whether a label may be used for an element that it equals: True equals 1, but must not stand for it."""
+    """Return whether a label may be used for an element that it equals. True equals 1, but must not be used for it."""
     if isinstance(element, bool | np.bool_):
         return isinstance(label, bool | np.bool_)
     return not isinstance(element, Number) or (isinstance(label, Number) and not isinstance(label, bool))

@@ -57,7 +57,7 @@ class BackendOptions(SolveOptions, total=False):
     """Options of ``Backend.solve``.
 
     Attributes:
-        start: A point from which a search over integers begins, shape (n,), NaN where it gives no value.
+        start: A point from which a search over integers begins, shape (n,), with NaN for missing values.
     """
 
     start: Floats | None
