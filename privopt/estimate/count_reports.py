@@ -26,7 +26,7 @@ from privopt.interfaces import Channel, NoisyCounts
 
 @define
 class Counter:
-    """Counts the reports from one release, batch by batch.
+    """A counter of the reports from one release, which reads the rows of a table batch by batch.
 
     Attributes:
         channel: The channel whose outputs are counted.

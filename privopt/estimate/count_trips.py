@@ -63,7 +63,7 @@ class TripCounts:
 
 @define
 class _TripCounter:
-    """Counts trips, batch by batch.
+    """A counter of trips, which reads the rows of a table batch by batch.
 
     Attributes:
         start, end: Counters that read the two columns.

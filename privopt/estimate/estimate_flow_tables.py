@@ -73,7 +73,7 @@ def _estimate_opened(
         groups: The indices of each group's records, by the group's name.
         columns: The names of the table's columns.
         options: The options for the estimate.
-        progress: Called with the current step.
+        progress: A function that is called with the current step.
     """
     if progress is not None:
         progress("counting trips", 0, None, None)
@@ -105,7 +105,7 @@ def write_flows(
         targets: The files to write, by option: the CSV file for ``--out``, and the HTML file, or None, for
             ``--report``.
         force: Whether existing files may be replaced.
-        progress: Called with the current step.
+        progress: A function that is called with the current step.
 
     Raises:
         UsageError: A file to be written already exists, or no reports are drawn from the release.

@@ -63,7 +63,7 @@ def _estimate_opened(
             array of shape (N,).
         options: The options for the estimate.
         groups: The indices of each group's records, to estimate the groups' shares; None to estimate records' shares.
-        progress: Called with the current step.
+        progress: A function that is called with the current step.
         column: The column that contains the reports or the noisy counts.
         subject: The column that names each report's sender; only a sender's first report counts. None if there is no
             such column.
@@ -164,7 +164,7 @@ def write_estimate(
         geo: The GeoJSON file to write, or None. It contains a point for each record, with the share of the record or of
             its group.
         force: Whether existing files may be replaced.
-        progress: Called with the current step.
+        progress: A function that is called with the current step.
 
     Raises:
         UsageError: A file to be written already exists, or options contradict one another.

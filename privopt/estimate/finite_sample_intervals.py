@@ -52,7 +52,7 @@ def finite_sample(
         low, high: Arrays of shape (K,), the lower and upper bounds on the outputs' probabilities.
         functionals: Sparse matrix of shape (G, N) with entries in [0, 1]. For a row h with a 1 at each of a group's
             records, h . pi is the group's share.
-        progress: Called with the number of the current program.
+        progress: A function that is called with the number of the current program.
 
     Returns:
         The lower and the upper bounds, two arrays of shape (G,) with entries in [0, 1].
@@ -81,7 +81,7 @@ def _solve_programs(
         low, high: Arrays of shape (K,), the lower and upper bounds on the outputs' probabilities.
         functionals: Sparse matrix of shape (G, N) with entries in [0, 1]. For each row h, an interval for h . pi is
             computed.
-        progress: Called with the number of the current program.
+        progress: A function that is called with the number of the current program.
 
     Returns:
         The lower and the upper bounds that the dual multipliers prove, two arrays of shape (G,); None if the programs

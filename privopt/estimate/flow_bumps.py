@@ -88,7 +88,7 @@ class BumpMaker:
         return Bumps(columns=shapes @ self._columns, groups=(self._functionals @ shapes.T).T)
 
     def find_resolution(self, resolution: float, max_bumps: int) -> float:
-        """Return a resolution, coarsened by factors of FINER until it needs at most ``max_bumps`` bumps.
+        """Coarsen a resolution by factors of FINER until it needs at most ``max_bumps`` bumps, and return it.
 
         If ``resolution`` is 0, the result is 0 if the records themselves are few enough. Otherwise the search begins
         with the distance between two neighbours.

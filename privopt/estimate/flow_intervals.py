@@ -27,7 +27,7 @@ REPLICATES: Final = 40
 """The number of times that trips are drawn from the first pilot. There are half as many draws from each further one."""
 
 PILOT_REFINEMENT: Final = 2.0
-"""The factor by which the pilots' bumps are narrower than the estimate's, if they are not too many."""
+"""The factor by which the pilots' bumps are narrower than the estimate's, unless that requires too many bumps."""
 
 PILOT_ROUNDS: Final = (2, 20)
 """A factor and a summand: a pilot has the estimate's number of rounds times the factor, plus the summand."""
@@ -82,7 +82,7 @@ def find_half_widths(
         model: The settings with which the flows were estimated.
         pilot_bumps: The pilots' bumps.
         confidence: The confidence, in (0, 1).
-        progress: Called with the number of the current draw.
+        progress: A function that is called with the number of the current draw.
     """
     n = int(counts.sum())
     factor, extra_rounds = PILOT_ROUNDS
@@ -109,7 +109,7 @@ def _draw_errors(
         n: The number of trips in each draw.
         replicates: The number of draws, B.
         name: The pilot's name in progress messages.
-        progress: Called with the number of the current draw.
+        progress: A function that is called with the number of the current draw.
     """
     # If some cells are never reported, the sum differs from 1.
     probabilities = pilot.cell_probabilities.ravel() / pilot.cell_probabilities.sum()

@@ -43,7 +43,7 @@ MAX_BUMPS: Final = 400
 With this number, a round takes 5 ms. If more bumps were needed, the resolution is made coarser."""
 
 REFINEMENT: Final = 4.0
-"""The factor by which bumps for flows are narrower than those for starts and ends, if they are not too many.
+"""The factor by which bumps for flows are narrower than those for starts and ends, unless that requires too many bumps.
 
 The factor was tested over 2,032 street nodes with 200,000 trips. Bumps of 0.2 km instead of 0.4 km reduced a flow's
 mean error from 45 to 9 % of the flow for trips to near places, and from 69 to 39 % for trips that end where they began.
@@ -164,7 +164,7 @@ def estimate_flows(
         rows: A function that takes B records' indices and returns their distances to all records, an array of shape
             (B, N); None if there are no distances.
         unit: The unit of distance.
-        progress: Called with the current step.
+        progress: A function that is called with the current step.
 
     Raises:
         UsageError: There are no trips, there are too many groups, or there are many records without finite distances.

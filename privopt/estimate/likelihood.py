@@ -77,7 +77,7 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
             is possible for some record.
         parts: Array of shape (K,), each output's fraction of all reports. The fractions are positive and sum to 1.
         gap: The bound on the distance between the log-likelihood and its maximum, per report, at which the method ends.
-        progress: Called with the gap after each step.
+        progress: A function that is called with the gap after each step.
 
     Raises:
         SolverError: The requested gap was not reached.

@@ -76,7 +76,7 @@ def linear_intervals(
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence, in (0, 1). Its complement is divided evenly among groups, releases and sides.
         finite: Whether the intervals must hold for every number of reports, or only for many reports.
-        progress: Called with the current step.
+        progress: A function that is called with the current step.
 
     Returns:
         The lower and the upper bounds, two arrays of shape (G,) with entries in [0, 1]; None if no shares lie within

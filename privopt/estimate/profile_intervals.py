@@ -57,7 +57,7 @@ def profile_intervals(
         reports: The number of reports, n.
         functionals: Sparse matrix of shape (G, N) with entries 0 and 1, whose rows are the vectors h.
         confidence: The confidence, in (0, 1).
-        progress: Called with the number of intervals that are done.
+        progress: A function that is called with the number of intervals that are done.
 
     Notes:
         An interval takes about fifteen fits. An end that is not found exactly lies outside the exact end, never inside.
@@ -77,7 +77,7 @@ def profile_intervals(
 
 
 def _allowed_drop(confidence: float, reports: int) -> float:
-    """Return how far the profile can be below the maximum inside an interval, per report (Wilks' theorem)."""
+    """Return the largest drop of the profile below its maximum inside an interval, per report (Wilks' theorem)."""
     from scipy.stats import chi2
 
     return float(chi2.ppf(confidence, 1)) / (2 * reports)

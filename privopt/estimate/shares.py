@@ -122,7 +122,7 @@ class Estimate:
     """Estimated shares and their intervals.
 
     Attributes:
-        ids: The ids of the G records, in their order, or the names of the G groups.
+        ids: The ids of the G records, in the release's order, or the names of the G groups.
         shares: Array of shape (G,), the shares, which sum to 1.
         low, high: Arrays of shape (G,), the lower and upper ends of the shares' intervals.
         n: The number of reports, or the number of people according to noisy counts.
@@ -230,7 +230,7 @@ def estimate(
         rows: A function that takes B records' indices and returns their distances to all records, an array of shape
             (B, N); None if there are no distances.
         unit: The unit of distance.
-        progress: Called with the current step.
+        progress: A function that is called with the current step.
 
     Raises:
         UsageError: There are no reports, releases have different records, one of the reports cannot come from any
@@ -305,7 +305,7 @@ def fit_reports(
         options: The options for the estimate.
         rows: A function that takes B records' indices and returns their distances to all records, an array of shape
             (B, N); None if there are no distances.
-        progress: Called with the current step.
+        progress: A function that is called with the current step.
     """
     n, is_reported = int(counts.sum()), counts > 0
     parts, reported_columns = counts[is_reported] / n, np.ascontiguousarray(columns[:, is_reported])
@@ -426,7 +426,7 @@ def _find_intervals(
         n: The number of reports.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         options: The options, which give the intervals' confidence and kind.
-        progress: Called with the current step.
+        progress: A function that is called with the current step.
     """
     channels = [release_counts.channel.probabilities for release_counts in observed]
     is_grouped = functionals.shape[0] != len(columns)
@@ -475,7 +475,7 @@ def _program_intervals(
         observed: The counts for each release.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence with which all intervals hold simultaneously.
-        progress: Called with the current step.
+        progress: A function that is called with the current step.
     """
     # The error probability is divided among all outputs of all releases, with half of each part for each side.
     alpha = (1.0 - confidence) / sum(release_counts.channel.probabilities.shape[1] for release_counts in observed)

@@ -76,7 +76,7 @@ def smooth_intervals(
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence, in (0, 1).
         gap: The distance between the log-likelihood and its maximum, per report, at which the estimate's fit ended.
-        progress: Called with the number of the current draw.
+        progress: A function that is called with the number of the current draw.
 
     Raises:
         UsageError: The pilot's bumps do not fit into memory.

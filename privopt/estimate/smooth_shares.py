@@ -86,7 +86,7 @@ def resolved_fit(
         rows: A function that takes B records' indices and returns their distances to all records, an array of shape
             (B, N). If None, only resolution 0 is possible.
         resolution: The bumps' width, in the unit of distance; 0 to allow all distributions, None to choose the width.
-        progress: Called with each resolution that is tried.
+        progress: A function that is called with each resolution that is tried.
 
     Raises:
         UsageError: The resolution is so fine that the bumps do not fit into memory.
@@ -158,7 +158,7 @@ def fit_bumps(
             (B, N).
         resolution: The bumps' width, in the unit of distance.
         gap: The distance from the greatest log-likelihood, per report, at which the fit ends.
-        progress: Called with the resolution that is tried.
+        progress: A function that is called with the resolution that is tried.
     """
     if progress is not None:
         progress(f"likelihood at resolution {resolution:.3g}", 0, None, None)

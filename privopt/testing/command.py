@@ -43,8 +43,8 @@ def check(
         only: The names of the checks to run; all checks if empty.
         how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
         seed: The seed from which problems are drawn.
-        on_result: Called with each result as soon as it is known.
-        progress: Called with a text that states how many checks have run.
+        on_result: A function that is called with each result as soon as it is known.
+        progress: A function that is called with a text that states how many checks have run.
 
     Returns:
         One result for each method and check, in the order of methods and checks.

@@ -1,7 +1,7 @@
 """The runner, which runs checks on a subject (one method of a mechanism) and reports each check's result.
 
-Hypothesis draws and shrinks the examples. The runner adds a clock that counts CPU time, and represents every way in
-which a check can end by a :class:`CheckResult`.
+Hypothesis draws and shrinks the examples. The runner adds a clock that counts CPU time, and returns a
+:class:`CheckResult` however a check ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NOTHING_TO_CHECK: Final = "nothing to check was found in the {} generated proble
 """The reason given if no example could have shown a fault, with a placeholder for the number of solved problems."""
 
 Status = Literal["passed", "failed", "skipped", "not applicable"]
-"""How a check can end; see :class:`CheckResult`."""
+"""The status of a check that has ended, as :class:`CheckResult` describes it."""
 
 
 @frozen(kw_only=True)

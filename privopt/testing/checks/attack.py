@@ -30,10 +30,10 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject, missing_traits
 
 MAX_PAIRS: Final = 12
-"""The largest number of pairs of inputs from which the attack chooses."""
+"""The largest number of pairs of inputs among which the attack chooses."""
 
 MAX_PROBLEMS: Final = 3
-"""The number of problems from which the attack chooses if each draw is a solve."""
+"""The number of problems among which the attack chooses if each draw is a solve."""
 
 SAMPLER_DRAW_FACTOR: Final = 20
 """The number of draws from a sampler, as a multiple of the effort's draws.
@@ -49,13 +49,13 @@ FINE_PILOT_FACTOR: Final = 4
 Events that concern the last bits of doubles are rarer than events that concern their values."""
 
 FIRST_LOOK_DRAW_FACTOR: Final = 2
-"""The number of draws in a first look at releases, which never fails the check, as a multiple of the effort's draws."""
+"""The number of draws in the first test on releases, which never fails the check, relative to the effort's draws."""
 
 MIN_DRAWS: Final = 8_000
-"""The smallest number of draws in a first look at releases.
+"""The smallest number of draws in the first test on releases.
 
-With half as many, the judge chose its events from so few draws that an event of probability 0.04, which never occurs
-for the neighbour, was missed about every second time.
+With half as many, the judge chose its events from too few draws. An event of probability 0.04 that never occurs for the
+neighbour was then missed about every second time.
 """
 
 MAX_DRAWS: Final = 1_000_000
@@ -68,15 +68,15 @@ POWER_NOTE: Final = f"would have seen {{:g}} epsilon or more in events of probab
 """The note on the power of an attack that found nothing, with a placeholder for the multiple of epsilon."""
 
 SUSPICION_CONFIDENCE: Final = 0.5
-"""The confidence at which a finding in the first look justifies a longer look."""
+"""The confidence at which a finding in the first test justifies a longer test."""
 
 MAX_LONGER_FACTOR: Final = 25
-"""The largest multiple of the first look's draws that a longer look takes, divided among the mechanism's methods."""
+"""The largest ratio of a longer test's draws to the first test's, which is divided among the mechanism's methods."""
 
 MAX_CPU_SECONDS: Final = 20.0
-"""The CPU seconds for longer looks in one check at effort ci, divided among the mechanism's methods.
+"""The CPU seconds for longer tests in one check at effort ci, which are divided among the mechanism's methods.
 
-Efforts with fewer draws get proportionally less."""
+An effort with fewer draws gets proportionally less time."""
 
 FRESH_DRAWS: Final = 100
 """The number of draws that are requested twice, to see whether the two series differ."""
@@ -87,7 +87,9 @@ FURTHER_PROBLEMS: Final = 8
 """The number of additional problems that are drawn in search of results near 0."""
 
 DRAWS_NEAR_ZERO: Final = 20
-"""The number of draws that show how large a problem's results are relative to the noise, only to choose problems."""
+"""The number of draws from which the size of a problem's results relative to their noise is estimated.
+
+The estimate only serves to choose problems."""
 
 # Matches a number in an output's text, such as "-1.5e3".
 NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
@@ -174,7 +176,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
                 f"{verdict.epsilon_lower:.4g} a unit of distance; epsilon allows {epsilon:.4g}. {verdict.event}",
                 problem,
             )
-        # The multiple of epsilon that would have been noticed. None means that no multiple would have been.
+        # The multiple of epsilon that would have been detected. None means that no multiple would have been.
         trial.history.note_power(verdict.by_event[f"{EVENT_PROBABILITY:g}"] or math.inf, POWER_NOTE)
 
 
@@ -286,7 +288,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         claim: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "seed": trial.chance(problem).getrandbits(32)}
         started = time.process_time()
         first_look = judge_claim(**claim, draws=first_draws, confidence=SUSPICION_CONFIDENCE)
-        # The CPU seconds per draw, which determine for how many draws the longer look has time.
+        # The CPU seconds per draw, which determine for how many draws the longer test has time.
         pace = (time.process_time() - started) / first_look.draws
         # After a failure each smaller example has the whole time again, because the failure must not vanish for lack of
         # draws.
@@ -308,7 +310,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
                     f"The neighbour:\n{format_changes(*pair)}",
                     pair[0],
                 )
-        # The multiple of epsilon that both looks would have noticed. In the judge's last round, the tests use at least
+        # The multiple of epsilon that both tests would have detected. In the judge's last round, the tests use at least
         # a fifth of the draws for each input, and half of the error, which is split among three tests.
         factors = (
             first_look.by_event[f"{EVENT_PROBABILITY:g}"],

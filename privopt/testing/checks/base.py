@@ -247,7 +247,7 @@ class Trial:
         return problem
 
     def once_only(self, what: str) -> bool:
-        """Return whether this is the example that runs a step which is too expensive to run in every example.
+        """Return whether the current example should run a step that is too expensive to run in every example.
 
         The first two examples are passed over, because they are the simplest problems. The first later example that
         calls this method is chosen. After a failure, all smaller examples run the step as well, because it may be the

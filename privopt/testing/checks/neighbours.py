@@ -248,7 +248,7 @@ def _privacy_loss(
     """Return the exact privacy loss between two inputs, and a line for each call that distinguishes them.
 
     Args:
-        subject: The method under test, whose notion determines the cost of a call.
+        subject: The method under trial, whose notion determines the cost of a call.
         calls: The noise calls for the first input.
         others: The noise calls for the second input, as many as in ``calls``.
 
@@ -288,9 +288,9 @@ def _to_fraction(value: Any) -> Fraction:
 def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificate) -> Fraction:
     """Return the fraction of the privacy budget that a run used, in (0, 1].
 
-    The result is 1 if the certificate states that more than half was used. Otherwise it is the certified fraction, or
-    the privacy loss for one of the tried neighbours if that is greater. The own-scale check requires it because a
-    mechanism that spends less than its budget can still be private at half the noise scale.
+    The result is 1 if the certificate states that more than half was used. Otherwise it is the certified fraction or,
+    if greater, the largest privacy loss for a few neighbours as a fraction of the budget. The own-scale check requires
+    it because a mechanism that spends less than its budget can still be private at half the noise scale.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -50,7 +50,7 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
     Args:
         limit: The log odds that the claim allows, above 0.
         likely: The tested event's probability under the input that makes it more likely.
-        draws: The number of draws from each input.
+        draws: The number of draws for each input.
         error: The test's error probability.
         delta: The claimed delta.
 
@@ -78,7 +78,7 @@ def rarest_visible(draws: int, limit: float, error: float) -> float:
     """Return the smallest probability at which a test detects an output that only one of two inputs can produce.
 
     Args:
-        draws: The number of draws from each input.
+        draws: The number of draws for each input.
         limit: The log odds that the claim allows.
         error: The test's error probability.
     """

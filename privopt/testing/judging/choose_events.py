@@ -107,7 +107,9 @@ def _split_in_halves(table: Table) -> tuple[Table, Table]:
 
 
 def _best_event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[NDArray[np.bool_], float]:
-    """Return the event with the greatest expected log odds among those that consist of the first cells in ``rank``.
+    """Return the event with the greatest rough lower bound on its log odds.
+
+    Only events that consist of the first cells in ``rank`` are considered.
 
     Args:
         rank: The indices of the cells, the most promising first.
