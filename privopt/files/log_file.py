@@ -10,7 +10,7 @@ import glob
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
@@ -114,7 +114,7 @@ class LogFile:
         self._check_folder()
         # The same tables in memory, so that queries about a log without a file work as well.
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
-        self._make_tables(self._connection)
+        _make_tables(self._connection, self.form, self.begin)
 
     def _open_file(self) -> sqlite3.Connection:
         """Open the file at the path, and store its identity."""
@@ -215,13 +215,7 @@ class LogFile:
         self._check_folder()
         with claim_folder(self.path) as work:
             unnamed_file = work / "new"
-            os.close(os.open(unnamed_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            with closing(sqlite3.connect(unnamed_file, isolation_level=None)) as connection:
-                connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-                connection.execute(f"PRAGMA application_id = {self.form.mark}")
-                connection.execute("PRAGMA journal_mode = WAL")
-                self._make_tables(connection)
-            flush(unnamed_file)
+            write_database(unnamed_file, self.form, self.begin)
             # A link gives the finished file its name in one step, and fails if the name exists.
             with suppress(FileExistsError):
                 os.link(unnamed_file, self.path)
@@ -232,13 +226,58 @@ class LogFile:
         if not self.path.parent.is_dir():
             raise UsageError(f"{self.path}: the folder {self.path.parent} of the {self.form.name} must exist")
 
-    def _make_tables(self, connection: sqlite3.Connection) -> None:
-        """Create the tables and the initial contents of a new file in one transaction."""
-        connection.execute("BEGIN IMMEDIATE")
-        for statement in self.form.schema:
-            connection.execute(statement)
-        self.begin(connection)
-        connection.execute("COMMIT")
+
+def write_database(path: Path, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
+    """Write a new log file durably and completely, readable by its owner only. The path must be unused.
+
+    Args:
+        path: The file, under a temporary name.
+        form: The kind of log file.
+        fill: Writes the initial contents in the transaction that creates the tables.
+
+    Raises:
+        sqlite3.Error, OSError: The disk is full, or failed.
+        StoppedError: The file is incomplete, although SQLite reported no error.
+    """
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute(f"PRAGMA application_id = {form.mark}")
+        _make_tables(connection, form, fill)
+        # The write-ahead log comes only after the tables are in the file. If a log held them, SQLite would move them
+        # into the file when it is closed, and would not report that the disk is full then.
+        connection.execute("PRAGMA journal_mode = WAL")
+    _check_complete(path, form)
+    flush(path)
+
+
+def _make_tables(connection: sqlite3.Connection, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
+    """Create the tables and the initial contents of a new file in one transaction."""
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in form.schema:
+        connection.execute(statement)
+    fill(connection)
+    connection.execute("COMMIT")
+
+
+def _check_complete(path: Path, form: Form) -> None:
+    """Refuse a new file that lacks pages or tables, or that still needs a write-ahead log or a rollback journal.
+
+    Raises:
+        StoppedError: The file is incomplete.
+    """
+    logs = [Path(f"{path}{suffix}") for suffix in ("-wal", "-journal")]
+    is_complete = not any(log.exists() and log.stat().st_size for log in logs)
+    # An immutable file is read without the log and its index, which would have to be written again.
+    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+            _check_tables(connection, path, form)
+            is_complete = is_complete and connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    except (sqlite3.Error, DoesNotHoldError):
+        is_complete = False
+    if not is_complete:
+        raise StoppedError(f"{path}: the {form.name} could not be written completely, perhaps because the disk is full")
 
 
 @contextmanager

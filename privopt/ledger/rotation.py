@@ -34,7 +34,7 @@ from typing import Final, NamedTuple
 from attrs import field, frozen
 
 from privopt.errors import DoesNotHoldError, StoppedError, UsageError
-from privopt.files.log_file import PAGE_BYTES, Form, open_archive, translated_errors
+from privopt.files.log_file import Form, open_archive, translated_errors, write_database
 from privopt.files.new_folder import claim_folder
 from privopt.files.regular import flush
 from privopt.interfaces import Progress
@@ -378,8 +378,9 @@ def rotate_file(
             flush(path.parent)
     step("close the archive")
     # This only prevents charges to the archive under its own name, so it does not matter if the process is killed
-    # first.
-    _close_archive(archive, clock)
+    # first, or if the disk is full: the next rotation tries again.
+    with translated_errors(archive):
+        _close_archive(archive, clock)
     return Rotation(
         archive=archive,
         head=f"{head.number}:{head.hash.hex()}",
@@ -421,21 +422,16 @@ def _open_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
 
 def _write_ledger(path: Path, form: Form, clock: Callable[[], int], entries: list[_Carried]) -> None:
     """Write a new ledger file durably, with the given entries at their own times."""
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-        connection.execute(f"PRAGMA application_id = {form.mark}")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("BEGIN IMMEDIATE")
-        for statement in form.schema:
-            connection.execute(statement)
+
+    def carry_entries(connection: sqlite3.Connection) -> None:
+        """Write the entries and check them, within the transaction that creates the tables."""
         transaction = LedgerTransaction(connection=connection, path=path, clock=clock)
         for entry in entries:
             transaction.carry(entry.key, entry.terms, entry.time)
         transaction.close()
-        connection.execute("COMMIT")
         check_chain(connection, path)
-    flush(path)
+
+    write_database(path, form, carry_entries)
 
 
 def _archive_path(path: Path, now: int) -> Path:
