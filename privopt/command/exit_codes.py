@@ -5,18 +5,21 @@ docs/reference/files.md lists the codes. The code 1 is reserved for a claim that
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from typing import Final, ParamSpec
+from typing import Final, NoReturn, ParamSpec
 
 import click
 
 from privopt.command.terminal import QUIET_KEY, complain, divert_prints, remark
 from privopt.errors import PrivoptError
+from privopt.execution.clock import interrupts_on_end
 from privopt.registry.missing import describe_missing_library
 
 __all__ = [
@@ -132,14 +135,12 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         """Run the command, and end the process with the exit code of the command or of its error."""
         try:
-            with divert_prints():
+            with divert_prints(), interrupts_on_end():
                 code = command(*args, **kwargs)
         except PrivoptError as error:
-            complain("\n".join((str(error), *_read_notes(error))))
-            sys.exit(error.exit_code)
+            _end("\n".join((str(error), *_read_notes(error))), error.exit_code)
         except KeyboardInterrupt as error:
-            complain("\n".join(("interrupted", *_read_notes(error))))
-            sys.exit(STOPPED_EMPTY)
+            _end("\n".join(("interrupted", *_read_notes(error))), STOPPED_EMPTY)
         except BrokenPipeError:
             # The reader of the output, such as ``head``, closed the pipe, which is no error. Standard error is closed,
             # so that the interpreter cannot complain about the pipe while it ends.
@@ -147,24 +148,36 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
             sys.exit(DONE)
         except OSError as error:
             message = f"{error.filename or 'input or output'}: {error.strerror or error or type(error).__name__}"
-            complain("\n".join((message, *_read_notes(error))))
-            sys.exit(STOPPED_EMPTY)
+            # No system stores a name that is too long, so the user has to choose another.
+            is_too_long = error.errno == errno.ENAMETOOLONG
+            if is_too_long and isinstance(error.filename, (str, bytes)):
+                message += f", {len(os.fsencode(error.filename)):,} bytes"
+            _end("\n".join((message, *_read_notes(error))), BAD_USAGE if is_too_long else STOPPED_EMPTY)
         except MemoryError:  # without a traceback: formatting it would take memory
-            complain("out of memory")
-            sys.exit(STOPPED_EMPTY)
+            _end("out of memory", STOPPED_EMPTY)
         except Exception as error:
             # Python's own exit code for an exception is 1, which here says that a claim does not hold.
             if isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort)):
                 raise
             if isinstance(error, ModuleNotFoundError) and (advice := describe_missing_library(error)):
-                complain(advice)
-                sys.exit(BAD_USAGE)
-            complain(traceback.format_exc().rstrip())
-            complain("an error in privopt or in a plugin, not in your input: please report the lines above")
-            sys.exit(STOPPED_EMPTY)
+                _end(advice, BAD_USAGE)
+            advice = "an error in privopt or in a plugin, not in your input: please report the lines above"
+            _end(f"{traceback.format_exc().rstrip()}\n{advice}", STOPPED_EMPTY)
         sys.exit(code or DONE)
 
     return run
+
+
+def _end(message: str, code: int) -> NoReturn:
+    """Print a message to standard error, and end the process with an exit code even if nothing can be printed there."""
+    try:
+        complain(message)
+    except OSError:
+        # The terminal is gone. Python's own exit codes for an exception and for a stream that cannot be flushed would
+        # say something else, so the stream is closed.
+        with suppress(OSError):
+            sys.stderr.close()
+    sys.exit(code)
 
 
 def _read_notes(error: BaseException) -> list[str]:

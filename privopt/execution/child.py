@@ -155,7 +155,9 @@ def serve(quiet: bool, module: str = "") -> None:
     """
     global _owner
     _end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the owner handles it
+    # Ctrl-C and the end of a terminal reach the whole group, and the owner handles them.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     # Copies of the two ends of the pipe, because standard output is redirected below.
     incoming = os.fdopen(os.dup(0), "rb")
     _owner = os.fdopen(os.dup(1), "wb")

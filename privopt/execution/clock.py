@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
 from types import FrameType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 from weakref import WeakSet
 
 from attrs import frozen
@@ -416,6 +416,9 @@ class Ticket:
         raise StoppedError(f"the time limit was reached before {getattr(function, '__qualname__', 'a task')} was done")
 
 
+END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that ask a process to end: Ctrl-C, ``kill``, and the end of its terminal."""
+
 _SIGNAL_RECEIVED: Final = threading.Event()
 """Set once an open :func:`interrupts` block has received a signal."""
 _open_blocks = 0
@@ -429,7 +432,7 @@ def asked_to_end() -> bool:
 
 @contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Turn SIGINT and SIGTERM into KeyboardInterrupt in the block, and yield a list of the received signals.
+    """Turn the signals in :data:`END_SIGNALS` into KeyboardInterrupt in the block, and yield a list of those received.
 
     Work inside may catch the interrupt and finish with its current result. In that case, the list still shows that
     there was a signal, and :func:`asked_to_end` is true in all threads until the outermost such block ends. Signal
@@ -439,7 +442,7 @@ def interrupts() -> Iterator[list[int]]:
     global _open_blocks
     signals_received: list[int] = []
     # A handler is None if it was not set from Python, so that Python could not restore it.
-    original_handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    original_handlers = {number: signal.getsignal(number) for number in END_SIGNALS}
     handled_signals = [number for number, handler in original_handlers.items() if handler not in (None, signal.SIG_IGN)]
 
     def note_signal(number: int, frame: FrameType | None) -> None:
@@ -466,3 +469,28 @@ def interrupts() -> Iterator[list[int]]:
         # A nested block must not clear the event, because the signal was meant for the blocks around it too.
         if handled_signals and not _open_blocks:
             _SIGNAL_RECEIVED.clear()
+
+
+@contextmanager
+def interrupts_on_end() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt in the block, so that it removes its hidden folders when it ends.
+
+    Only signals that would end the process at once are handled: ignored ones (as under nohup) stay ignored, and a
+    program's own handlers stay in place. Unlike :func:`interrupts`, the block says nothing to the work inside, which
+    :func:`asked_to_end` does not stop. Outside the main thread, the block has no effect.
+    """
+
+    def end_block(number: int, frame: FrameType | None) -> NoReturn:
+        """Handle a signal by interrupting the main thread."""
+        raise KeyboardInterrupt
+
+    handled_signals = [number for number in END_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        handled_signals = []
+    for number in handled_signals:
+        signal.signal(number, end_block)
+    try:
+        yield
+    finally:
+        for number in handled_signals:
+            signal.signal(number, signal.SIG_DFL)

@@ -87,11 +87,12 @@ def test_solver_gets_time_though_the_deadline_passes_meanwhile():
     assert not scope.expired
 
 
-def test_nested_block_keeps_the_interrupt_of_the_outer_one():
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_nested_block_keeps_the_interrupt_of_the_outer_one(number):
     with interrupts() as outer_signals:
         with suppress(KeyboardInterrupt), interrupts() as inner_signals:
-            signal.raise_signal(signal.SIGTERM)
-        assert inner_signals == outer_signals == [signal.SIGTERM]
+            signal.raise_signal(number)
+        assert inner_signals == outer_signals == [number]
         assert asked_to_end()
     assert not asked_to_end()
 

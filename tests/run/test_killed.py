@@ -1,5 +1,6 @@
 """What is left when the program or its solver is killed: a whole folder or none."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -61,11 +62,30 @@ def end_by_signal(process, signal_number):
     raise AssertionError(f"still running after ten times {signal_number!r}")
 
 
-@first_alone("signal_number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@first_alone("signal_number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_killed_program_leaves_no_partial_folder(slow, tmp_path, signal_number):
     process = start(slow, tmp_path / "out", "--solver", "highs")
     until_solving(process)
     err = end_by_signal(process, signal_number)
     assert process.returncode in ((-9,) if signal_number == signal.SIGKILL else (4, 5)), err
     assert "Traceback" not in err
+    if signal_number != signal.SIGKILL:
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    assert not (tmp_path / "out").exists() or verify(tmp_path / "out").complaints == ()
+
+
+def test_solve_ends_with_its_terminal(slow, tmp_path):
+    """The terminal goes away: SIGHUP comes, and whatever is printed from then on fails."""
+    owner, terminal = os.openpty()
+    command = [sys.executable, "-m", "privopt", "solve", "optimal-lp", slow, "--out", tmp_path / "out"]
+    command += ["--method", "full", "--solver", "highs"]
+    process = subprocess.Popen(command, stdout=terminal, stderr=terminal, start_new_session=True)
+    os.close(terminal)
+    printed = b""
+    while b"model of" not in printed:
+        printed += os.read(owner, 1000)
+    os.close(owner)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=600) in (4, 5)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     assert not (tmp_path / "out").exists() or verify(tmp_path / "out").complaints == ()

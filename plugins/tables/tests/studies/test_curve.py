@@ -174,7 +174,7 @@ def test_limit_ends_the_curve(source):
 
 
 @pytest.mark.parametrize("is_caught", [False, True], ids=["raised", "caught within"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupt_keeps_the_solved_points(source, monkeypatch, number, is_caught):
     calls = []
     original_solve = module._solve_point
