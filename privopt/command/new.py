@@ -13,6 +13,7 @@ from string import Template
 from typing import Final
 
 from privopt.errors import UnknownNameError, UsageError
+from privopt.files.new_folder import check_parent
 from privopt.registry import registry
 from privopt.specs import MethodSpec
 from privopt.version import VERSION
@@ -46,6 +47,7 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         raise UsageError(f"new: {target} exists already")
     if not into.is_dir():
         raise UsageError(f"new: the folder {into} does not exist")
+    check_parent(target, "new:")
     cls = "".join(word.capitalize() for word in name.split("-"))
     template_spec = templates[kind].spec
     # The values of the placeholders $name, $package, ... in the templates.

@@ -169,8 +169,13 @@ def audit(folder: Path, over_time: int | None, as_json: bool, quiet: bool) -> No
 def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool, as_json: bool, quiet: bool) -> None:
     """Write DIR/report.html, one file that works offline."""
     # The docstring is the text of --help. ``figures`` is a folder and ``geo`` a file, both to be written.
+    from privopt.files.new_folder import check_files, check_files_folder
     from privopt.report.write_report import write_figures, write_geo, write_report
 
+    # Checked first, so that nothing is written if one of the targets cannot be.
+    if figures is not None:
+        check_files_folder(figures, "--figures")
+    check_files({"--geo": geo}, force=True, folders=[folder])
     with progress_display(quiet=quiet) as progress:
         written = {"report": [write_report(folder, truth=truth, progress=progress)]}
         warn_of_no_privacy(folder)

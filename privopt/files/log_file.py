@@ -18,7 +18,7 @@ from typing import Final, Self
 from attrs import define, field, frozen
 
 from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
-from privopt.files.new_folder import OURS, claim_folder
+from privopt.files.new_folder import OURS, check_location, check_name, claim_folder
 from privopt.files.regular import Unreadable, flush, open_regular
 
 LOCK_TIMEOUT_SECONDS: Final = 60.0
@@ -107,6 +107,7 @@ class LogFile:
 
     def __attrs_post_init__(self) -> None:
         """Open the file, or create the tables in memory if there is no file."""
+        check_name(self.path, str(self.path))
         self._is_there = not self.make or self.path.exists()
         if self._is_there:
             self._connection = self._open_file()
@@ -222,7 +223,11 @@ class LogFile:
             flush(self.path.parent)
 
     def _check_folder(self) -> None:
-        """Refuse a log file whose folder does not exist. It is not created, because its name is probably misspelt."""
+        """Refuse a new log file in a release folder, or whose folder does not exist.
+
+        The folder is not created, because its name is probably misspelt.
+        """
+        check_location(self.path, str(self.path))
         if not self.path.parent.is_dir():
             raise UsageError(f"{self.path}: the folder {self.path.parent} of the {self.form.name} must exist")
 

@@ -12,14 +12,14 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from attrs import frozen
 
-from privopt.errors import StoppedError, UsageError
+from privopt.errors import StoppedError, UsageError, cut
 from privopt.files.regular import flush
 from privopt.files.release_folder import PRIVATE, RESULT, SUMS, sums_text
 
@@ -27,10 +27,14 @@ __all__ = [
     "Workspace",
     "check_file",
     "check_files",
+    "check_files_folder",
+    "check_location",
+    "check_name",
     "check_parent",
     "check_target",
     "claim_folder",
     "flush_folder",
+    "is_same_file",
     "make_parents",
     "new_file",
     "new_folder",
@@ -40,8 +44,23 @@ __all__ = [
     "swap_into_place",
 ]
 
+OURS: Final = ".privopt"
+"""The part that the names of privopt's hidden folders share, so that other programs' folders are never removed."""
 
-def check_target(folder: Path, *, force: bool, option: str = "--out", known_by: str = RESULT) -> None:
+FOLDER_NAME_BYTES: Final = 255
+"""The largest length of a name on common file systems, in bytes."""
+
+TARGET_NAME_BYTES: Final = FOLDER_NAME_BYTES - len(f"..12345678{OURS}.replaced")
+"""The largest length of a target's name, in bytes. The names of hidden folders next to the target contain it."""
+
+PATH_BYTES: Final = 4096 - 2 * (FOLDER_NAME_BYTES + 1)
+"""The largest length of a target's path, in bytes. Linux allows 4,096, of which a file in a hidden folder needs more
+than the target."""
+
+
+def check_target(
+    folder: Path, *, force: bool, option: str = "--out", known_by: str = RESULT, read: Iterable[Path] = ()
+) -> None:
     """Refuse a folder that must not be replaced.
 
     Args:
@@ -49,6 +68,7 @@ def check_target(folder: Path, *, force: bool, option: str = "--out", known_by: 
         force: Whether an earlier result may be replaced.
         option: The option, or the function of the Python interface (``"save:"``), that names the folder, for messages.
         known_by: The name of a file that every earlier result contains. Folders without it were not written by privopt.
+        read: The files and folders that the command reads, which must not be replaced with the folder.
 
     Raises:
         UsageError: The folder exists and may not be replaced, or the folder around it cannot be written.
@@ -65,6 +85,9 @@ def check_target(folder: Path, *, force: bool, option: str = "--out", known_by: 
         raise UsageError(f"{option} {folder}: exists already; {cure} replaces it")
     if not (folder / known_by).is_file():
         raise UsageError(f"{option} {folder}: exists and was not written by privopt, so {cure} will not replace it")
+    for path in read:
+        if any(is_same_file(folder, around) for around in (path, *_resolve(path).parents)):
+            raise UsageError(f"{option} {folder}: holds {path}, which is read; name a folder elsewhere")
 
 
 def _describe_force(option: str) -> str:
@@ -73,20 +96,117 @@ def _describe_force(option: str) -> str:
 
 
 def check_parent(target: Path, option: str = "--out") -> None:
-    """Refuse a target whose parent folder cannot be created or written.
+    """Refuse a target whose parent folder cannot be created or written, or is in a release folder.
 
     Args:
         target: The file or folder to write.
         option: The option that names the target, for messages.
 
     Raises:
-        UsageError: The target cannot be written.
+        UsageError: The target cannot be written, or its name is too long.
     """
-    nearest = next(folder for folder in target.absolute().parents if folder.exists() or folder.is_symlink())
+    subject = f"{option} {target}"
+    check_location(target, subject)
+    _check_writable(target.absolute().parents, subject)
+
+
+def check_files_folder(folder: Path, option: str) -> None:
+    """Refuse a folder into which files are to be written one by one, if it cannot be created or written.
+
+    The folder may exist. Files in it whose names are not written stay as they are.
+
+    Args:
+        folder: The folder.
+        option: The option that names it, for messages.
+
+    Raises:
+        UsageError: The folder cannot be written, or is a release folder or in one.
+    """
+    subject = f"{option} {folder}"
+    # Any name will do, because a release folder takes no file.
+    check_location(folder / "file", subject)
+    _check_writable([folder.absolute(), *folder.absolute().parents], subject)
+
+
+def check_location(target: Path, subject: str) -> None:
+    """Refuse a path with a name that is too long for a file system, and one inside a release folder.
+
+    The checksums of a release folder (DIR) list every file in it, so no command accepts DIR once it holds another file.
+
+    Args:
+        target: The file or folder to write.
+        subject: The beginning of messages, such as ``--out FILE``.
+
+    Raises:
+        UsageError: The path must not be written.
+    """
+    check_name(target, subject)
+    path = target.absolute()
+    # The target itself is not resolved, because a link at its place is refused or replaced, not followed.
+    for folder in (_resolve(path.parent) / path.name).parents:
+        if all(os.path.isfile(folder / name) for name in (RESULT, SUMS)):
+            _refuse_inside(folder, subject)
+
+
+def check_name(target: Path, subject: str) -> None:
+    """Refuse a path with a name that is too long for a file system.
+
+    Args:
+        target: The file or folder to write.
+        subject: The beginning of messages, such as ``--out FILE``.
+
+    Raises:
+        UsageError: A name or the path is too long.
+    """
+    path = target.absolute()
+    # The first part of an absolute path is the root, and the last one is the target's own name.
+    for number, part in enumerate(path.parts[1:], 2):
+        limit = TARGET_NAME_BYTES if number == len(path.parts) else FOLDER_NAME_BYTES
+        size = len(os.fsencode(part))
+        if size > limit:
+            raise UsageError(f"{cut(subject)}: a name must have at most {limit} bytes here, got {size:,}")
+    size = len(os.fsencode(path))
+    if size > PATH_BYTES:
+        raise UsageError(f"{cut(subject)}: a path must have at most {PATH_BYTES:,} bytes, got {size:,}")
+
+
+def _refuse_inside(folder: Path, subject: str) -> NoReturn:
+    """Refuse a path because it lies in a release folder."""
+    raise UsageError(f"{subject}: lies in {folder}, which holds the release alone; name a path elsewhere")
+
+
+def _resolve(path: Path) -> Path:
+    """Return a path with all links and ``..`` resolved. A circle of links is left as it is, and raises no error."""
+    return Path(os.path.realpath(path))
+
+
+def _check_writable(folders: Sequence[Path], subject: str) -> None:
+    """Refuse a path unless the nearest of the folders around it that exists can be written.
+
+    Args:
+        folders: The folders around the path, the innermost first.
+        subject: The beginning of messages.
+
+    Raises:
+        UsageError: There is no such folder, it is not a folder, or it cannot be written.
+    """
+    nearest = next((folder for folder in folders if os.path.lexists(folder)), None)
+    if nearest is None:
+        raise UsageError(f"{subject}: is the root of the file system, which cannot be written; name a path in it")
     if not nearest.is_dir():
-        raise UsageError(f"{option} {target}: {nearest} is not a folder")
+        raise UsageError(f"{subject}: {nearest} is not a folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise UsageError(f"{option} {target}: the folder {nearest} cannot be written")
+        raise UsageError(f"{subject}: the folder {nearest} cannot be written")
+
+
+def is_same_file(a: Path, b: Path) -> bool:
+    """Return whether two paths name the same file or folder, also through links, hard links and letter case."""
+    if _resolve(a) == _resolve(b):
+        return True
+    try:
+        return os.path.samefile(a, b)
+    except OSError:  # one of them does not exist
+        return False
 
 
 def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
@@ -103,39 +223,45 @@ def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
 
 
 def check_files(
-    targets: Mapping[str, Path | None], *, force: bool, read: Iterable[Path] = (), folders: Iterable[Path] = ()
+    targets: Mapping[str, Path | Sequence[Path] | None],
+    *,
+    force: bool,
+    read: Iterable[Path | None] = (),
+    folders: Iterable[Path] = (),
 ) -> None:
     """Refuse target files that :func:`check_file` refuses, that the command reads, or that clash with one another.
 
     Args:
-        targets: The files to write, by option; None for options that are not given.
+        targets: The files to write, by the option that names them; None for options that are not given.
         force: Whether existing files may be replaced.
-        read: The files that the command reads.
-        folders: Release folders, in which no other file may be written.
+        read: The files that the command reads; None for options that are not given.
+        folders: Release folders, in which no other file may be written, even if they are damaged.
 
     Raises:
         UsageError: A target is also read, lies in a release folder, or is named by two options.
     """
-    # Links and ".." are resolved, so that two names of one file are recognised.
-    input_paths = {path.absolute().resolve() for path in read}
+    input_paths = [path for path in read if path is not None]
     option_by_path: dict[Path, str] = {}
-    for option, target in targets.items():
-        if target is None:
-            continue
-        check_file(target.absolute(), force=force, option=option)
-        path = target.absolute().resolve()
-        if path in input_paths:
+    for option, target in _options_and_paths(targets):
+        # Reading comes before the question whether the file may be replaced, because no option would allow it.
+        if any(is_same_file(target, path) for path in input_paths):
             raise UsageError(f"{option} {target}: is read, so nothing is written over it; name another file")
+        check_file(target.absolute(), force=force, option=option)
+        path = _resolve(target)
         for folder in folders:
-            if path.is_relative_to(folder.absolute().resolve()):
-                advice = "which holds the release alone; name a file elsewhere"
-                raise UsageError(f"{option} {target}: lies in {folder}, {advice}")
-        if option_by_path.setdefault(path, option) != option:
-            raise UsageError(f"{option} {target}: is {option_by_path[path]} too; name two files")
+            if path.is_relative_to(_resolve(folder)):
+                _refuse_inside(folder, f"{option} {target}")
+        other_option = next((name for known, name in option_by_path.items() if is_same_file(known, path)), option)
+        if other_option != option:
+            raise UsageError(f"{option} {target}: is {other_option} too; name two files")
+        option_by_path[path] = option
 
 
-OURS: Final = ".privopt"
-"""The part that the names of privopt's hidden folders share, so that other programs' folders are never removed."""
+def _options_and_paths(targets: Mapping[str, Path | Sequence[Path] | None]) -> Iterator[tuple[str, Path]]:
+    """Yield each target with the option that names it. One option may name several targets, or none."""
+    for option, paths in targets.items():
+        for path in () if paths is None else (paths,) if isinstance(paths, Path) else paths:
+            yield option, path
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from attrs import AttrsInstance, field, frozen
 from privopt.declare import files_of
 from privopt.declare.name_forms import normal_column
 from privopt.errors import UsageError, number_of
+from privopt.files.new_folder import is_same_file
 from privopt.interfaces import PrivacyConstraint, Progress, Release, Result
 from privopt.interfaces.cost import cost_of_draw, sum_text
 from privopt.ledger.cost_of_report import cost_of, sequence_of
@@ -35,7 +36,7 @@ def check_apart(option: str, path: Path, folder: Path, *files: Path) -> None:
     location = path.absolute().resolve()
     if location.is_relative_to(folder.resolve()):
         raise UsageError(f"{option} {path}: lies in {folder}, which holds the release alone; name a file elsewhere")
-    if location in [file.absolute().resolve() for file in files]:
+    if any(is_same_file(path, file) for file in files):
         raise UsageError(f"{option} {path} must be a file of its own, got the name of a table")
 
 

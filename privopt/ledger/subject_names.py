@@ -14,7 +14,7 @@ from attrs import field, frozen
 
 from privopt.declare.name_forms import MAX_TEXT_CHARACTERS, fault_of, fold_subject_name
 from privopt.errors import Fault, InputError, UsageError, cut
-from privopt.files.new_folder import claim_folder
+from privopt.files.new_folder import check_location, check_name, claim_folder
 from privopt.files.regular import Unreadable, open_private, read_bytes
 
 PLAIN: Final = "plain"
@@ -102,6 +102,7 @@ def key_at(path: Path, *, make: bool) -> bytes:
         UsageError: Other users can read the file, or its folder is missing.
         StoppedError: The file cannot be written.
     """
+    check_name(path, str(path))
     if make and not path.exists():
         _create_key(path)
     try:
@@ -123,6 +124,7 @@ def key_at(path: Path, *, make: bool) -> bytes:
 
 def _create_key(path: Path) -> None:
     """Create a key file atomically. If another process created the file first, that process's key stays."""
+    check_location(path, str(path))
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} of the key must exist")
     with claim_folder(path) as work:

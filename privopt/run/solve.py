@@ -113,14 +113,14 @@ def _open_run(name: str, out: Path, options: Options) -> Iterator[Run]:
     search_time = Clock(options.time_limit, clock())
     _, method = select_method(name, options)
     check_target(out.absolute(), force=options.force)
-    checkpoint = out.absolute().with_name(out.name + ".partial")
+    checkpoint = out.absolute().with_name(f"{out.absolute().name}.partial")
     if options.resume and (checkpoint.is_symlink() or not checkpoint.is_dir()):
         raise UsageError(f"--resume: the folder {checkpoint} to go on from must exist")
     # The contexts are left in reverse order, so the workspace is removed while interrupts are still handled.
     with ExitStack() as stack:
         executor = stack.enter_context(from_url(options.executor, options.jobs or 1))
         stack.enter_context(limited_to(options.jobs))
-        stack.enter_context(interrupts())  # SIGTERM is handled like Ctrl-C: the search ends with the best so far
+        stack.enter_context(interrupts())  # SIGTERM and SIGHUP are handled like Ctrl-C: the search ends
         copies = stack.enter_context(new_copies(options.copy_to, out, force=options.force))
         # Long measurements are cached, so that what is read back is measured again only if it differs.
         stack.enter_context(remembering())

@@ -9,7 +9,7 @@ from typing import Any, Final
 from attrs import Attribute, AttrsInstance, Converter, evolve, field, frozen
 
 from privopt.declare import File, describe_keys, load_problem
-from privopt.declare.schema import folders_of, share
+from privopt.declare.schema import files_of, folders_of, share
 from privopt.declare.toml import UNKNOWN_KEY
 from privopt.errors import Fault, InputError, UsageError, check_number
 from privopt.files.archive import loading
@@ -197,7 +197,7 @@ def _load(
         The declared problem, the loaded problem, and the planned copy.
     """
     original = read_problem(mechanism, source)
-    _check_outside(out, original)
+    _check_outside(out, source, original)
     # Solving the converted problem ensures that a verifier, who only has the published files, reads what was solved.
     published = with_csv_tables(source, original)
     declared = original if published is source else read_problem(mechanism, published)
@@ -212,14 +212,19 @@ def _load(
     return declared, problem, copy
 
 
-def _check_outside(out: Path, declared: AttrsInstance) -> None:
-    """Raise a UsageError if the folder to write contains, equals or lies in a folder that the problem reads.
+def _check_outside(out: Path, source: File, declared: AttrsInstance) -> None:
+    """Raise a UsageError if writing a folder would replace a file that is read, or touch a folder that is read.
 
     Args:
         out: The folder to write.
-        declared: The problem, which names the folders that it reads.
+        source: The problem file.
+        declared: The problem, which names the files and folders that it reads.
     """
     target = out.resolve()
+    for file in (source, *files_of(declared)):
+        # With --force, the folder is replaced with everything in it.
+        if file.path is not None and target in file.path.resolve().parents:
+            raise UsageError(f"--out {out}: holds {file.path}, which is read; name a folder elsewhere")
     for folder in folders_of(declared):
         if folder.path is None:
             continue

@@ -131,7 +131,7 @@ def export(
     # The condition is negated because it also has to refuse NaN, which the command's option accepts.
     if reach_km is not None and not reach_km >= 0.0:
         raise UsageError("export: reach must be a distance of 0 km or more, got another number")
-    check_target(Path(out).absolute(), force=force, known_by=MODULE)
+    check_target(Path(out).absolute(), force=force, known_by=MODULE, read=[Path(folder)])
     opened = open_verified(Path(folder), progress=progress)
     if isinstance(opened.release, PositionRelease):
         raise UsageError(

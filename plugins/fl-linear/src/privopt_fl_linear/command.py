@@ -130,7 +130,7 @@ def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool)
 
     problem = out / "problem.toml"
     # This is checked before anything is read, because neither an existing problem nor an input may be overwritten.
-    check_files({"--out": problem}, force=False, read=[sites, *messages])
+    check_files({"--out": [problem, out / "locations.csv"]}, force=False, read=[sites, *messages])
     received = read_messages(messages)
     if not received:
         raise UsageError(f"{messages[0]} must have one message on each line, got none")

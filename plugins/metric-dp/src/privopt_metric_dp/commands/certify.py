@@ -69,7 +69,7 @@ def certify(
     if repaired is (out is None):
         raise UsageError("certify: --repair and --out DIR must be given together or not at all, got one of them")
     if out is not None:
-        check_target(out.absolute(), force=force)
+        check_target(out.absolute(), force=force, read=[matrix, problem])
     source = File.read(problem, expectation="a problem file in TOML")
     matrix_file = File.read(matrix, expectation="a .npy of probabilities or uint64 weights")
     solved = None
