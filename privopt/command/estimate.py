@@ -102,6 +102,7 @@ def estimate(
     # columns; ``also`` has further folders with their tables. ``groups``, ``page`` and ``geo`` are files: a group for
     # each record to read, and a report page and a map to write. ``resolution`` is in the unit of distance, and ``gap``
     # is the gap between the log-likelihood per report and its maximum.
+    from privopt.declare.name_forms import check_distinct_columns
     from privopt.estimate.estimate_tables import write_estimate
     from privopt.estimate.shares import EstimateOptions
 
@@ -114,6 +115,8 @@ def estimate(
         from privopt.estimate.estimate_flow_tables import write_flows
 
         start, end, groups = _check_flow_options(start, end, groups, column, also, geo, intervals)
+        # A trip from a column to itself would count one report as two independent ones.
+        check_distinct_columns({"--from": start, "--to": end, "--subject": subject})
         columns = TripColumns(start=start, end=end, subject=subject)
         targets = {"--out": out, "--report": page}
         with progress_display(quiet=quiet) as progress:
@@ -129,6 +132,7 @@ def estimate(
         if as_json:
             say_json(json.dumps(flows.to_json(), indent=2, ensure_ascii=False))
         return
+    check_distinct_columns({"--column": column, "--subject": subject})
     with progress_display(quiet=quiet) as progress:
         shares = write_estimate(
             folder,

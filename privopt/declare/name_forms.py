@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from privopt.errors import number_of
+from privopt.errors import UsageError, number_of
 
 MAX_TEXT_CHARACTERS: Final = 1_000
 """The largest number of characters in a subject's name, or in a text such as a unit."""
@@ -54,6 +54,24 @@ def normal_form(text: str) -> str:
 def normal_column(name: Any) -> Any:
     """Return a column's name in :func:`normal_form`. A value that is not text, such as None, is returned unchanged."""
     return normal_form(name) if isinstance(name, str) else name
+
+
+def check_distinct_columns(columns: Mapping[str, str | None]) -> None:
+    """Refuse one column for two options, each of which needs a column of its own.
+
+    Args:
+        columns: The column that each option names; None for options that are not given.
+
+    Raises:
+        UsageError: Two options name the same column.
+    """
+    option_by_column: dict[str, str] = {}
+    for option, column in columns.items():
+        if column is None:
+            continue
+        other_option = option_by_column.setdefault(normal_form(column), option)
+        if other_option != option:
+            raise UsageError(f"{other_option} and {option} must name different columns, got {column}")
 
 
 def fold_subject_name(name: str) -> str:

@@ -229,6 +229,7 @@ def apply(
     without a matrix that can draw take --id.
     """
     from privopt.command.terminal import progress_display
+    from privopt.declare.name_forms import check_distinct_columns
     from privopt.interfaces.result import SEEDED
     from privopt.ledger.charge import Charge
     from privopt_tables.apply import apply as run
@@ -255,6 +256,7 @@ def apply(
         raise UsageError("--seed must be omitted with --ledger: no epsilon covers what a seed draws")
     if time_format is not None and time is None:
         raise UsageError("--time-format must be given with --time COLUMN: it is the form of its times")
+    check_distinct_columns({"--subject": subject, "--time": time, "--text": text})
     if null_names and subject is None:
         raise UsageError("--null-names must be given with --subject COLUMN: it is about its names")
     options = ApplyOptions(

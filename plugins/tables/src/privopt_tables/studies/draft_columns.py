@@ -18,6 +18,7 @@ import polars as pl
 from attrs import field, frozen
 
 from privopt.declare.frames import PARQUET, list_columns, table_of
+from privopt.declare.name_forms import check_distinct_columns
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError, UsageError
 from privopt_tables.column_names import select_place_names
@@ -99,14 +100,15 @@ class ColumnChoice:
     point: str | None = None
 
     def check(self, names: Sequence[str], file: str) -> None:
-        """Check that the table has the named columns, and that they do not exclude one another.
+        """Check that the table has the named columns, that no column is named twice, and that coordinates are complete.
 
         Args:
             names: The names of the table's columns.
             file: The name of the table, for error messages.
 
         Raises:
-            UsageError: The columns exclude one another, or only one of the two coordinates is given.
+            UsageError: The columns exclude one another, one column is named by two options, or only one of the two
+                coordinates is given.
             InputError: The table lacks a column.
         """
         # Only one of the two is given.
@@ -114,6 +116,7 @@ class ColumnChoice:
             raise UsageError("--lat and --lon must be given together")
         if self.lat is not None and self.point is not None:
             raise UsageError("--geometry must be omitted with --lat and --lon: it names a column of both")
+        check_distinct_columns({"--lat": self.lat, "--lon": self.lon, "--id": self.id, "--geometry": self.point})
         expectation = f"one of {list_columns(names)}"
         faults = [
             Fault(file, f"column {name}", "no such column", expectation)
