@@ -14,7 +14,7 @@ from privopt.declare.schema import File
 from privopt.errors import InputError, UsageError
 from privopt.run.task import Options
 from privopt_tables.studies import curve as module
-from privopt_tables.studies.curve_file import PointsFile
+from privopt_tables.studies.curve_file import SCHEMA, PointsFile
 from privopt_tables.studies.curve_page import write_curves
 from privopt_tables.studies.curve_pictures import draw_figures, format_latex
 from privopt_tables.studies.curve_points import Point, adversary_error
@@ -130,6 +130,54 @@ def test_refuses_curve_of_another_problem(problem, tmp_path):
     output_folder.write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="--force begins again"):
         write_curves(problem, NAMES[:1], "1:4:3", output_folder, None, Options())
+
+
+HEADER = ",".join(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("contents", "words"),
+    [
+        (b"id,lat,lon\na,1,2", "a file of another kind"),
+        (b"no line ends here", "a file of another kind"),
+        (b"PAR1\x00\xff\n\x80PAR1", "a file of another kind"),
+        (",".join("abcdefghijkl").encode() + b"\n" + b",".join([b"1"] * 12) + b"\n", "a file of another kind"),
+        (f"{HEADER}\nexponential{',' * 11}\nhalf a li".encode(), "a row that is no point of a curve"),
+        (f"{HEADER}\n,1{',' * 10}\n".encode(), "a row that is no point of a curve"),
+        (f"{HEADER}\nexponential,one{',' * 10}\n".encode(), "a row that is no point of a curve"),
+        (f"{HEADER}\nexponential,1/0{',' * 10}\n".encode(), "a row that is no point of a curve"),
+        (f"{HEADER}\n\xff,1\n".encode("latin-1"), "a row that is no point of a curve"),
+    ],
+)
+def test_refuses_file_of_another_kind_unchanged(problem, tmp_path, contents, words):
+    path = tmp_path / "c.csv"
+    write_curves(problem, NAMES[:1], "1:4:3", path, None, Options())
+    path.write_bytes(contents)
+    with pytest.raises(InputError, match=rf"^{path}.*curve wrote \(--force begins again\), got {words}$"):
+        write_curves(problem, NAMES[:1], "1:4:3", path, None, Options())
+    assert path.read_bytes() == contents
+
+
+@pytest.mark.parametrize("size", [0, 5, len(HEADER)])
+def test_resumes_from_half_a_header(problem, tmp_path, size):
+    path = tmp_path / "c.csv"
+    write_curves(problem, NAMES[:1], "1:4:3", path, None, Options())
+    path.write_text(HEADER[:size])
+    write_curves(problem, NAMES[:1], "1:4:3", path, None, Options())
+    assert pl.read_csv(path)["epsilon"].to_list() == [1, 2, 4]
+
+
+def test_empty_range_is_not_the_default_range(problem, tmp_path):
+    with pytest.raises(UsageError, match="expected LO:HI:N"):
+        write_curves(problem, NAMES[:1], "", None, tmp_path / "page.html", Options())
+
+
+@pytest.mark.parametrize("raw", [b"id,lat,lon\na,1,2\n", b"PAR1\xff", b"{}", b"\x93NUMPY"])
+def test_refuses_problem_of_another_kind(problem, tmp_path, raw):
+    problem.write_bytes(raw)
+    with pytest.raises(InputError, match=r"^p\.toml.*TOML|^p\.toml.*records"):
+        write_curves(problem, NAMES[:1], "1:4:3", tmp_path / "c.csv", None, Options())
+    assert not (tmp_path / "c.csv").exists()
 
 
 def test_existing_file_stays_until_a_point_exists(problem, tmp_path, monkeypatch):

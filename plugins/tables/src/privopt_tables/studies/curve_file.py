@@ -70,7 +70,10 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
         Raises:
             ValueError: A row is not a point.
         """
-        points = [Point(**{**row, "epsilon": Fraction(row["epsilon"])}) for row in self.to_dicts()]
+        rows = self.to_dicts()
+        if any(row["epsilon"] is None or row["mechanism"] is None for row in rows):
+            raise ValueError("a row without a mechanism or an epsilon")
+        points = [Point(**{**row, "epsilon": Fraction(row["epsilon"])}) for row in rows]
         if unknown_statuses := {point.status for point in points} - {*get_args(Status)}:
             raise ValueError(f"unknown status {min(unknown_statuses, key=str)}")
         return points
@@ -150,20 +153,21 @@ class PointsFile:
         Raises:
             InputError: The file does not contain a table of points.
         """
+        expectation = "a table of points that curve wrote (--force begins again)"
         contents = self.path.read_bytes()
+        header = f"{','.join(SCHEMA)}\n".encode()
+        # The header is compared first, because a file of another kind must not be cut off. An earlier run may have been
+        # killed before the header was complete.
+        if not contents.startswith(header) and not header.startswith(contents):
+            raise InputError([Fault(str(self.path), "header", "a file of another kind", expectation)])
         complete_lines = contents[: contents.rfind(b"\n") + 1]
+        try:
+            points = CurveTable(pl.read_csv(BytesIO(complete_lines), schema=SCHEMA)).points if complete_lines else []
+        except (pl.exceptions.PolarsError, ValueError, ZeroDivisionError):
+            raise InputError([Fault(str(self.path), "", "a row that is no point of a curve", expectation)]) from None
         if complete_lines != contents:
             os.truncate(self.path, len(complete_lines))
-        # An earlier run may have been killed before the header was complete.
-        if not complete_lines:
-            return []
-        try:
-            # If the file is a table of another kind, one of these two lines raises an error.
-            table = pl.read_csv(BytesIO(complete_lines), schema=SCHEMA)
-            return CurveTable(table).points
-        except (pl.exceptions.PolarsError, ValueError, ZeroDivisionError) as error:
-            actual, expectation = str(error).partition("\n")[0], "a table of curve (--force begins again)"
-            raise InputError([Fault(str(self.path), "", actual, expectation)]) from None
+        return points
 
     def replace_old_file(self) -> None:
         """Remove an old file and write the new digest, unless the file is being continued.

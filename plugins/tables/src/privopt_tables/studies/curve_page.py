@@ -16,7 +16,7 @@ import attrs
 from privopt.arrays import Figure
 from privopt.declare.schema import File
 from privopt.declare.toml_text import exact_text
-from privopt.files.new_folder import check_files, new_file
+from privopt.files.new_folder import check_files, check_files_folder, check_parent, new_file
 from privopt.registry import registry
 from privopt.report.page import table
 from privopt.report.templates import render
@@ -94,21 +94,29 @@ def write_curves(
         PrivoptError: A mechanism is unknown, no mechanism can solve the problem, the range of epsilons is invalid, or
             no point was found in time.
     """
+    if out is not None:
+        check_parent(out, "--out")
     points_file = None if out is None else PointsFile(path=out, force=options.force)
     # A command that continues its own table may also replace the other files that it wrote.
     may_replace = options.force or (points_file is not None and points_file.is_begun)
     # ``explore`` names the page with --out, and ``curve`` with --report.
     page_option = "--out" if out is None else "--report"
     check_files({"--out": out, "--latex": latex, page_option: report}, force=may_replace, read=[problem])
+    if figures is not None:
+        check_files_folder(figures, "--figures")
     source = File.read(problem, expectation="a problem file in TOML")
-    epsilons = parse_epsilons(epsilon or _range_around_problem(source, mechanisms))
+    # An empty range is refused, not replaced with the default one.
+    epsilons = parse_epsilons(_range_around_problem(source, mechanisms) if epsilon is None else epsilon)
     curves = draw_curves(source, mechanisms, epsilons, options, announce, points_file)
     # The files get their final names when the block ends, after all of them have been written.
     with ExitStack() as stack:
         if figures is not None:
             for name, figure in draw_figures(curves.points, curves.unit, curves.distance_unit).items():
                 for ending in (".svg", ".pdf", ".png"):
-                    save(figure, stack.enter_context(new_file(figures / f"{name}{ending}", force=True)))
+                    save(
+                        figure,
+                        stack.enter_context(new_file(figures / f"{name}{ending}", force=True, option="--figures")),
+                    )
         if latex is not None:
             text = format_latex(curves.points, curves.unit, curves.distance_unit)
             stack.enter_context(new_file(latex, force=may_replace, option="--latex")).write_text(text, "utf-8")
