@@ -285,5 +285,3 @@ def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
         and fault.where in {row.key for row in describe_keys(entry.load().problem_class)}
     ]
     return evolve(fault, actual=f"{fault.actual} ({', '.join(takers)} takes it)") if takers else fault
-
-

@@ -16,7 +16,7 @@ from privopt.declare.frames import plain_texts
 from privopt.declare.name_forms import normal_form, warn_of_look_alikes
 from privopt.declare.tables import Column, table_of
 from privopt.errors import Fault, Faults, InputError, UsageError, number_of
-from privopt.files.new_folder import check_file, new_file
+from privopt.files.new_folder import check_files, new_file
 from privopt_hierarchical_dp.level_tables import GROUPS_LIMIT, LevelTable, match_columns
 from privopt_hierarchical_dp.region_names import KEEP, find_total_regions, path_starts_with, warn_of_alike_regions
 from privopt_hierarchical_dp.tables.arithmetic_totals import find_arithmetic_totals
@@ -121,12 +121,12 @@ def init(
     Raises:
         InputError: The table has no levels or cannot be read, it may be a table of counts whose column of counts is
             unclear, or the counts suggest that a value is a total.
-        UsageError: A file already exists, or options contradict one another.
+        UsageError: A file already exists, a file to write is the table, or options contradict one another.
     """
+    # Both files are checked before the table is read, which may take long. The second is named after the first.
+    check_files({"--out": problem_path}, force=force, read=[table])
     regions = problem_path.with_name(f"{problem_path.stem}-regions.csv")
-    # Both files are checked before the table is read, because reading may take long.
-    for target in (problem_path, regions):
-        check_file(target.absolute(), force=force)
+    check_files({"--out": [problem_path, regions]}, force=force, read=[table])
     if count is not None and persons:
         raise UsageError("init takes --count or --persons, not both: rows are counts or individuals")
     choices = _Choices(

@@ -152,7 +152,9 @@ def init(
                 raise UsageError("--one-way and --walk exclude one another: on foot, every street leads both ways")
             area = None if box is None else box_area(box)
             streets = read_streets(osm, area=area, walk=walk, bends=bends, ferries=ferries, one_way=one_way)
-            drafted = draft_problem.init_from_map(mechanism, streets, out, within=within, factor=factor, force=force)
+            drafted = draft_problem.init_from_map(
+                mechanism, streets, out, source=osm, within=within, factor=factor, force=force
+            )
         for line in drafted.notes:
             remark(f"{out}: {line}")
 

@@ -7,8 +7,8 @@ silently. :mod:`.draft_columns` recognises the columns, and :mod:`.draft_text` f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
@@ -25,7 +25,8 @@ from privopt.declare.schema import KEY, File, Key
 from privopt.declare.toml import load_problem
 from privopt.declare.toml_text import to_toml
 from privopt.errors import Fault, InputError, UsageError, conceal
-from privopt.files.new_folder import check_file, new_file
+from privopt.files.new_folder import check_files, make_parents, new_file
+from privopt.files.regular import flush
 from privopt.registry import registry
 from privopt_metric_dp.problem.data import MetricData, load
 from privopt_metric_dp.problem.declared import MetricProblem
@@ -34,7 +35,16 @@ from privopt_tables.studies.draft_grid import round_to_digits
 from privopt_tables.studies.draft_text import format_problem, relative_path
 from privopt_tables.studies.street_map import Addresses, StreetMap
 
-__all__ = ["Draft", "draft", "init", "init_from_map", "load_drafted_problem", "suggest_tables"]
+__all__ = [
+    "Draft",
+    "Roads",
+    "draft",
+    "init",
+    "init_from_map",
+    "load_drafted_problem",
+    "suggest_tables",
+    "write_together",
+]
 
 REACH_FACTOR: Final = 3.0
 """The default radius within which a person is hidden, as a multiple of the median distance between neighbours."""
@@ -77,6 +87,19 @@ class Draft:
     notes: tuple[str, ...]
 
 
+@frozen(kw_only=True)
+class Roads:
+    """The roads between the places of a drafted problem.
+
+    Attributes:
+        table: A CSV or Parquet table with the columns from, to and km.
+        one_way: Whether the loss is the error in travel distance along the directed roads.
+    """
+
+    table: Path
+    one_way: bool = False
+
+
 def init(
     mechanism: str,
     points: Path,
@@ -107,44 +130,72 @@ def init(
 
     Raises:
         InputError: No places are recognised in the table, or ``solve`` would refuse the problem.
-        UsageError: The mechanism does not protect places, an amount is out of range, or a file already exists.
+        UsageError: The mechanism does not protect places, an amount is out of range, a file already exists, or a file
+            to write is one of the tables.
     """
     # This is checked first, so that no work is wasted.
-    check_file(out.absolute(), force=force)
+    read = [points, roads]
+    check_files({"--out": out}, force=force, read=read)
     choice = choice or ColumnChoice()
     frame = convert_table(points, choice)
     folder = out.absolute().parent
-    if frame is None:
-        drafted = draft(mechanism, points, folder, roads=roads, within=within, factor=factor, choice=choice)
-        with new_file(out, force=force) as path:
-            path.write_text(drafted.text, "utf-8")
-        return drafted
-    target = out.absolute().with_name(f"{out.stem}-points.csv")
-    # The converted table has the columns lat and lon instead of the column of positions.
-    choice = evolve(choice, point=None)
-    # The converted table is written only if its places are public. Positions of people stay in a temporary folder.
-    with _rename_faults(target.name, points.name), TemporaryDirectory() as temporary:
-        table = Path(temporary) / target.name
-        table.write_bytes(csv_bytes(frame))
-        has_places = "points" in recognize_table(table, folder, ids_alone=roads is not None, choice=choice).records
-        if has_places:
-            check_file(target, force=force)
-            with new_file(target, force=force) as path:
-                copyfile(table, path)
-            table = target
-        try:
-            drafted = draft(mechanism, table, folder, roads=roads, within=within, factor=factor, choice=choice)
-        except BaseException:
+    graph = None if roads is None else Roads(table=roads)
+    # The draft names the tables by paths relative to the folder, which lead nowhere unless the folder exists.
+    with make_parents(out.absolute()):
+        if frame is None:
+            drafted = draft(mechanism, points, folder, roads=graph, within=within, factor=factor, choice=choice)
+            write_together({out: drafted.text.encode()}, force=force)
+            return drafted
+        target = out.absolute().with_name(f"{out.stem}-points.csv")
+        # The converted table has the columns lat and lon instead of the column of positions.
+        choice = evolve(choice, point=None)
+        contents = csv_bytes(frame)
+        # The converted table is written only if its places are public. Positions of people stay in a temporary folder.
+        with _rename_faults(target.name, points.name), TemporaryDirectory() as temporary:
+            table = Path(temporary) / target.name
+            table.write_bytes(contents)
+            has_places = "points" in recognize_table(table, folder, ids_alone=roads is not None, choice=choice).records
             if has_places:
-                # Without a problem file, the converted table is of no use.
-                target.unlink()
-            raise
-    with new_file(out, force=force) as path:
-        path.write_text(drafted.text, "utf-8")
-    if not has_places:
-        return drafted
+                check_files({"--out": target}, force=force, read=read)
+            # The problem is drafted from the temporary table, so that a refused one replaces no older table.
+            drafted = draft(
+                mechanism,
+                table,
+                folder,
+                roads=graph,
+                within=within,
+                factor=factor,
+                choice=choice,
+                stored_points=target if has_places else None,
+            )
+        if not has_places:
+            write_together({out: drafted.text.encode()}, force=force)
+            return drafted
+        write_together({out: drafted.text.encode(), target: contents}, force=force)
     note = f"the places of {points.name} are in {target.name}, which the problem file names"
     return evolve(drafted, notes=(note, *drafted.notes))
+
+
+def write_together(contents_by_target: Mapping[Path, bytes | Path], *, force: bool) -> None:
+    """Write several files, which get their names only after all of them are complete on disk.
+
+    Args:
+        contents_by_target: The contents of each file, or a file to copy.
+        force: Whether to replace existing files.
+
+    Raises:
+        UsageError: A file already exists, or cannot be written.
+        StoppedError: Writing failed, and no file was replaced.
+    """
+    with ExitStack() as stack:
+        for target, contents in contents_by_target.items():
+            path = stack.enter_context(new_file(target, force=force))
+            if isinstance(contents, Path):
+                copyfile(contents, path)
+            else:
+                path.write_bytes(contents)
+            # Flushed here too, because the first file gets its name before the others are flushed.
+            flush(path)
 
 
 @contextmanager
@@ -168,6 +219,7 @@ def init_from_map(
     streets: StreetMap,
     out: Path,
     *,
+    source: Path | None = None,
     within: float | None = None,
     factor: float = 4.0,
     force: bool = False,
@@ -178,6 +230,7 @@ def init_from_map(
         mechanism: The name of the mechanism for which the problem is drafted.
         streets: The street map.
         out: The problem file.
+        source: The file of the map, which is not overwritten. None if there is none.
         within: The radius in km within which a person is hidden. None for a radius within which there are enough
             addresses.
         factor: The maximum factor by which one report may change the odds between two places at that distance.
@@ -187,9 +240,10 @@ def init_from_map(
         InputError: ``solve`` would refuse the problem.
         UsageError: The mechanism does not protect places, an amount is out of range, or a file already exists.
     """
+    # The names of the tables follow from that of the problem file, which must be that of a file.
+    check_files({"--out": out}, force=force, read=[source])
     points, roads = (out.with_name(f"{out.stem}-{table}.csv") for table in ("points", "roads"))
-    for target in (out, points, roads):
-        check_file(target.absolute(), force=force)
+    check_files({"--out": [out, points, roads]}, force=force, read=[source])
     with TemporaryDirectory() as folder:
         # The problem is drafted in a temporary folder first, so that a refused problem leaves no tables behind.
         temporary_folder = Path(folder)
@@ -199,19 +253,11 @@ def init_from_map(
             mechanism,
             tables[0],
             temporary_folder,
-            roads=tables[1],
-            one_way=streets.one_way,
+            roads=Roads(table=tables[1], one_way=streets.one_way),
             within=streets.count_addresses() if within is None else within,
             factor=factor,
         )
-        with (
-            new_file(out, force=force) as path,
-            new_file(points, force=force) as points_target,
-            new_file(roads, force=force) as roads_target,
-        ):
-            path.write_text(drafted.text, "utf-8")
-            copyfile(tables[0], points_target)
-            copyfile(tables[1], roads_target)
+        write_together({out: drafted.text.encode(), points: tables[0], roads: tables[1]}, force=force)
     note = (
         f"{points.name} has {len(streets.places):,} places, {roads.name} {len(streets.km):,} roads, a row for each "
         f"direction: {ONE_WAY_LOSS if streets.one_way else BOTH_WAYS_LOSS}"
@@ -224,11 +270,11 @@ def draft(
     points: Path,
     folder: Path,
     *,
-    roads: Path | None = None,
-    one_way: bool = False,
+    roads: Roads | None = None,
     within: float | Addresses | None = None,
     factor: float = 4.0,
     choice: ColumnChoice | None = None,
+    stored_points: Path | None = None,
 ) -> Draft:
     """Draft a problem file, and check that ``solve`` accepts it.
 
@@ -237,12 +283,12 @@ def draft(
         points: A CSV, Parquet or GeoParquet file that contains either a list of places with ids, or positions over
             which a grid is laid.
         folder: The folder in which the problem file will be.
-        roads: A CSV or Parquet table of roads between the ids in ``points``, with the columns from, to and km.
-        one_way: Whether the loss is the error in travel distance along the directed ``roads``.
+        roads: The roads between the ids in ``points``. None if there are no roads.
         within: The radius in km within which a person is hidden. If addresses are given instead, the radius is chosen
             such that it includes enough of them. None for three times the median distance between neighbours.
         factor: The maximum factor by which one report may change the odds between two places at that distance.
         choice: The columns of ``points`` that the user named. The others are recognised by their names.
+        stored_points: The file to which ``points`` will be moved, and which the problem file names. None if it stays.
 
     Raises:
         InputError: No places are recognised in the table, or ``solve`` would refuse the problem.
@@ -258,15 +304,15 @@ def draft(
     recognised = recognize_table(points, folder, ids_alone=roads is not None, choice=choice)
     tables: dict[str, dict[str, object]] = {"records": recognised.records, "distance": {"kind": recognised.kind}}
     if roads is not None:
-        tables["distance"] = {"kind": "graph", "edges": relative_path(roads, folder)}
+        tables["distance"] = {"kind": "graph", "edges": relative_path(roads.table, folder)}
         # Roads join ids of places, which the cells of a grid do not have.
         if "grid" in recognised.records:
             raise InputError(
                 [Fault(points.name, "", "no column of ids", "a column of ids that names the nodes of --roads")]
             )
     utility: dict[str, object] = {"kind": "distance"}
-    if roads is not None and one_way:
-        utility = {"kind": "travel-cost", "edges": relative_path(roads, folder), "directed": True}
+    if roads is not None and roads.one_way:
+        utility = {"kind": "travel-cost", "edges": relative_path(roads.table, folder), "directed": True}
     tables |= {"privacy": {"epsilon": 1.0}, "utility": utility}
     # Epsilon depends on the distances, so the problem is first read with a provisional epsilon of 1.
     data = load_drafted_problem(MetricProblem, tables, folder, points.name)
@@ -292,6 +338,8 @@ def draft(
     tables |= suggest_tables(problem_class, radius)
     # The finished problem is read once more, just as the mechanism will read it, so that any errors appear now.
     load_drafted_problem(problem_class, tables, folder, points.name)
+    if stored_points is not None:
+        tables["records"] = {**recognised.records, "points": relative_path(stored_points, folder)}
     unit = data.unit
     meaning = [
         f"hides anyone within {radius:.4g} {unit}: one report changes the odds between two such places by a factor "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
@@ -15,12 +16,12 @@ from attrs import evolve
 
 from privopt.arrays import Floats, slices
 from privopt.errors import Fault, InputError, UsageError
-from privopt.files.new_folder import check_file, new_file
+from privopt.files.new_folder import check_files, make_parents
 from privopt.registry import registry
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_tables.studies.draft_grid import round_to_digits
-from privopt_tables.studies.draft_problem import Draft, load_drafted_problem, suggest_tables
+from privopt_tables.studies.draft_problem import Draft, load_drafted_problem, suggest_tables, write_together
 from privopt_tables.studies.draft_text import format_problem, relative_path
 from privopt_tables.studies.word_vectors import is_vector_text, read_word_vectors
 
@@ -84,18 +85,83 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
     Raises:
         InputError: ``solve`` would refuse the vectors or words, there are fewer than 12 words, or too many vectors are
             equal.
-        UsageError: The mechanism does not protect places, or a file already exists.
+        UsageError: The mechanism does not protect places, a file already exists, or a file to write is also read.
     """
     # This is checked before any work, and again when the file is written.
-    check_file(out.absolute(), force=force)
-    problem_class = registry().get(mechanism).load().problem_class
+    read = [vectors, ids]
+    check_files({"--out": out}, force=force, read=read)
+    problem_class = _problem_class_of(mechanism)
+    # The draft names the files by paths relative to the folder, which lead nowhere unless the folder exists.
+    with make_parents(out.absolute()):
+        if not is_vector_text(vectors):
+            drafted = _draft_words(mechanism, problem_class, vectors, ids, out.absolute().parent)
+            write_together({out: drafted.text.encode()}, force=force)
+            return drafted
+        if ids is not None:
+            raise UsageError("--ids must be omitted with vectors in text: each line begins with its word")
+        array, words = (out.absolute().with_name(f"{out.stem}-{name}") for name in ("vectors.npy", "words.txt"))
+        check_files({"--out": [out, array, words]}, force=force, read=read)
+        table = read_word_vectors(vectors)
+        # The problem is drafted from temporary files, so that a refused one replaces no older files.
+        with TemporaryDirectory() as temporary:
+            temporary_array, temporary_words = (Path(temporary) / path.name for path in (array, words))
+            np.save(temporary_array, table.vectors)
+            temporary_words.write_text("".join(f"{word}\n" for word in table.words), "utf-8")
+            drafted = _draft_words(
+                mechanism,
+                problem_class,
+                temporary_array,
+                temporary_words,
+                out.absolute().parent,
+                stored_files=(array, words),
+            )
+            files: dict[Path, bytes | Path] = {
+                out: drafted.text.encode(),
+                array: temporary_array,
+                words: temporary_words,
+            }
+            write_together(files, force=force)
+    note = f"the words and vectors of {vectors.name} are in {words.name} and {array.name}"
+    return evolve(drafted, notes=(*table.notes, note, *drafted.notes))
+
+
+def _problem_class_of(mechanism: str) -> type[MetricProblem]:
+    """Return the problem class of a mechanism over places or words.
+
+    Raises:
+        UsageError: The mechanism is of another kind.
+    """
+    problem_class: type[object] = registry().get(mechanism).load().problem_class
     if not issubclass(problem_class, MetricProblem):
         raise UsageError(
             f"{mechanism} must be over places or words to take --vectors; privopt list names those that are"
         )
-    if is_vector_text(vectors):
-        return _init_from_text(mechanism, vectors, ids, out, force=force)
-    folder = out.absolute().parent
+    return problem_class
+
+
+def _draft_words(
+    mechanism: str,
+    problem_class: type[MetricProblem],
+    vectors: Path,
+    ids: Path | None,
+    folder: Path,
+    *,
+    stored_files: tuple[Path, Path] | None = None,
+) -> Draft:
+    """Return a drafted problem file for words and their vectors, after checking that ``solve`` will accept it.
+
+    Args:
+        mechanism: The name of the mechanism that the problem is for.
+        problem_class: The mechanism's problem class.
+        vectors: A ``.npy`` file of shape (N, dim) with one row per word.
+        ids: A text file with one word per line. None to use the row numbers as words.
+        folder: The folder in which the problem file will be.
+        stored_files: The files to which ``vectors`` and ``ids`` will be moved, and which the problem file names. None
+            if they stay.
+
+    Raises:
+        InputError: ``solve`` would refuse the vectors or words, or there are fewer than 12 words.
+    """
     records: dict[str, object] = {"vectors": relative_path(vectors, folder)}
     if ids is not None:
         records["ids"] = relative_path(ids, folder)
@@ -118,48 +184,12 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
     tables["privacy"] = {"epsilon": epsilon}
     tables |= suggest_tables(problem_class, radius)
     load_drafted_problem(problem_class, tables, folder, vectors.name)
+    if stored_files is not None:
+        stored_vectors, stored_ids = (relative_path(path, folder) for path in stored_files)
+        tables["records"] = {"vectors": stored_vectors, "ids": stored_ids}
     notes = (f"each row of {vectors.name} is taken for a word, {len(data.records):,} of them",)
     meaning = _describe_epsilon(distances_by_rank, epsilon)
-    drafted = Draft(text=format_problem(mechanism, vectors, tables, notes, meaning), notes=(*notes, *meaning))
-    with new_file(out, force=force) as path:
-        path.write_text(drafted.text, "utf-8")
-    return drafted
-
-
-def _init_from_text(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, force: bool) -> Draft:
-    """Convert vectors in text to a ``.npy`` file and a list of words, and write the problem file next to them.
-
-    Args:
-        mechanism: The name of the mechanism for which the problem is drafted.
-        vectors: A text file in the format of GloVe or word2vec.
-        ids: The file of words that the user gave. It must be None, because each line of ``vectors`` begins with its
-            word.
-        out: The problem file.
-        force: Whether to replace existing files.
-
-    Raises:
-        UsageError: ``ids`` is given, the mechanism does not protect places, or a file already exists.
-        InputError: ``solve`` would refuse the vectors or words.
-    """
-    if ids is not None:
-        raise UsageError("--ids must be omitted with vectors in text: each line begins with its word")
-    table = read_word_vectors(vectors)
-    array, words = (out.absolute().with_name(f"{out.stem}-{name}") for name in ("vectors.npy", "words.txt"))
-    for target in (array, words):
-        check_file(target, force=force)
-    try:
-        with new_file(array, force=force) as path, path.open("wb") as stream:
-            np.save(stream, table.vectors)
-        with new_file(words, force=force) as path:
-            path.write_text("".join(f"{word}\n" for word in table.words), "utf-8")
-        draft = init_words(mechanism, array, words, out, force=force)
-    # The files are removed even after an interrupt, because they are useless without the problem file.
-    except BaseException:
-        array.unlink(missing_ok=True)
-        words.unlink(missing_ok=True)
-        raise
-    note = f"the words and vectors of {vectors.name} are in {words.name} and {array.name}"
-    return evolve(draft, notes=(*table.notes, note, *draft.notes))
+    return Draft(text=format_problem(mechanism, vectors, tables, notes, meaning), notes=(*notes, *meaning))
 
 
 def _describe_epsilon(distances_by_rank: dict[int, Floats], epsilon: float) -> list[str]:
