@@ -35,7 +35,7 @@ An entry that charges nobody has no account. ``total`` and ``count`` describe th
 text, because SQLite has no rational numbers."""
 
 Mark = tuple[int, bytes]
-"""The number and the hash of an entry."""
+"""A ledger entry's number and hash, which together identify the entry."""
 
 _ACCOUNT: Final = ", ".join(AccountKey._fields)
 _TERMS: Final = ", ".join(Terms._fields)
@@ -234,7 +234,7 @@ class LedgerTransaction:
 
     @property
     def names(self) -> str:
-        """How subjects are named (:attr:`privopt.ledger.subject_names.Names.label`); empty before the first charge."""
+        """The label of the scheme that names subjects (:attr:`.subject_names.Names.label`); "" before any charge."""
         terms = self._last_terms("names")
         return "" if terms is None else terms.purpose
 
@@ -346,10 +346,13 @@ class LedgerTransaction:
         return terms is not None and terms.kind == "end"
 
     def check_names(self, label: str) -> None:
-        """Check that subjects are named (:attr:`Names.label`) in the same way as in earlier charges.
+        """Check that a naming scheme is the one under which earlier charges were made.
+
+        Args:
+            label: The label of the scheme that names subjects (:attr:`.subject_names.Names.label`).
 
         Raises:
-            InputError: Earlier charges name subjects in another way.
+            InputError: Earlier charges were made under another scheme.
         """
         if self.names and self.names != label:
             raise InputError([Fault(str(self.path), "subjects", label, f"{self.names}, as charged")])
@@ -360,7 +363,7 @@ class LedgerTransaction:
         return [AccountKey(*row) for row in self.connection.execute(query, (unit,))]
 
     def account(self, key: AccountKey, subject: str, micros: int | None, limit: Limit | None) -> Account:
-        """Return what an account has spent, and what remains of its limit.
+        """Return an account's balance: the amount spent, and the amount left under the limit.
 
         Args:
             key: The account.
@@ -506,7 +509,7 @@ class LedgerTransaction:
             self.close()
 
     def carry(self, key: AccountKey | None, terms: Terms, time: int) -> None:
-        """Append an entry that is carried over from an earlier ledger, at its own time and regardless of any limit.
+        """Append an entry that is carried over from an earlier ledger, with its original time and despite any limit.
 
         Args:
             key: The charged account. None for an entry that charges nobody.

@@ -357,7 +357,7 @@ class Batch:
 
         Args:
             counts: Counts that describe the table: its rows, the refused rows by reason, and others.
-            source: A description of what the table was made from, which must reveal nothing secret.
+            source: A description of the table's sources, which must reveal nothing secret.
             options: The options with which the table was made, as JSON values that reveal nothing secret.
         """
         final_state = {"state": "finished", "sha256": sha256(self.target), "counts": counts, "source": source}

@@ -61,9 +61,9 @@ class Charge:
 
     Attributes:
         ledger: An open ledger, or its file, which is created if it is missing.
-        subject: For a table, the column that says whom each row is about. For a solve, a person, or a data set whose
-            tables all share one limit. If None, the name of the problem's only secret file is the subject, and the
-            ledger must have no other subject: otherwise next year's copy of the file would get a separate budget.
+        subject: For a table, the column that contains the subject of each row. For a solve, a person, or a data set
+            whose tables all share one limit. If None, the subject is the name of the problem's only secret file. The
+            ledger must then have no other subject, because next year's copy of the file would get a separate budget.
         key: The file that contains the key under which the ledger hashes subjects. None if names are stored as they
             are.
         sticky: For a table: whether each subject's first report at a place is stored, and repeated at later visits.
@@ -171,14 +171,15 @@ class Charge:
         Args:
             privacy: The constraint that states the release's guarantee and its neighbouring relation.
             declared: The problem, which names its secret files.
-            release: The class of what will be published: one result, or a matrix from which reports are drawn later.
+            release: The class of the release. Reports can be drawn later only from some classes, such as matrices, and
+                these classes are refused.
             seeded: Whether the noise is drawn from a seed, in which case it cannot be charged.
             mechanism: The SHA-256 of the public problem file.
-            purpose: A text that says what the charge pays for.
+            purpose: The purpose of the charge, in words.
             progress: Called with the number of entries that have been checked so far.
 
         Returns:
-            A sentence that says what was charged, to be shown if the run fails afterwards.
+            A sentence that states the charge, to be shown if the run fails afterwards.
 
         Raises:
             UsageError: No noise is drawn in this run, a ledger cannot count this kind of guarantee, or no subject is

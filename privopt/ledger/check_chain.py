@@ -22,7 +22,7 @@ def check_chain(
     The check takes time linear in the number of entries, and keeps a count and a total for each account in memory.
 
     Args:
-        connection: The ledger's database, in a transaction, so that no other process writes meanwhile.
+        connection: The ledger's database, in a transaction, so that no other process can write during the check.
         path: The ledger's file, for messages.
         head: The number and hash of an entry that is known to have been written. If entries are cut off at the end, the
             remaining entries form a valid chain, so only this argument reveals the loss.

@@ -4,8 +4,7 @@ The time of a full check (:mod:`.check_chain`) grows with the number of entries,
 during a period. Each successful check therefore stores a checkpoint in ``LEDGER.checked``: the number and hash of the
 last entry, and a SHA-256 digest of everything that decides which earlier entries count. This is:
 
-- all accounts, as their index lists them, each with the hash of its newest entry, found through the index as a charge
-  finds it;
+- all accounts, as their index lists them, each with the hash of its newest entry, which is looked up as for a charge;
 - all terms;
 - the entries that charge nobody: limits, names of subjects and closed periods.
 
@@ -14,9 +13,9 @@ nobody. Then it recomputes the hashes and totals of the later entries, and the h
 account that they charge. It also finds each later entry in the index, and refuses later accounts and terms that no
 entry uses.
 
-After that, everything that transactions rely on is either correct or refused, with one exception, described below. They
-recompute the hash of each entry that they read; the newest entry of each account has the hash that it had at the last
-check; and for a window they read the entries on both sides of its beginning
+After that, everything that transactions rely on is either correct or refused, with one exception, described below.
+Transactions recompute the hash of each entry that they read. The newest entry of each account has the hash that it had
+at the last check. For a window, the entries just before and just after its beginning are read
 (:meth:`~.LedgerTransaction._read_balance`).
 
 Only a full check finds changes to earlier entries on which nothing relies. The exception is an entry at the beginning
@@ -146,9 +145,9 @@ def _checkpoint_path(ledger: Path) -> Path:
 
 
 def _read_checkpoint(transaction: LedgerTransaction) -> _Checkpoint | None:
-    """Return the checkpoint, or None if none fits the ledger's present entries.
+    """Return the stored checkpoint, or None if there is none or if it does not match the ledger's entries.
 
-    After a rotation, or after a backup was restored, the stored one belongs to other entries.
+    After a rotation, or after a backup was restored, the stored checkpoint belongs to other entries.
     """
     try:
         text = read_bytes(_checkpoint_path(transaction.path), largest=1000).decode("ascii", "replace")
@@ -206,7 +205,8 @@ def _check_later_entries(transaction: LedgerTransaction, checkpoint: _Checkpoint
     """Check that the digest up to a checkpoint is unchanged, and check the entries after the checkpoint.
 
     Raises:
-        DoesNotHoldError: A later entry was changed, or so was something that decides which earlier entries count.
+        DoesNotHoldError: A later entry was changed, or the digest differs because accounts, terms, limits or the index
+            were changed.
     """
     number, _, _, accounts, terms, digest = checkpoint
     if _digest_of(transaction, number, accounts, terms) != digest:

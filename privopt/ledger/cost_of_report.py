@@ -20,7 +20,7 @@ def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
         folder: The release's folder.
         result: The parsed result.json of the release.
         relation: The neighbouring relation to which the cost refers (:attr:`PrivacyConstraint.relation`).
-        purpose: A text that says what the charge pays for.
+        purpose: The purpose of the charge, in words.
 
     Raises:
         UsageError: A ledger cannot count the release's reports, for example because the release is seeded.
@@ -38,7 +38,7 @@ def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
     Args:
         cost: The cost of each report.
         limit: The ledger's limit, or None if it has none.
-        counted: The noun for what is charged, such as "draw".
+        counted: The noun for the items that are charged, such as "draw".
     """
     return (
         f"the guarantee for all reports of a subject: that of one report, at {unit_price(cost)} times their number; "
@@ -53,13 +53,13 @@ def unit_price(cost: Cost) -> str:
 
 
 def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> str:
-    """Return a sentence that states what a row costs its subject, and how many rows the limit allows.
+    """Return a sentence that states the cost of a row for its subject, and the number of rows that the limit allows.
 
     Args:
         ledger: The ledger's file.
         cost: The cost of each row or draw.
         limit: The ledger's limit, or None if it has none.
-        counted: The noun for what is charged, such as "row".
+        counted: The noun for the items that are charged, such as "row".
     """
     price = f"each {counted} costs its subject {unit_price(cost)}"
     if limit is None:
@@ -90,7 +90,7 @@ def window_text(limit: Limit | None) -> str:
 
 
 def limit_text(limit: Limit, unit: str) -> str:
-    """Return a sentence that states what each subject may spend, and what the limit protects within one period.
+    """Return a sentence that states each subject's budget, and the protection that the limit gives in one period.
 
     Args:
         limit: The ledger's limit.

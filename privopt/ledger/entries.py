@@ -102,7 +102,7 @@ class Limit:
 
 
 def micros_of(hours: Amount | None) -> int | None:
-    """Return a window's length in microseconds, rounded up; None for all time."""
+    """Convert a window's length from hours to microseconds, rounded up; None, for all time, stays None."""
     # Rounded up, because a shorter window would forget charges too early.
     return None if hours is None else math.ceil(amount_of(hours, "window") * MICROSECONDS_PER_HOUR)
 
@@ -125,7 +125,7 @@ class Terms(NamedTuple):
     """The fields of an entry that many entries share.
 
     Attributes:
-        kind: ``"charge"``, ``"limit"``, ``"names"`` (how subjects are named), ``"begin"`` (the first entry),
+        kind: ``"charge"``, ``"limit"``, ``"names"`` (the scheme that names subjects), ``"begin"`` (the first entry),
             ``"closed"`` (the calendar periods that are closed) or ``"end"`` (the last entry of an archived ledger).
         unit: One of `UNITS`, for a charge, a limit or closed periods. Otherwise empty, like every field that a kind of
             entry does not use.
@@ -134,9 +134,9 @@ class Terms(NamedTuple):
         amount: The charge or the limit as exact text. A delta follows after a semicolon.
         within: For a limit: the hours of its window as exact text, or its calendar (``day Europe/Rome``). It is empty
             if the limit is for all time.
-        purpose: For a charge, its :attr:`Cost.purpose`; for ``"names"``, the label of the way in which subjects are
-            named; for ``"closed"``, the first period that is still open; for ``"begin"``, a text that identifies the
-            ledger; for ``"end"``, the reason why the ledger ended.
+        purpose: A text whose meaning depends on the kind. For a charge it is :attr:`Cost.purpose`, for ``"names"`` the
+            scheme's label, and for ``"closed"`` the first period that is still open. For ``"begin"`` it identifies the
+            ledger, and for ``"end"`` it is the reason why the ledger ended.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""Erasure of a subject's data on request, as far as a ledger allows it, with an account of what stays and why."""
+"""Erasure of a subject's data on request, as far as a ledger allows, and the reasons why other data remains."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["Erasure", "erase_subject"]
 
 @frozen(kw_only=True)
 class Erasure:
-    """What was erased about a subject, and what stays.
+    """The outcome of an erasure: the data about a subject that was erased, and the data that remains.
 
     Attributes:
         label: The subject's name in the ledger: a hash, if the ledger has a key.
         kept_reports: The number of stored reports that were removed.
-        charges: The number of charges that stay in the ledger.
-        archived_charges: The number of charges that stay in its archived periods. Charges that a rotation copied one by
-            one are included in both counts.
-        erased: Sentences on what was removed.
-        remaining: Sentences on what stays, and why.
+        charges: The number of charges that remain in the ledger.
+        archived_charges: The number of charges that remain in its archived periods. Charges that a rotation copied one
+            by one are included in both counts.
+        erased: Sentences that describe the removed data.
+        remaining: Sentences that describe the remaining data, and say why it cannot be removed.
     """
 
     label: str
@@ -52,7 +52,7 @@ def erase_subject(ledger: Ledger, subject: str) -> Erasure:
     """Remove a subject's data as far as possible: the reports that ``apply --sticky`` stores.
 
     Charges cannot be removed. Each entry contains the hash of the one before, so the ledger would no longer verify.
-    Besides, an account without its charges would give the same person the whole budget again.
+    Moreover, an account without its charges would give the same person the whole budget again.
 
     Args:
         ledger: The open ledger.
@@ -105,9 +105,10 @@ def erase_subject(ledger: Ledger, subject: str) -> Erasure:
 
 
 def _count_archived_charges(ledger: Ledger, subject: str) -> tuple[int, list[str]]:
-    """Return the number of a subject's charges in a ledger's archived periods, and the names of files with any.
+    """Return the number of a subject's charges in a ledger's archived periods, and the names of the files with charges.
 
-    An archive that was moved elsewhere cannot be read, nor can those before it, which only it names.
+    An archive that was moved elsewhere cannot be read. Neither can the archives before it, because only that file names
+    them.
     """
     count, names, archive = 0, [], ledger.archive
     while archive is not None and archive.exists():

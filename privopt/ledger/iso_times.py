@@ -28,8 +28,8 @@ class IsoTime:
 
     Attributes:
         moment: The date and time to the whole second. It is naive if the text has no offset.
-        excess_seconds: The seconds, fewer than 3600, that the decimals in the text add to ``moment``. In
-            a leap second, which follows the 60th second of its minute, they are at least 1.
+        excess_seconds: The seconds, fewer than 3600, that the decimals in the text add to ``moment``. In a leap second,
+            which follows the 60th second of its minute, they are at least 1.
         is_leap_second: Whether the text names a leap second.
     """
 
@@ -81,7 +81,8 @@ def _read_date(match: re.Match[str]) -> date:
     """Return the day that a match of the pattern names.
 
     Raises:
-        ValueError: There is no such day."""
+        ValueError: There is no such day.
+    """
     year = int(match["year"])
     if match["week"]:
         return date.fromisocalendar(year, int(match["week"]), int(match["weekday"]))

@@ -1,9 +1,9 @@
 """A store that contains the first report for each subject and place, which is repeated at every later visit.
 
-They are stored in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. Its ``reports`` file
-contains the reports, and its ``key`` file the key under which subjects and places are hashed. A key is needed because
-an unkeyed hash of one of a thousand places would reveal the place. No report is shared between places, subjects or
-mechanisms.
+Reports are stored in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. The folder's file
+``reports`` contains the reports, and its file ``key`` the key under which subjects and places are hashed. A key is
+needed because anyone could compute the unkeyed hashes of a thousand places, and so recognise a place. No report is
+shared between places, subjects or mechanisms.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class KeptReports(LogFile):
             raise
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Write the hash of the ledger's first entry into a new store, to record which ledger it belongs to."""
+        """Write the hash of the ledger's first entry into a new store, to record the ledger to which it belongs."""
         beginning = self.ledger.beginning
         connection.execute("INSERT INTO ledger VALUES (?, ?)", (beginning, self._make_seal(beginning)))
 
@@ -114,7 +114,7 @@ class KeptReports(LogFile):
         return hmac.new(self._key, json.dumps(parts).encode("ascii"), hashlib.sha256).digest()
 
     def _make_seal(self, *values: bytes | int) -> bytes:
-        """Return the seal of a row: an HMAC of its values, which shows that nobody without the key changed them."""
+        """Return the seal of a row: an HMAC of its values, which reveals changes made without the key."""
         texts = [value.hex() if isinstance(value, bytes) else str(value) for value in values]
         return self._keyed_hash("seal", *texts)
 

@@ -50,7 +50,7 @@ class Ledger(LogFile):
     Every entry contains the SHA-256 of the previous entry, the subject's exact total including this entry, and the
     time. A charge is durable before :meth:`charge` returns, so draw only after the call. Several processes can charge
     at once, each waiting up to a minute for the others. Charging and reading an account take O(log n) for n entries,
-    and rely only on entries whose hash they recompute. Each process (also after a fork) and thread must open its own.
+    and rely only on entries whose hash they recompute. Each process (also a fork) and each thread must open it anew.
 
     Attributes:
         path: The ledger's file. If it is missing, the first limit or charge creates it with access for its owner alone.
@@ -59,8 +59,8 @@ class Ledger(LogFile):
         clock: A function that returns the nanoseconds since 1970, UTC.
         form: The kind of file and its tables.
         checked_from: The number of the first entry that the last :meth:`check` recomputed; None before a check.
-        _label: How charges name subjects (:attr:`Names.label`), as read when the ledger was opened; "" before any
-            charge.
+        _label: The label of the scheme that names subjects (:attr:`Names.label`), as read when the ledger was opened;
+            "" before any charge.
 
     Raises:
         InputError: The file is not a ledger, the key file does not contain a key, or the key is not this ledger's.
@@ -102,7 +102,7 @@ class Ledger(LogFile):
 
     @cached_property
     def _names(self) -> Names:
-        """How subjects are named. A missing key is created if that is allowed and nothing was charged yet."""
+        """The scheme that names subjects. A missing key is created if this is allowed and nothing was charged yet."""
         return Names(None if self.key is None else key_at(self.key, make=self.make and not self._label))
 
     def begin(self, connection: sqlite3.Connection) -> None:
@@ -160,7 +160,7 @@ class Ledger(LogFile):
             raise self.refusal(subject, cost, period)
 
     def refusal(self, subject: str, cost: Cost, period: str | None = None) -> BudgetSpentError:
-        """Return the error for a refused charge, which says what was requested and what the subject has left.
+        """Return the error for a refused charge, which states the requested amount and the subject's remaining budget.
 
         Args:
             subject: The subject, as the caller names it.
@@ -265,13 +265,13 @@ class Ledger(LogFile):
 
     @contextmanager
     def _open_for_charging(self, cost: Cost) -> Iterator[tuple[LedgerTransaction, Terms, Limit | None]]:
-        """Open a transaction that charges a cost, after checking its relation and unit and how subjects are named.
+        """Open a transaction that charges a cost, after checking the cost's relation and unit and the naming scheme.
 
         Yields:
             The transaction, the terms of one charge, and the limit in force (None if there is none).
 
         Raises:
-            InputError: The charges so far have another relation, only other units have limits, or the naming differs.
+            InputError: The charges so far have another relation, only other units have limits, or the scheme differs.
         """
         with self._open_for_writing() as transaction:
             relation = transaction.relation
@@ -292,7 +292,7 @@ class Ledger(LogFile):
             transaction.check_names(self._names.label)
             yield transaction, Terms.of_cost(cost), limit
 
-    # --- asking -------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------
 
     @property
     def unit(self) -> str | None:
@@ -335,8 +335,8 @@ class Ledger(LogFile):
                 otherwise the ledger's only unit.
             hours: The length of a sliding window: the amount may be spent in every window of that length. The total
                 over all windows is not limited. None if the limit is for all time, or by the calendar.
-            per: ``"day"``, ``"week"`` or ``"month"``: the amount may be spent in each such calendar period, to which
-                reports belong by their own times. None if the limit is not by the calendar.
+            per: ``"day"``, ``"week"`` or ``"month"``: the amount may be spent in each such calendar period. The time of
+                a report determines its period. None if the limit is not by the calendar.
             zone: The calendar's time zone, such as Europe/Rome.
 
         Raises:
@@ -373,7 +373,7 @@ class Ledger(LogFile):
     def account(
         self, subject: str, *, hours: Amount | None = None, period: str | None = None, unit: str | None = None
     ) -> Account:
-        """Return what a subject has spent, and what remains of its limit.
+        """Return a subject's account: the amount spent, and the amount left under the limit.
 
         Args:
             subject: The subject, as the caller names it. A subject that was never charged has spent nothing.
@@ -539,7 +539,7 @@ class Ledger(LogFile):
         return archive
 
     def check_history(self, *, progress: Progress | None = None) -> int:
-        """Check all archived periods, and what each passes on to its successor; call :meth:`check` first.
+        """Check all archived periods, and the entries that each passes on to its successor. Call :meth:`check` first.
 
         Args:
             progress: Called with the number of entries that have been checked so far.

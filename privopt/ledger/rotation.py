@@ -4,13 +4,12 @@ A ledger grows by an entry for each report, and a full check reads all entries. 
 file begins with an entry that names the archived file and the hash of its last entry, which continues the chain of
 hashes, and with the charges that still count. :func:`check_history` recomputes these entries from the archived files.
 
-What is carried over, so that nobody gets a budget back:
+The following charges are carried over, so that nobody gets a budget back:
 
 - Without a calendar, the sum of the charges for each account and notion, as one charge at the time of the newest one.
-Charges in the
-  limit's sliding window are carried over one by one, at their own times.
-- With a calendar, the accounts for the previous period and all later ones. Earlier periods are closed: an entry says
-  so, and nothing can be charged to them any more.
+  Charges in the limit's sliding window are carried over one by one, with their original times.
+- With a calendar, the accounts for the previous period and all later ones. Earlier periods are closed: an entry records
+  this, and nothing can be charged to them any more.
 
 One rename switches from the old file to the new one, so a process that is killed at any step leaves either the old
 ledger or the new one under the ledger's name. While the new file is made, the old one is locked. Processes that waited
@@ -299,7 +298,7 @@ def carried_entries(
 
 
 def _opening_entries(transaction: LedgerTransaction, now: int, last: int) -> tuple[list[_Carried], dict[str, str]]:
-    """Return a new ledger's entries after its first one: limits, carried entries, and how subjects are named.
+    """Return a new ledger's entries after its first one: limits, carried entries, and the scheme that names subjects.
 
     Args:
         transaction: The old ledger.
@@ -421,7 +420,7 @@ def _open_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _write_ledger(path: Path, form: Form, clock: Callable[[], int], entries: list[_Carried]) -> None:
-    """Write a new ledger file durably, with the given entries at their own times."""
+    """Write a new ledger file durably, with the given entries and their times."""
 
     def carry_entries(connection: sqlite3.Connection) -> None:
         """Write the entries and check them, within the transaction that creates the tables."""
@@ -435,7 +434,7 @@ def _write_ledger(path: Path, form: Form, clock: Callable[[], int], entries: lis
 
 
 def _archive_path(path: Path, now: int) -> Path:
-    """Return an unused path for archiving ``path``: its own name, followed by the rotation time ``now`` (UTC)."""
+    """Return an unused path for archiving ``path``: the same name, followed by the rotation time ``now`` (UTC)."""
     moment = (_EPOCH + timedelta(microseconds=now)).strftime("%Y%m%dT%H%M%SZ")
     candidate, number = path.with_name(f"{path.name}.until-{moment}"), 1
     while candidate.exists() and not candidate.samefile(path):
@@ -474,7 +473,7 @@ def _close_archive(archive: Path, clock: Callable[[], int]) -> None:
 
 
 def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progress | None = None) -> int:
-    """Check all archived ledgers that a ledger continues, and that each one's successor carries over what it must.
+    """Check all archived ledgers that a ledger continues, and the entries that each passes on to its successor.
 
     Args:
         transaction: The open ledger, which must have been checked already.

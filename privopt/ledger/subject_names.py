@@ -42,7 +42,7 @@ def subject_name(subject: str) -> str:
 
 @frozen
 class Names:
-    """How a ledger names subjects.
+    """A scheme that names subjects in a ledger: by the normal form of their names, or by a keyed hash of it.
 
     >>> Names().of("anna"), len(Names(key=bytes(32)).of("anna"))
     ('anna', 64)
@@ -55,7 +55,7 @@ class Names:
 
     @property
     def label(self) -> str:
-        """The text that the ledger records for this way of naming: a fingerprint of the key, never the key itself."""
+        """The text that the ledger records for this scheme: "plain", or a fingerprint of the key."""
         if self.key is None:
             return PLAIN
         # The HMAC of a fixed text, so equal keys have equal labels, and a label does not reveal its key.
