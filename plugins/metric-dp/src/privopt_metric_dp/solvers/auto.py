@@ -131,7 +131,10 @@ def _suits_star(records: int, outputs: int) -> bool:
 
 
 def begins_with_star(records: int, outputs: int, method: str) -> bool:
-    """Return whether :func:`search` begins with the star and can afford it, in which case it runs even past a deadline.
+    """Return whether :func:`search` begins with the star, and completes it even past a deadline.
+
+    This is the case if the method tries the star, the instance suits it, and the star would take at most half of the
+    granted time on an idle machine.
 
     Args:
         records, outputs: Number of records and number of outputs of the whole instance.
@@ -141,7 +144,9 @@ def begins_with_star(records: int, outputs: int, method: str) -> bool:
 
 
 def make_ladder(method: str) -> Ladder:
-    """Return a ladder that yields a method's solver first, and then the solvers to try if that one fails.
+    """Return the ladder for a method: a generator of solvers that begins with the method's own.
+
+    The solvers after the first are those to try if it fails.
 
     Args:
         method: One of `METHODS`.
@@ -330,7 +335,9 @@ def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: s
 
 
 def _to_ladder(method: str | Solver | Ladder) -> Ladder:
-    """Return the ladder for a method's name or for a single solver. A ladder is returned unchanged.
+    """Return the ladder (a generator of solvers) for a method's name or for a single solver.
+
+    A ladder is returned unchanged.
 
     Args:
         method: One of `METHODS`, a solver, or a ladder.

@@ -35,8 +35,8 @@ CANDIDATES: Final = (4, 480, 1_000)
 to be selected than `RETRIED_SHARE` of that largest number, records as far apart as possible are used instead, because
 hardly any candidate would be dropped."""
 RETRIED_SHARE: Final = 0.5
-"""Share of the candidates that are kept in each round. The next round is solved without the others, which changes how
-the remaining ones are used."""
+"""Share of the candidates that is kept in each round. The next round's program has no other outputs, so it shows how
+much probability the kept candidates receive once the others are gone."""
 SAMPLE_GAP: Final = 0.1
 """Relative gap to which the sample's program is solved. It can be large, because the candidates' ranking settles
 early."""
@@ -49,7 +49,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
         data: A problem whose outputs are chosen (`MetricData.over`).
         search_time: Time scope in which the samples' programs are solved. When it expires, the best solution so far is
             used.
-        progress: Called with the phase, the iteration, and the lower bound and the loss for the sample.
+        progress: Called with the phase, the iteration, and the lower bound and loss of the sample's program.
 
     Returns:
         ``(K,)`` indices of the records, in ascending order.
@@ -113,14 +113,15 @@ def sample_program(
     Args:
         weighted: ``(N, K)`` costs, prior included.
         prior: ``(N,)`` probabilities of the records.
-        pairs, lengths: ``(P, 2)`` pairs that imply all others, and their lengths ``(P,)``.
+        pairs: ``(P, 2)`` pairs that imply all others.
+        lengths: ``(P,)`` distances between the records of each pair.
         seeds: ``(M,)`` indices of the sampled records.
         epsilon: Epsilon with which to solve the program.
 
     Returns:
-        The program over the ``M`` sampled records, and the prior ``(M,)`` of their parts. Two sampled records are a
-        pair if some pair joins their parts. The distance between them is then the length of the shortest path that
-        crosses such a pair.
+        The program over the M sampled records, and ``(M,)`` the prior probability of each sampled record's part. Two
+        sampled records are a pair if some pair joins their parts. The distance between them is then the length of the
+        shortest path that crosses such a pair.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -155,7 +156,8 @@ def _select_farthest(records: int, pairs: Ints, lengths: Floats, count: int) -> 
 
     Args:
         records: N, the number of records.
-        pairs, lengths: (P, 2) pairs, and their lengths (P,).
+        pairs: (P, 2) pairs of records.
+        lengths: (P,) distances between the records of each pair.
         count: Number of records to select.
 
     Returns:

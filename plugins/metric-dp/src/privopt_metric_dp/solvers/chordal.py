@@ -99,8 +99,10 @@ def _factor_rows(
 
     Args:
         begin, end: Range of the rows. Rows do not depend on one another, so threads can compute different ranges.
-        start, row: Pattern of the factors by columns, (N + 1,) and (E,).
-        diagonal, off_diagonal: (N,) and (E,) entries of ``T`` on the pattern.
+        start: (N + 1,) first entry of each column in the factors' pattern.
+        row: (E,) row of each entry.
+        diagonal: (N,) diagonal entries of ``T``.
+        off_diagonal: (E,) entries of ``T`` below the diagonal, on the pattern.
         pivots: (N,) array to which the diagonal entries ``w_v`` of ``R`` are written.
         entries: (E,) array to which the other entries ``-w_v b_v`` are written.
     """
@@ -139,12 +141,17 @@ def _factor_rows(
 
 @_compiled
 def _apply_inverse(start: Indices, row: Indices, diagonal: Floats, entries: Floats, right: Floats) -> Floats:
-    """Return ``M^-1 right = R' R right`` (N,).
+    """Apply the inverse of the completion ``M`` to a vector.
 
     Args:
-        start, row: Pattern of ``R`` by rows: (N + 1,) first entry of each row, and (E,) column of each entry.
-        diagonal, entries: (N,) diagonal entries and (E,) other entries of ``R``.
+        start: (N + 1,) first entry of each row in the pattern of ``R``, where ``M^-1 = R' R``.
+        row: (E,) column of each entry.
+        diagonal: (N,) diagonal entries of ``R``.
+        entries: (E,) other entries of ``R``.
         right: (N,) right-hand side.
+
+    Returns:
+        (N,) the product ``R' R right``.
     """
     n = len(start) - 1
     result = np.zeros(n)

@@ -2,9 +2,9 @@
 
 A ray is a vector over the records that satisfies every privacy row. The master problem has one row per record and one
 column per ray ``z``, which costs ``min_k cost_k . z``. Pricing runs one network simplex per output
-(`privopt_metric_dp.solvers.tree_pricing`), warm-started from the output's previous tree. It is done at prices between
-the best ones so far and those of the master problem (in-out stabilisation, Ben-Ameur and Neto 2007). Since rows sum to
-one, every pricing also gives a Lagrangian bound (`privopt_metric_dp.solvers.star.anchored_bound`).
+(`privopt_metric_dp.solvers.tree_pricing`), warm-started from the output's previous tree. The prices lie between the
+best ones so far and those of the master problem (in-out stabilisation, Ben-Ameur and Neto 2007). Since rows sum to one,
+every pricing also gives a Lagrangian bound (`privopt_metric_dp.solvers.star.anchored_bound`).
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from privopt_metric_dp.solvers.tree_pricing import price_all
 __all__ = ["ColumnGeneration"]
 
 SOFTER = (0.5,)
-"""Exponents to which the star's kernel is raised to give more seed rays: the kernels at these fractions of epsilon."""
+"""Exponents to which the star's kernel is raised to obtain further initial rays. Exponent x gives the kernel at x times
+epsilon."""
 BYTES_A_NUMBER, BYTES_AN_ENTRY, SESSION_BYTES = 24.0, 136.0, 20e6
-"""Bytes taken by each entry of a ray (in the ray, in the key by which it is recognised, and in a copy while rays are
-added), by each nonzero coefficient in the LP, and by the LP solver. For 100, 225, 300 and 400 scattered records with
+"""Bytes per entry of a ray, per nonzero coefficient in the LP, and for the LP solver. An entry is stored in the ray, in
+the key that identifies the ray, and in a copy while rays are added. For 100, 225, 300 and 400 scattered records with
 1,225, 2,084, 2,811 and 1,871 rays, column generation took 30, 97, 131 and 107 MB in total."""
 LAST_ROUND = 1000
 """Number of rounds after which the method gives up."""
 
 
 def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
-    """Return the rays (R, N) for the first master problem: the star's, softer versions of them, and the constant ray.
+    """Return the initial rays for the master problem: the star's, softer versions of them, and the constant ray.
 
     A ray is a vector of N entries that satisfies every privacy row, so up to scale it is a column of a mechanism. The
     master problem has only representative outputs, so each ray is moved by a symmetry that makes it serve one of them.
@@ -43,6 +44,9 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
         instance: The problem.
         symmetry: Its symmetries.
         kernel: (N, N) rows ``exp(-eps D(s, .))``, the star's rays.
+
+    Returns:
+        (R, N) rays, one per row.
     """
     # Each orbit (a set of records that symmetries map to one another) is represented by its smallest record.
     orbit_kernel = kernel[np.unique(symmetry.records.min(axis=0))]
@@ -77,7 +81,7 @@ class ColumnGeneration:
         self.most_left = most_left
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory in bytes for the star's kernel, its trees, the LP solver and the most rays."""
+        """Estimate the peak memory in bytes for the star's kernel and trees, the LP solver and the stored rays."""
         records, orbits = part.instance.records, len(part.symmetry.size)
         # Rays are dropped only once there are twice as many as are kept.
         rays = 2.0 * RAYS_PER_RECORD * records

@@ -257,10 +257,13 @@ class ReducedInstance:
         self._numbers = [number for _, number in cut]
 
     def mechanism(self, zs: Sequence[Floats]) -> Floats:
-        """Join mechanisms for the parts into a mechanism (N, K) for the whole instance.
+        """Join mechanisms for the parts into a mechanism for the whole instance.
 
         Args:
             zs: One mechanism for each part, in the order of the parts.
+
+        Returns:
+            (N, K) probabilities for all records of the original instance.
         """
         z = np.zeros(self._small.cost.shape)
         for c, part_matrix in enumerate(zs):
@@ -345,7 +348,7 @@ class ReducedInstance:
 
 
 def _join_results(join: Any, results: Sequence[Any]) -> Any:
-    """Evaluate the results of all parts that are computed on request, and join all of them.
+    """Join the results for all parts, after computing those that are given as functions to evaluate later.
 
     Args:
         join: Function that joins the parts' candidates, or their proofs, given as a list.
@@ -355,12 +358,13 @@ def _join_results(join: Any, results: Sequence[Any]) -> Any:
 
 
 class _PartOffers(Offers[Floats, Multipliers]):
-    """Offers for one part of several, with a gap that concerns only this part.
+    """Receives the offers for one of several parts, and measures the gap of this part alone.
 
-    Candidates from a relaxation are not passed on until they have been repaired.
+    A relaxation's candidates are not passed on until they have been repaired.
 
     Attributes:
-        firm: The best bound, and the best candidate with a final value. A relaxation's candidates have none.
+        firm: The best bound, and the best candidate with a final value. The value of a relaxation's candidate is not
+            final, because repairing the candidate raises it.
     """
 
     def __init__(self, instance: Instance, outer: PartOffers, offer: Callable[[str], None]) -> None:
@@ -393,7 +397,7 @@ class _PartOffers(Offers[Floats, Multipliers]):
         return is_within_gap(self.firm.value, self.firm.bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
-        """Add a step to the path of the whole instance's answer, which lists what was tried.
+        """Add a step to the whole instance's path, the list of steps that the search has tried.
 
         Args:
             step: The step, in words.

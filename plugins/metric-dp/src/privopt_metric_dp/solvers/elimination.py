@@ -50,7 +50,7 @@ class Elimination(NamedTuple):
 
 
 def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
-    """Choose an elimination order, and find out which entries of the factor can be nonzero.
+    """Choose an elimination order, and determine which entries of the factor can be nonzero.
 
     If more than half of all pairs are required, the factor is treated as full and the records keep their order.
 
@@ -58,8 +58,8 @@ def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
         instance: A connected instance with N records.
 
     Returns:
-        (N,) the record at each position, and the columns (E,) and rows (E,) of the entries below the diagonal, column
-        by column.
+        (N,) record at each position of the order, (E,) column of each entry below the diagonal, and (E,) row of each
+        of these entries. The entries are sorted by column and then by row.
     """
     n = instance.records
     # N (N - 1) / 2 pairs are possible in total.

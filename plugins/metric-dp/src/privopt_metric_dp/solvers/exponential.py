@@ -20,7 +20,7 @@ _BLOCK = 1 << 22
 _SAFETY_SHARE = 1e-9
 """Share of a pair's epsilon d that is reserved for rounding errors in `largest_share`."""
 _BISECTION_STEPS = 20
-"""Number of bisection steps."""
+"""Number of bisection steps in `largest_share`."""
 _MAX_SHARE = 64.0
 """No share larger than this is tried."""
 
@@ -130,7 +130,7 @@ def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
 
     Args:
         distances: (N, K) distances from records to outputs.
-        i, j: (P,) the first and the second record of each pair.
+        i, j: (P,) indices of the first and the second record of each pair.
 
     Returns:
         (P,) largest d_ik - d_jk, and (P,) largest d_jk - d_ik.

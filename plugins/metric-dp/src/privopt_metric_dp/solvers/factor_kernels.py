@@ -109,7 +109,7 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
         result: (G, 8 N) array to which the solutions are written.
 
     Returns:
-        (N,) the sum of the solutions over the outputs.
+        (N,) sums of the solutions over the outputs.
     """
     start, row = pattern.start, pattern.row
     n = len(start) - 1
@@ -153,12 +153,13 @@ def _add_panel(
 
     Args:
         begin: First of the sixteen columns; there are fewer at the end of the matrix.
-        start, row: Pattern of the factor ``L`` by columns, (N + 1,) and (E,).
+        start: (N + 1,) first entry of each column of the factor ``L``.
+        row: (E,) row of each entry.
         lower: (8 E,) entries of ``L`` in single precision, interleaved for the eight outputs.
         pivot: (8 N,) entries of ``1 / D``.
         scales: (8 N,) diagonal of ``U``, which is 0 in unused lanes.
         z: (128 N,) workspace, with a vector of sixteen lanes for each record and output.
-        t: (16 N,) the sums, with a vector of the sixteen columns for each row.
+        t: (16 N,) array to which the products are added, with a vector of the sixteen columns for each row.
     """
     n = len(start) - 1
     end = min(n, begin + 16)

@@ -84,7 +84,7 @@ class FewOutputs:
         selected = sample_outputs(instance, self.count)
 
         def lift(z: Floats) -> Floats:
-            """Return the matrix (N, K) over all outputs that has the sample's columns ``z``, and zeros elsewhere."""
+            """Extend the sample's columns ``z`` to a mechanism over all outputs, with zeros in the other columns."""
             full_matrix = np.zeros(instance.cost.shape)
             full_matrix[:, selected] = z
             return full_matrix

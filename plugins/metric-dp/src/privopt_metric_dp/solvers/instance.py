@@ -42,7 +42,7 @@ def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
 
 
 def _to_pairs(values: Any) -> Any:
-    """Return pairs as a read-only (P, 2) array of integers. If there are none, the result has the shape (0, 2)."""
+    """Return pairs as a read-only array of integers, shape (P, 2), even if there are none (P = 0)."""
     return _to_read_only(values if np.size(values) else np.zeros((0, 2)), np.int64)
 
 
@@ -112,7 +112,7 @@ class Instance:
         """Yield the faults in the arrays. The search ends at a wrong shape, because later checks rely on shapes."""
 
         def fault(where: str, got: object, expectation: str) -> Fault:
-            """Return a fault in the attribute ``where``, with what was found and what was expected."""
+            """Return a fault for the attribute ``where`` that states the actual value and the expected one."""
             return Fault(file="instance", where=where, actual=str(got), expectation=expectation)
 
         if self.cost.ndim != 2 or 0 in self.cost.shape:

@@ -1,8 +1,8 @@
 """Structured primal-dual interior point method for the optimal mechanism.
 
-The only inequality variables are the slacks ``s = A z`` in the privacy rows (scaled by ``exp(-eps d / 2)``) and the
-multipliers ``f`` of these rows, because in a connected component with at least two records the privacy rows imply
-``z >= 0``. A step takes one sparse factorisation per output, and conjugate gradients for the row sums
+In a connected component with at least two records, the privacy rows imply ``z >= 0``. So the only inequality variables
+are the slacks ``s = A z`` in the privacy rows, scaled by ``exp(-eps d / 2)``, and the multipliers ``f`` of these rows.
+A step takes one sparse factorisation per output, and conjugate gradients for the row sums
 (`privopt_metric_dp.solvers.normal_equations`). The directions are Mehrotra's predictor and corrector, with weights
 (Colombo and Gondzio 2008), and further centrality correctors (Gondzio 1996).
 
@@ -159,7 +159,7 @@ def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: 
         mu: Complementarity of the iterate.
 
     Returns:
-        (O,) the change of the prices ``y``, and the complementarity at which the corrector should aim.
+        (O,) changes in the prices ``y``, and the complementarity at which the corrector should aim.
     """
     prices = state.prices(state.y)
     priced = state.sums(lambda group: group.solve(prices, 1.0))
@@ -190,8 +190,7 @@ def _extend_direction(
             corrector is evaluated.
 
     Returns:
-        (O,) the change of ``y`` along the extra direction, and (2, W) the longest primal and the longest dual step for
-        each weight.
+        (O,) changes in ``y`` along the extra direction, and (2, W) the longest primal and dual steps for each weight.
     """
     state.map_groups(lambda group: group.aim(add, target, trial_steps))
     nothing = state.prices(np.zeros_like(state.y))
@@ -213,8 +212,8 @@ def _find_direction(
         mu: Complementarity of the iterate.
 
     Returns:
-        (O,) the change of the prices, the primal and dual weights with which the last extra direction must still be
-        added, and the primal and dual step lengths.
+        (O,) changes in the prices, the primal and dual weights with which the last extra direction must still be added,
+        and the primal and dual step lengths.
     """
     dy, target = _predict_step(state, coupling, missing, mu)
     change, steps = _extend_direction(state, coupling, (0.0, 0.0), target, (0.0, 0.0))
@@ -265,11 +264,14 @@ def _restore_sums(state: State, coupling: SchurComplement, within: float) -> Non
 
 
 def _lift_mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -> Floats:
-    """Return the mechanism ``(N, K)`` from the columns that the groups saved, with rows divided by their sums.
+    """Return the mechanism from the columns that the groups saved, with rows divided by their sums.
 
     Args:
         symmetry: The symmetries, which turn the columns for representatives into those for all outputs.
-        parts: For each group, a function that returns its columns (N, R).
+        parts: For each group, a function that returns its columns, shape (N, R).
+
+    Returns:
+        (N, K) mechanism over all outputs.
     """
     z = np.maximum(symmetry.lift(np.concatenate([columns() for columns in parts], axis=1)), 0)
     return np.asarray(z / z.sum(axis=1, keepdims=True))
@@ -285,7 +287,7 @@ def _lift_multipliers(
     Args:
         instance, symmetry: The problem and its symmetries.
         scale: Number by which the costs were divided.
-        columns: For each group, a function that returns its multipliers (R, P).
+        columns: For each group, a function that returns its multipliers, shape (R, P).
     """
     # The rows were scaled by exp(-eps d / 2), and the costs were divided by `scale`. Multipliers for the original rows
     # must undo both.
@@ -439,12 +441,14 @@ class InteriorPoint:
     def peak_bytes(self, part: Part) -> float:
         """Estimate the peak memory in bytes beyond the part itself.
 
-        With symmetries, only the representative outputs count. Each output takes one double for each entry of the
-        factor, nine for each record (costs, mechanism and the saved one, direction, extra direction and its right-hand
-        side, pivots, scales, answer), and ten for each pair (slacks, multipliers and the saved ones, direction, extra
-        direction). If the coupling is formed, it takes `PARTIAL_SUMS` matrices in single precision, and five more while
-        they are joined and factored. If it is completed, it takes doubles for the entries of the pattern, once for each
-        partial sum and eight times for each thread, and for the stored directions.
+        With symmetries, only the representative outputs count. Each output needs one double per entry of the factor,
+        nine per record and ten per pair. Those per record are the costs, the current and the saved mechanism, the
+        direction, the extra direction and its right-hand side, the pivots, the scales and the answer. Those per pair
+        are, for each of its two rows, the slack, the current and the saved multiplier, and the two directions.
+
+        A formed coupling needs `PARTIAL_SUMS` matrices in single precision, and five more while they are joined and
+        factored. A completed coupling needs doubles for the entries of the pattern, once per partial sum and eight
+        times per thread, and for the stored directions.
         """
         n, pairs = part.instance.records, len(part.instance.pairs)
         k = len(part.symmetry.representatives) if self._uses_symmetry(part) else part.instance.outputs

@@ -133,11 +133,18 @@ class State:
             offset += group.width
 
     def prices(self, y: Floats) -> Floats:
-        """Return the prices of the records, ``(N,)`` in elimination order, given the prices of the orbits ``(O,)``."""
+        """Convert prices of the orbits, shape (O,), to prices of the records in elimination order, shape (N,)."""
         return np.asarray(self.spread @ y)
 
     def sums(self, function: Callable[[Outputs], Floats]) -> Floats:
-        """Sum a function's results (N,) over all groups, and return the mean of the sum over each orbit, ``(O,)``."""
+        """Sum a function's results over all groups, and average the sum over each orbit of records.
+
+        Args:
+            function: Function that returns an array of shape (N,) for a group.
+
+        Returns:
+            (O,) means.
+        """
         return np.asarray(self.gather @ sum(self.map_groups(function)))
 
 

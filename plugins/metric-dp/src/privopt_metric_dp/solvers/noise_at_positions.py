@@ -38,10 +38,11 @@ def people_over_region(data: MetricData, *, at_records: bool) -> tuple[Floats, F
 
     Args:
         data: The problem's data, with a region.
-        at_records: Whether people are at the records, as the prior says, rather than evenly spread over the region.
+        at_records: Whether people are located at the records with the prior's probabilities. If False, they are spread
+            evenly over the region.
 
     Returns:
-        (Q, 2) positions in km, and their probabilities (Q,).
+        (Q, 2) positions in km, and (Q,) their probabilities.
     """
     assert data.region is not None  # callers pass only problems with a region
     if at_records and data.records.coordinates is not None:

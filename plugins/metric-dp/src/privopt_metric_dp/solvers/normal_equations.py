@@ -1,7 +1,7 @@
 """The Schur complement that couples the outputs: ``T = sum_r Q' H_r^-1 Q``, with one row for each orbit of records.
 
-Orbits are the sets of records that symmetries map to one another, and column o of Q takes the mean over orbit o. H_r is
-the sparse matrix for output r.
+Orbits are the sets of records that symmetries map to one another, and column o of Q averages over orbit o. H_r is the
+sparse matrix for output r.
 
 A product ``T v`` takes one sparse solve per output, so conjugate gradients apply ``T^-1`` without forming ``T``. There
 are two preconditioners. If it fits in memory and saves time, ``T`` is factored in single precision, and two or three
@@ -71,7 +71,7 @@ class _Directions:
         return y, residual
 
     def conjugate(self, way: Floats) -> Floats:
-        """Return a direction (O,) minus its components along the stored directions, in T's inner product."""
+        """Return a direction without its components along the stored directions, in T's inner product."""
         active = slice(self.count)
         return np.asarray(way - (self.products[active] @ way) @ self.ways[active])
 
@@ -79,8 +79,8 @@ class _Directions:
         """Store a direction with its product.
 
         Args:
-            way: (O,) the direction ``w``.
-            product: (O,) ``T w``.
+            way: (O,) direction ``w``.
+            product: (O,) product ``T w``.
             square: The squared norm ``w' T w``, above 0.
 
         Returns:
@@ -100,7 +100,7 @@ class SchurComplement:
 
     Attributes:
         state: The iterate.
-        rough: The preconditioner, a function that multiplies a vector (O,) by an approximate inverse of T.
+        rough: The preconditioner, a function that multiplies a vector of shape (O,) by an approximate inverse of T.
         loose: Whether conjugate gradients may end before they have converged.
         directions: Directions from previous solves. None are stored unless ``loose``, because with a nearly exact
             preconditioner few steps are needed.
@@ -117,7 +117,7 @@ class SchurComplement:
         self.directions = _Directions(np.empty(shape), np.empty(shape))
 
     def _product(self, y: Floats) -> Floats:
-        """Return ``T y`` (O,) for a vector ``y`` (O,), by one sparse solve for each output."""
+        """Return the product ``T y`` for a vector ``y`` of shape (O,), by one sparse solve for each output."""
         check()
         prices = self.state.prices(y)
         return self.state.sums(lambda group: group.solve(prices, 0.0))
@@ -132,7 +132,7 @@ class SchurComplement:
             max_steps: Largest number of steps.
 
         Returns:
-            ``(O,)`` the solution. If ``loose``, it may not have reached the tolerance.
+            ``(O,)`` solution. If ``loose``, it may not have reached the tolerance.
 
         Raises:
             numpy.linalg.LinAlgError: The iteration does not converge (unless ``loose``), or a number overflowed.
@@ -205,7 +205,7 @@ def _complete_coupling(state: State) -> SchurComplement:
             groups: The groups.
 
         Returns:
-            (N,) the diagonal entries, and (E,) the entries below the diagonal.
+            (N,) diagonal entries, and (E,) entries below the diagonal.
         """
         diagonal, off_diagonal = np.zeros(state.instance.records), np.zeros(pattern.entries)
         for group in groups:
@@ -217,7 +217,7 @@ def _complete_coupling(state: State) -> SchurComplement:
     solve = complete(pattern, *(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
     def rough(right: Floats) -> Floats:
-        """Multiply a vector (N,), in the order of the instance's records, by the inverse of the completion."""
+        """Multiply a vector, in the order of the instance's records, by the inverse of the completion."""
         y = np.empty(len(right))
         y[pattern.order] = solve(right[pattern.order])
         return y
@@ -238,7 +238,7 @@ def form(state: State, scale: Floats) -> Singles:
         scale: (N,) scales in elimination order; entry (i, j) is divided by ``scale_i scale_j``.
 
     Returns:
-        (N, N) the matrix, in elimination order.
+        (N, N) matrix, in elimination order.
     """
     from privopt_metric_dp.solvers.factor_kernels import PANEL
 
@@ -286,7 +286,7 @@ def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
         position: Ints = np.argsort(state.pattern.order)
         matrix, scale = matrix[np.ix_(position, position)], scale[position]
     else:
-        # This is Q' T Q, where column o of Q takes the mean over orbit o. `scale` is undone here, so it is 1 from now
+        # This is Q' T Q, where column o of Q averages over orbit o. `scale` is undone here, so it is 1 from now
         # on.
         q = state.spread.multiply(scale[:, None]).tocsr()
         matrix = np.asarray(q.T @ (q.T @ matrix).T)
@@ -307,7 +307,7 @@ def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
             continue
 
         def rough(right: Floats, factor: Singles | Floats = factor) -> Floats:
-            """Multiply a right-hand side (O,) by the inverse of the factored matrix, in the factor's precision."""
+            """Multiply a right-hand side by the inverse of the factored matrix, in the factor's precision."""
             scaled = (right / scale).astype(factor.dtype)
             return np.asarray(cho_solve((factor, True), scaled, check_finite=False) / scale)
 

@@ -49,7 +49,7 @@ class Outputs:
         column = np.minimum(np.arange(batches * DOUBLE_LANES), self.width - 1)
 
         def pack_lanes(values: Floats) -> Floats:
-            """Return an array (N, R) as batches of eight outputs, (G, 8 N), eight consecutive values per record."""
+            """Rearrange an (N, R) array into batches, shape (G, 8 N), with eight consecutive values per record."""
             lanes = values[np.ix_(pattern.order, column)].reshape(-1, batches, DOUBLE_LANES)
             return np.ascontiguousarray(lanes.transpose(1, 0, 2)).reshape(batches, -1)
 
@@ -114,7 +114,12 @@ class Outputs:
         lanes[:, last + 1 :] = lanes[:, last : last + 1]
 
     def measure(self) -> tuple[float, float, Floats, Floats]:
-        """Return the loss, the sum of ``f s``, the row sums (N,), and the smallest reduced cost of each record (N,)."""
+        """Compute the figures that describe the current iterate.
+
+        Returns:
+            The loss, the sum of ``f s``, (N,) sums of the mechanism's rows over the group's outputs, and (N,) smallest
+            reduced cost of each record.
+        """
         return row_kernels.measure(self.arrays)
 
     def keep(self, mechanism: bool, proof: bool) -> None:
@@ -128,11 +133,14 @@ class Outputs:
         self._best_f = self.arrays.f if proof else self._best_f
 
     def factorise(self) -> Floats:
-        """Factor the matrix ``H = A' diag(f / s) A`` for each output, and return the scales ``(N,)`` for `couple`.
+        """Factor the matrix ``H = A' diag(f / s) A`` for each output, and return the scales for `couple`.
+
+        Returns:
+            (N,) scales: for each record, the largest reciprocal square root of its diagonal entry in any ``H``.
 
         Raises:
             numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
-            OutOfTime: The time limit has expired. It is checked between batches, as in `couple` and `add_entries`.
+            OutOfTime: The time limit has expired. `couple` and `add_entries` check it between batches too.
         """
         for g in range(len(self.arrays.z)):
             check()
@@ -172,32 +180,43 @@ class Outputs:
             add_entries(self.pattern, self.arrays, g, diagonal, off_diagonal)
 
     def _solve_batches(self, prices: Floats, weight: float, right: Floats, result: Floats) -> Floats:
-        """Set ``result = H^-1 (prices + weight right)`` for all outputs, and return the sum (N,) over the outputs.
+        """Set ``result = H^-1 (prices + weight right)`` for all outputs, and return the sum over the outputs.
 
         Args:
             prices: (N,) prices of the records, which all outputs share.
             weight: Factor for ``right``.
             right: (G, 8 N) right-hand sides.
             result: (G, 8 N) array to which the solutions are written.
+
+        Returns:
+            (N,) sums of the solutions over the outputs.
         """
         return np.asarray(factor_kernels.solve(self.pattern, self.arrays, prices, weight, right, result))
 
     def solve(self, prices: Floats, weight: float) -> Floats:
-        """Return the sum (N,) over outputs of ``H^-1 (prices - weight cost)``.
+        """Solve ``H x = prices - weight cost`` for all outputs, and return the sum of the solutions.
 
         Args:
             prices: (N,) prices of the records, which all outputs share.
             weight: Factor for the costs.
+
+        Returns:
+            (N,) sums of the solutions over the outputs.
         """
         # `ez` serves as workspace: the extra direction of the last step has been added, and the next one is not set
         # yet.
         return self._solve_batches(prices, -weight, self.arrays.cost, self.arrays.ez)
 
     def solve_right(self, prices: Floats) -> Floats:
-        """Return the sum (N,) over outputs of ``H^-1 (prices + right)``, where `aim` has set ``right``.
+        """Solve ``H x = prices + right`` for all outputs, and return the sum of the solutions.
+
+        Call :meth:`aim` first, which sets ``right``.
 
         Args:
             prices: (N,) prices of the records, which all outputs share.
+
+        Returns:
+            (N,) sums of the solutions over the outputs.
         """
         return self._solve_batches(prices, 1.0, self.arrays.right, self.arrays.ez)
 
@@ -256,7 +275,7 @@ class Outputs:
         self.arrays = self.arrays._replace(z=z, f=f)
 
     def row_sums(self) -> Floats:
-        """Return the sums (N,) of the mechanism's rows over the group's outputs."""
+        """Return the sums of the mechanism's rows over the group's outputs, shape (N,)."""
         values = self.arrays.z.reshape(len(self.arrays.z), -1, DOUBLE_LANES)
         return np.asarray(np.einsum("gnl,gl->n", values, self.arrays.mask))
 
@@ -274,16 +293,16 @@ class Outputs:
         row_kernels.advance(self.arrays, 1.0)
 
     def mechanism(self) -> Callable[[], Floats]:
-        """Return a function that returns the saved mechanism (N, R), with records in the order of the instance."""
+        """Return a function that gives the saved mechanism, shape (N, R), with records in the instance's order."""
         # (N, G, 8): each record has G batches of eight outputs.
         columns = self._best_z.reshape(len(self._best_z), -1, DOUBLE_LANES).transpose(1, 0, 2)
         position, width = self.pattern.place, self.width
         return lambda: np.asarray(columns[position].reshape(len(position), -1)[:, :width])
 
     def proof(self) -> Callable[[], Floats]:
-        """Return a function that returns the saved multipliers (R, P).
+        """Return a function that gives the saved multipliers, shape (R, P).
 
-        For each pair, the entry is the multiplier of its first row minus that of its second row.
+        The entry for a pair is the multiplier of the pair's first row minus that of its second row.
         """
         # (G, P, 2, 8): in each batch, each pair has two rows of eight outputs.
         rows, width = self._best_f.reshape(len(self._best_f), -1, 2, DOUBLE_LANES), self.width

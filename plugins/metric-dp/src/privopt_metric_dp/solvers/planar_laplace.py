@@ -124,11 +124,11 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
 
     Args:
         sites: (K, 2) positions.
-        far: Half the side of a square, in the sites' unit; at least the extent of the sites.
+        far: Half the side length of each square, in the sites' unit; at least the extent of the sites.
 
     Returns:
-        (C, 2) corners of all cells, one cell after the other, each counter-clockwise and relative to the cell's own
-        site; and (K + 1,) offsets at which the cells start.
+        (C, 2) corners of all cells, one cell after the other, and (K + 1,) offsets at which the cells start. A cell's
+        corners are in counter-clockwise order, with coordinates relative to its site.
 
     Notes:
         A cell is cut by its bisectors with the nearest sites first, until no farther site can reach it. Any layout is
@@ -162,10 +162,11 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
         sites: (K, 2) positions.
         k: Index of the cell's site.
         ranked: (R,) indices of sites in ascending order of distance from site k; they may include k itself.
-        far: Half the side of the square from which the cell is cut.
+        far: Half the side length of the square from which the cell is cut.
 
     Returns:
-        (C, 2) the cell's corners relative to site k, counter-clockwise, and whether no further site can cut the cell.
+        (C, 2) corners of the cell, relative to site k and in counter-clockwise order, and whether the cell is final
+        because no further site can cut it.
     """
     capacity = len(ranked) + 4  # each cut adds at most one corner
     # Side m runs from corner m to the next one, along the line a x + b y = c.

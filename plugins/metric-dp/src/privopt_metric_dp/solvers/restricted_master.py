@@ -88,10 +88,10 @@ class Mixture:
         """Store the rays that differ from all earlier ones in the first nine decimals.
 
         Args:
-            rays: (R, N) the rays.
+            rays: (R, N) rays, one per row.
 
         Returns:
-            (M, N) the M rays that were stored, scaled so that the largest entry of each is one, and their costs (M,).
+            (M, N) rays that were stored, scaled so that the largest entry of each is one, and (M,) their costs.
         """
         rays = rays / rays.max(axis=1, keepdims=True)
         new_rows = []
@@ -111,17 +111,27 @@ class Mixture:
         return rays, costs
 
     def _lp_entries(self, rays: Floats) -> Floats:
-        """Return the coefficients (R, O) of rays (R, N) in the LP's O rows, with tiny coefficients set to 0."""
+        """Return the rays' coefficients in the LP's rows, with tiny coefficients set to 0.
+
+        Args:
+            rays: (R, N) rays, one per row.
+
+        Returns:
+            (R, O) coefficients, with one column for each orbit of records.
+        """
         rows = self._orbit_means(rays)
         return np.where(rows < MIN_ENTRY, 0.0, rows)
 
     def _orbit_means(self, rays: Floats) -> Floats:
-        """Return the mean (R, O) of each ray's entries over each orbit of records.
+        """Return the mean of each ray's entries over each orbit of records.
 
         The LP's rows require that these means, mixed with the rays' weights, are 1 for every orbit.
 
         Args:
-            rays: (R, N) the rays.
+            rays: (R, N) rays, one per row.
+
+        Returns:
+            (R, O) means.
         """
         # Without symmetries (order 1), every record is an orbit of its own.
         if self.symmetry.order == 1:
@@ -134,7 +144,7 @@ class Mixture:
         return sums / orbit_sizes
 
     def add(self, rays: Floats) -> int:
-        """Add rays (R, N) and return the number of new ones."""
+        """Add rays, shape (R, N), to the LP, and return the number of new ones."""
         from scipy import sparse
 
         new_rays, costs = self._add_unseen(rays)
@@ -159,8 +169,8 @@ class Mixture:
         """Solve the LP.
 
         Returns:
-            The mechanism (N, K) with rows divided by their sums, or None if these sums are too far from one; the cost
-            of the mixture; and the prices (N,) of the records.
+            (N, K) mechanism with rows divided by their sums, or None if these sums are too far from one; the cost of
+            the mixture; and (N,) prices of the records, from the LP's duals.
 
         Raises:
             OutOfTime: The time limit expired.
@@ -179,7 +189,11 @@ class Mixture:
         return None if has_wrong_sums else self._mix_mechanism(weights), float(weights @ self.costs), prices
 
     def _mix_mechanism(self, weights: Floats) -> Floats:
-        """Mix the rays with weights (R,) into a mechanism (N, K), whose rows are divided by their sums."""
+        """Mix the rays into a mechanism, shape (N, K), and divide its rows by their sums.
+
+        Args:
+            weights: (R,) non-negative weights of the rays.
+        """
         columns = np.zeros(self.instance.cost.shape)
         for number in np.flatnonzero(weights > 0):
             columns[:, self.serves[number]] += weights[number] * self.rays[number]

@@ -249,8 +249,8 @@ def measure(a: Arrays) -> tuple[float, float, Floats, Floats]:
         a: The arrays, which are only read.
 
     Returns:
-        The loss, the sum of ``f s``, the sums (N,) of ``z`` over the outputs, and the smallest reduced cost of each
-        record (N,).
+        The loss, the sum of ``f s``, (N,) sums of ``z`` over the outputs, and (N,) smallest reduced cost of each
+        record.
     """
     pair_ends, root, mask, cost, z, s, f = a.ends, a.root, a.mask, a.cost, a.z, a.s, a.f
     n = cost.shape[1] // 8

@@ -1,4 +1,4 @@
-"""The interface of solvers for the optimal mechanism, and the connected part of an instance on which a solver works."""
+"""The interface for solvers of the optimal mechanism, and the connected part of an instance that a solver works on."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) 
         trees: Whether to return the trees that the paths form.
 
     Returns:
-        (S, N) log-ratios along the paths and, with ``trees``, (S, N) the parent of each record and (S, N) the CSR entry
-        that leads from the parent to the record. Parent and entry are -1 at the source. Without ``trees``, these two
+        Three arrays of shape (S, N): the log-ratios along the paths, the parent of each record, and the CSR entry that
+        leads from the parent to the record. Parent and entry are -1 at the source. Without ``trees``, the last two
         arrays are empty.
     """
     from scipy.sparse import csr_array
@@ -130,8 +130,8 @@ def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Flo
         trees: Whether to return parents and entries too; otherwise these two arrays are empty.
 
     Returns:
-        (S, N) log-ratios along the paths, (S, N) the parent of each record, and (S, N) the CSR entry that leads from
-        the parent to the record; parent and entry are -1 at the source.
+        Three arrays of shape (S, N): the log-ratios along the paths, the parent of each record, and the CSR entry that
+        leads from the parent to the record. Parent and entry are -1 at the source.
     """
     n, shape = graph.records, (len(sources), graph.records)
     is_other = np.arange(n)[None] != np.asarray(sources)[:, None]

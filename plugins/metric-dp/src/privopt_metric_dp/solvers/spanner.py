@@ -83,12 +83,15 @@ def _list_stretches(gap: float, *, has_limit: bool) -> list[float]:
 
 
 def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
-    """Return the instance over a few pairs that imply all others up to a stretch, and a mask (P,) of these pairs.
+    """Return the instance over a few pairs that imply all others up to a stretch, and a mask of these pairs.
 
     Args:
         instance: The problem, with P pairs.
         slack: Stretch minus 1: for each dropped pair at distance d, the other pairs have a path of length at most
             ``(1 + slack) d``.
+
+    Returns:
+        The instance over the kept pairs, and (P,) whether each of the given pairs is kept.
 
     Raises:
         OutOfTime: The time limit expired.
@@ -125,9 +128,10 @@ class FewPairs:
         return self.inner.peak_bytes(Part(small)) if pair_count < len(instance.pairs) else self.inner.peak_bytes(part)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Solve programs over spanners, from coarse to fine, until the gap is reached or time is short.
+        """Solve programs over spanners, from coarse to fine, until the gap is reached or too little time is left.
 
-        If the gap is missed, the method returns without an error, and the next solver takes the program over all pairs.
+        If the gap is missed, the method returns without an error, and the next solver solves the program over all
+        pairs.
 
         Args:
             part: A connected instance with all pairs.

@@ -73,12 +73,13 @@ class Star:
     """The star of a connected instance: its kernel, weights, served outputs and prices.
 
     Attributes:
-        kernel: ``(N, N)`` the transpose of W: row s is column s of W. The kernel is symmetric apart from the random
+        kernel: ``(N, N)`` transpose of W: row s is column s of W. The kernel is symmetric apart from the random
             shrinking of the graph's log-ratios, and every row is inside the privacy cone.
-        weights: ``(N,)`` the solution x of ``W x = 1``. If an entry is negative, the star is not a mechanism.
+        weights: ``(N,)`` solution x of ``W x = 1``. If an entry is negative, the star is not a mechanism.
         serves: ``(N,)`` index of the output that each column serves.
-        prices: ``(N,)`` the candidate y for the dual prices of the records.
-        anchors: ``(R,)`` for each representative output, the record whose column has the smallest reduced cost.
+        prices: ``(N,)`` candidate y for the dual prices of the records.
+        anchors: ``(R,)`` index of a record for each representative output: the record whose column has the smallest
+            reduced cost.
     """
 
     kernel: Floats
@@ -93,10 +94,13 @@ class Star:
         return bool(self.weights.min() >= 0)
 
     def mechanism(self, outputs: int) -> Floats:
-        """Return the star's matrix ``(N, K)``: each column times its weight is added to the output that it serves.
+        """Return the star's matrix, in which each column times its weight is added to the output that it serves.
 
         Args:
             outputs: K, the number of outputs.
+
+        Returns:
+            (N, K) matrix.
         """
         z = np.zeros((len(self.weights), outputs))
         if len(np.unique(self.serves)) == len(self.serves):
@@ -109,7 +113,7 @@ class Star:
 
 
 def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
-    """Return the star's kernel (N, N), whose rows ``exp(-eps D(s, .))`` are rays of the privacy cone.
+    """Return the star's kernel, shape (N, N), whose rows ``exp(-eps D(s, .))`` are rays of the privacy cone.
 
     The lengths D are those of shortest paths. Only one row is computed for each orbit of records; symmetries give the
     others.
@@ -144,7 +148,7 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
         right: (N,) right-hand side.
 
     Returns:
-        (N,) the solution, or None if 60 steps are not enough.
+        (N,) solution, or None if 60 steps are not enough.
     """
     from scipy.sparse.linalg import cg
 
@@ -218,11 +222,11 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
     Args:
         instance: The problem.
         symmetry: Its symmetries.
-        kernel: (N, N) the star's kernel, whose row s is column s of the star.
+        kernel: (N, N) star's kernel, whose row s is column s of the star.
 
     Returns:
-        (N,) smallest cost of each column over the outputs, (N,) the output that attains it, and (R,) the anchors: for
-        each representative output, the record whose column has the smallest reduced cost.
+        (N,) smallest cost of each column over the outputs, (N,) index of the output that attains it, and (R,) anchors:
+        for each representative output, the record whose column has the smallest reduced cost.
     """
     # The smallest image of a record under all symmetries represents its orbit.
     rows = np.unique(symmetry.records.min(axis=0))
@@ -441,7 +445,7 @@ class StarSolver:
             offers: Receives the mechanism, and the bound with its multipliers.
 
         Returns:
-            The star; its prices (N,), averaged over orbits of records; and a shortest-path tree for each representative
+            The star; (N,) its prices, averaged over orbits of records; and a shortest-path tree for each representative
             output.
 
         Raises:

@@ -56,7 +56,8 @@ class _Shares:
 
     Attributes:
         rows: (M,) indices of the records inside pieces.
-        inside: Positions of all records: tail, head, and the share of the way from tail to head.
+        inside: Positions of all records: the tail and the head of each record's piece, and the record's distance from
+            the tail as a fraction of the piece's length.
         weighted: (N, J) costs of reporting the priced records, prior included.
         reduction: (M,) prior times chord, in the unit of the costs.
         theta: (M,) share of the chord that reduces the cost at the tail.
@@ -73,15 +74,18 @@ class _Shares:
         self.theta = self.inside.rest[self.rows]
 
     def costs(self) -> tuple[Floats, Floats]:
-        """Return the reduced costs (M,) at the tails, and those at the heads."""
+        """Return the reduced costs at the tails and those at the heads, each of shape (M,)."""
         tail, head, tail_share, head_share = self._piece_ends()
         reductions = self.reduction * self.theta / tail_share, self.reduction * (1.0 - self.theta) / head_share
         return self.weighted[self.rows, tail] - reductions[0], self.weighted[self.rows, head] - reductions[1]
 
     def _piece_ends(self) -> tuple[Ints, Ints, Floats, Floats]:
-        """Return the tails, the heads, the weights of the tails and the weights of the heads, each (M,).
+        """Return the ends of the pieces that contain the records, and the ends' weights.
 
         The end that is nearer to the record has the larger weight.
+
+        Returns:
+            Four arrays of shape (M,): the tails, the heads, the weights of the tails and the weights of the heads.
         """
         records = self.inside
         return records.tail[self.rows], records.head[self.rows], records.rest[self.rows], records.share[self.rows]

@@ -65,7 +65,7 @@ class Symmetry:
         return np.bincount(self.orbit)
 
     def average(self, values: Floats) -> Floats:
-        """Return ``values`` (N,), one for each record, with each value replaced by the mean over the record's orbit."""
+        """Replace each record's value by the mean over the record's orbit; ``values`` has shape (N,)."""
         if self.order == 1:
             return values
         return np.asarray((np.bincount(self.orbit, values) / self.size)[self.orbit])
@@ -80,10 +80,13 @@ class Symmetry:
         return len(self.records)
 
     def lift(self, columns: Floats) -> Floats:
-        """Return the symmetric mechanism ``(N, K)`` whose columns have given sums over each orbit of outputs.
+        """Return the symmetric mechanism whose columns have given sums over each orbit of outputs.
 
         Args:
-            columns: ``(N, R)`` the sum of the columns over each orbit, in the order of the representatives.
+            columns: ``(N, R)`` sums of the columns over each orbit, in the order of the representatives.
+
+        Returns:
+            (N, K) mechanism over all outputs.
         """
         if self.order == 1:
             return columns
@@ -125,14 +128,14 @@ class Symmetry:
         number = pairs[:, 0] * n + pairs[:, 1]
 
         def move_pairs(g: int) -> tuple[Ints, Ints]:
-            """Return how a symmetry moves the pairs.
+            """Return the image of each pair under a symmetry, and whether the image is reversed.
 
             Args:
                 g: Index of the symmetry.
 
             Returns:
-                (P,) index of the pair that is the image of each pair, and (P,) signs: -1 if the image of the pair's
-                first record is the second record of that pair, otherwise 1.
+                (P,) index of each pair's image, and (P,) signs: -1 if the symmetry maps the pair's first record to the
+                second record of the image, otherwise 1.
             """
             i, j = self.records[g][pairs[:, 0]], self.records[g][pairs[:, 1]]
             to = np.searchsorted(number, np.minimum(i, j) * n + np.maximum(i, j))
@@ -160,14 +163,17 @@ class Symmetry:
 
 
 def _iter_images(points: Floats) -> Iterator[Ints]:
-    """Yield the permutations of points (N, 2) that rotations and reflections about their mean induce.
+    """Yield the permutations of points in a plane that rotations and reflections about their mean induce.
 
     A map is determined by the images of two points that are not collinear with the mean. The images must be as far from
     the mean, and from each other, as the two points are. At most `MAX_GROUP_ORDER` + 1 maps are tried, because a larger
     group is not used.
 
+    Args:
+        points: (N, 2) points.
+
     Yields:
-        (N,) the index of the point to which each point is mapped.
+        (N,) index of the point to which each point is mapped.
     """
     from scipy.spatial import KDTree
 
@@ -214,10 +220,10 @@ def _sphere_invariants(points: Floats) -> Floats:
     divided by the largest such number. If there are more than `MAX_COMPARED_RECORDS` vectors, the sums are 0.
 
     Args:
-        points: (N, 3) the unit vectors.
+        points: (N, 3) unit vectors.
 
     Returns:
-        (N, 2) the two numbers for each vector.
+        (N, 2) array with the two numbers for each vector.
     """
     from_mean = np.linalg.norm(points - points.mean(axis=0), axis=1)
     sums = np.zeros(len(points))
@@ -231,14 +237,17 @@ def _sphere_invariants(points: Floats) -> Floats:
 
 
 def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
-    """Yield the permutations of unit vectors (N, 3) that rotations and reflections of the sphere induce.
+    """Yield the permutations of unit vectors that rotations and reflections of the sphere induce.
 
     Up to a reflection in the plane of two points that are neither equal nor opposite, a map is determined by their
     images. The images must have the same invariants as the points, and the same distance between them. At most
     `MAX_SPHERE_MAPS` maps are tried.
 
+    Args:
+        points: (N, 3) unit vectors.
+
     Yields:
-        (N,) the index of the point to which each point is mapped.
+        (N,) index of the point to which each point is mapped.
     """
     from scipy.spatial import KDTree
 
@@ -273,7 +282,10 @@ def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
 
 
 def _frame(first: Floats, second: Floats, handedness: float) -> Floats:
-    """Return two unit vectors and the normal to their plane as rows (3, 3). A handedness of -1 reverses the normal."""
+    """Return a 3 by 3 matrix whose rows are two unit vectors and the normal to their plane.
+
+    A handedness of -1 reverses the normal.
+    """
     normal = np.cross(first, second)
     return np.stack([first, second, handedness * normal / np.linalg.norm(normal)])
 
@@ -308,7 +320,7 @@ def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
 
 
 def _keeps_pairs(instance: Instance, records: Ints) -> bool:
-    """Return whether a permutation of the records (N,) maps required pairs to required pairs at equal distances."""
+    """Return whether a permutation of the records maps required pairs to required pairs at equal distances."""
     n = instance.records
     i, j = instance.pairs.T
     number = i * n + j

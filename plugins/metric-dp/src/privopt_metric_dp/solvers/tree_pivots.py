@@ -98,7 +98,8 @@ def build_lists(parent: Any) -> Any:
         parent: (N,) parent of each node, -1 at the root.
 
     Returns:
-        The root; and for each node its first child (N,), next sibling (N,) and previous sibling (N,), or -1 for none.
+        The root, and three arrays of shape (N,): the first child, the next sibling and the previous sibling of each
+        node, or -1 for none.
     """
     # The root has the smallest entry, -1.
     root, first_child = int(parent.argmin()), np.full(len(parent), -1, dtype=np.int32)
@@ -118,7 +119,8 @@ def compute_heights(
     Args:
         root: The root, whose height is 0.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) the tree, as the module docstring describes it.
+        parent, entry, sides: (N,) parent of each node, CSR entry of the edge between the two, and 1 if the node is
+            above its parent or -1 if it is below.
         first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
         order, u: (N,) arrays to which the nodes, parents first, and the heights are written.
 
@@ -155,7 +157,8 @@ def _recompute_tree(
         root: The root.
         a: (N,) costs minus prices.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) the tree, as the module docstring describes it.
+        parent, entry, sides: (N,) parent of each node, CSR entry of the edge between the two, and 1 if the node is
+            above its parent or -1 if it is below.
         first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
         order: (N,) workspace.
         u, g: (N,) arrays to which the results are written.
@@ -186,10 +189,11 @@ def _find_blocking_row(
     Args:
         subtree_root: Root of the subtree. The tight row to its parent leaves the tree.
         rising: Whether the subtree moves up; otherwise it moves down.
-        start, target, length: The graph in CSR form, as the module docstring describes it.
+        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
+            log-ratio of each entry.
         first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
         order: (N,) workspace.
-        mark: (N,) workspace, which must be False everywhere, and is so afterwards.
+        mark: (N,) boolean workspace, which must be all False, and is all False again afterwards.
         u: (N,) log-heights, which change inside the subtree.
 
     Returns:
@@ -237,7 +241,8 @@ def _reroot_subtree(
         subtree_root: The current root of the subtree, which has already been unlinked from its parent.
         new: The node that becomes the root of the subtree. The caller sets its parent, entry and side.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) the tree, as the module docstring describes it; it is updated.
+        parent, entry, sides: (N,) parent of each node, CSR entry of the edge between the two, and 1 if the node is
+            above its parent or -1 if it is below; updated in place.
         first_child, following, previous: (N,) first child, next and previous sibling of each node, which are updated.
         path: (N,) workspace.
         g: (N,) accumulated reduced costs, which are updated.
@@ -271,7 +276,8 @@ def _add_to_ancestors(node: int, change: float, length: Any, parent: Any, entry:
         node: The node.
         change: The change at the node.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) the tree, as the module docstring describes it.
+        parent, entry, sides: (N,) parent of each node, CSR entry of the edge between the two, and 1 if the node is
+            above its parent or -1 if it is below.
         g: (N,) accumulated reduced costs, which are updated at the ancestors.
     """
     while parent[node] >= 0:
@@ -301,10 +307,12 @@ def _pivot_subtree(
 
     Args:
         subtree_root: The node. The row to its parent leaves the tree, and the blocking row enters it.
-        start, target, length: The graph in CSR form, as the module docstring describes it.
-        parent, entry, sides: (N,) the tree, as the module docstring describes it; it is updated.
+        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
+            log-ratio of each entry.
+        parent, entry, sides: (N,) parent of each node, CSR entry of the edge between the two, and 1 if the node is
+            above its parent or -1 if it is below; updated in place.
         first_child, following, previous: (N,) first child, next and previous sibling of each node, which are updated.
-        order, mark: (N,) workspaces; ``mark`` must be False everywhere.
+        order, mark: (N,) workspaces; ``mark`` is boolean and must be all False.
         u, g: (N,) log-heights and accumulated reduced costs, which are updated.
     """
     # If the node is below its parent, its g is negative, and raising its subtree lowers the objective. If it is above,
@@ -344,9 +352,10 @@ def optimize_tree(
         a: (N,) costs minus prices.
         tolerance: Largest absolute value at which a ``g`` of the wrong sign is still accepted.
         max_pivots: Largest number of pivots.
-        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and (E,)
-            log-ratios.
-        parent, entry, sides: (N,) the tree, as the module docstring describes it; it is updated.
+        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
+            log-ratio of each entry.
+        parent, entry, sides: (N,) parent of each node, CSR entry of the edge between the two, and 1 if the node is
+            above its parent or -1 if it is below; updated in place.
         u, g: (N,) arrays to which the log-heights and the accumulated reduced costs are written.
 
     Returns:

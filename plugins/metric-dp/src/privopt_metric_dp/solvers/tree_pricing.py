@@ -37,7 +37,7 @@ MAX_ANCHORS = 4
 """Largest number of roots (anchors) that are tried for each output's tree."""
 
 MAX_BEARER_TRIES = 50
-"""Largest number of records (bearers) to which a root's deficit is distributed before the root takes the rest."""
+"""Largest number of records (bearers) over which a root's deficit is distributed before the root bears the rest."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -56,7 +56,7 @@ class Trees:
     side: NDArray[np.int8]
 
     def copy(self) -> Trees:
-        """Return a copy. It is needed if the trees are still in use when pricing changes them in place."""
+        """Return a copy, for trees that are still in use while pricing changes the original in place."""
         return Trees(parent=self.parent.copy(), entry=self.entry.copy(), side=self.side.copy())
 
 
@@ -80,17 +80,17 @@ class PricingResult:
 
 @jit()
 def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> None:
-    """Distribute a tree's deficit (a negative ``g`` at the root) over records, whose prices must fall by their parts.
+    """Distribute a tree's deficit (a negative ``g`` at the root) over records, and lower their prices accordingly.
 
     If the price at a record of height ``u`` falls by ``x``, ``g_root`` rises by ``x exp(u)``. So the highest records
-    come first, and each takes as much as the flows on its path to the root allow. The root itself takes the rest.
+    come first, and each bears as much as the flows on its path to the root allow. The root itself bears the rest.
 
     Args:
         parent: (N,) parent of each node, -1 at the root.
         sides: (N,) 1 if the node is above its parent, -1 if it is below.
         u: (N,) log-heights.
         g: (N,) accumulated reduced costs, which flow towards the root; updated in place.
-        deficit: (N,) amounts by which prices must fall, to which each record's part is added.
+        deficit: (N,) amounts by which prices must fall, to which each record's share is added.
     """
     root, tries = parent.argmin(), 0
     is_tried = np.zeros(len(g), dtype=np.bool_)
@@ -130,10 +130,11 @@ def _settle_flows(
     Args:
         a: (N,) costs minus prices.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) the tree, as in :class:`Trees`.
+        parent, entry, sides: (N,) parent, entry and side of each node, as in :class:`Trees`.
         order: (N,) array to which the nodes are written, parents first.
         u, g: (N,) arrays to which the log-heights and the flows towards the root are written.
-        lacks: (N,) array to which amounts are written by which prices must fall for the tree to be a proof.
+        lacks: (N,) array to which the deficits are written: the amounts by which the records' prices must fall for the
+            tree to be a proof.
 
     Returns:
         The number of nodes in ``order``.
@@ -162,7 +163,7 @@ def _make_root(new: int, parent: Any, entry: Any, sides: Any) -> None:
 
     Args:
         new: The node.
-        parent, entry, sides: (N,) the tree, as in :class:`Trees`, which is changed in place.
+        parent, entry, sides: (N,) parent, entry and side of each node, as in :class:`Trees`; changed in place.
     """
     node, next_node, e, s = new, parent[new], entry[new], sides[new]
     parent[new], entry[new], sides[new] = -1, -1, -1  # the side of a root is never read
@@ -196,10 +197,11 @@ def _price_outputs(
         y: (N,) prices.
         tolerance: Largest absolute value at which a ``g`` of the wrong sign is still accepted.
         max_pivots: Largest number of pivots for one tree.
-        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and (E,)
-            log-ratios.
-        parent, entry, sides: (B, N) the trees, which are updated in place.
-        value, ray: (B,) and (B, N) arrays to which results are written, as in `PricingResult`.
+        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
+            log-ratio of each entry.
+        parent, entry, sides: (B, N) trees, which are updated in place.
+        value: (B,) array to which the outputs' values are written, as in `PricingResult`.
+        ray: (B, N) array to which the logarithms of the optimal rays are written.
         deficit: (N,) largest deficit of each record over the outputs so far, which is updated.
 
     Returns:
@@ -287,7 +289,7 @@ def _tight_rows(
         length: (E,) true log-ratio of each CSR entry.
         lower_record: (P,) first record of each pair, which has the lower index.
         pair: (E,) index of the pair to which each CSR entry belongs.
-        parents, entries, sides: (T, N) the output's candidate trees. The tree with the smallest deficit is used.
+        parents, entries, sides: (T, N) candidate trees for the output. The one with the smallest deficit is used.
         pairs, values: (N,) arrays to which the indices of pairs and the multipliers are written. As in
             :class:`Multipliers`, a multiplier is negative if it belongs to the row of the pair's second record.
 
