@@ -222,9 +222,10 @@ class LoadedModel:
     settings: dict[str, Any]
 
     def fits(self, arrays: dict[str, Any], settings: dict[str, Any]) -> bool:
-        """Return whether a model has the loaded matrix and integer columns, and settings that this instance can take.
+        """Return whether this instance can be changed to another model.
 
-        All settings must be equal except the time limit and the choice of a simplex method, which are set for each run.
+        The other model must have the same matrix and the same integer columns. Its settings must be equal too, except
+        the time limit and the choice of a simplex method, which are set for each run.
 
         Args:
             arrays: The other model, as :func:`problem_arrays` returns it.
@@ -239,7 +240,7 @@ class LoadedModel:
     def change(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel:
         """Change the instance to another model with the same matrix (see :meth:`fits`), and return it with that model.
 
-        Only costs, bounds and sides that differ are passed to HiGHS. The time limit is set by the caller.
+        Only costs and bounds that differ are passed to HiGHS. The caller sets the time limit.
 
         Args:
             arrays: The other model, as :func:`problem_arrays` returns it.
@@ -335,7 +336,7 @@ def set_basis(solver: Highs, basis: Basis) -> None:
 
 
 def set_start(solver: Highs, start: Floats) -> None:
-    """Make HiGHS begin a search over integers from a point, which may be incomplete (NaN where it has no value)."""
+    """Make HiGHS begin a search over integers from a point, in which NaN means that a column has no value."""
     columns = np.flatnonzero(np.isfinite(start)).astype(np.int32)
     check_status(solver.setSolution(len(columns), columns, start[columns]), "take the start")
 
@@ -343,7 +344,7 @@ def set_start(solver: Highs, start: Floats) -> None:
 def run_solver(solver: Highs) -> None:
     """Run HiGHS in another thread, so that an interrupt or the end of the time scope stops it at its next callback.
 
-    highspy's own handling of interrupts is not used, because it prints on standard output.
+    highspy's handling of interrupts is not used, because it prints on standard output.
     """
     stop = threading.Event()
 

@@ -158,12 +158,13 @@ class Backend(ABC):
     ) -> Session:
         """Return a session, in which an LP is loaded once, then changed and solved repeatedly.
 
-        The sessions of this base class solve from scratch each time, and ignore ``tolerance`` and ``options``.
+        The sessions of this base class solve from scratch each time, and ignore ``tolerance`` and ``options``. Backends
+        with warm starts override this method.
 
         Args:
             form: The initial model.
-            tolerance: Tolerance on rows and reduced costs, for solvers with sessions of their own.
-            options: Settings under the solver's own names, for solvers with sessions of their own.
+            tolerance: Tolerance on rows and reduced costs.
+            options: Settings by the solver's names for them.
 
         Raises:
             ModelError: The form has semicontinuous columns or a quadratic objective.
@@ -190,7 +191,7 @@ class Backend(ABC):
         return str(explanation)
 
     def ranging(self, form: StandardForm, basis: Basis) -> Ranging:
-        """Return the ranges of costs and row sides within which a linear program's optimal basis stays optimal.
+        """Return the ranges of costs and row bounds within which a linear program's optimal basis stays optimal.
 
         Raises:
             UsageError: The solver gives no ranging.
@@ -212,8 +213,8 @@ class Backend(ABC):
         Args:
             conditioned: The scaled form, whose ``c x`` is to be minimised over the scaled rows.
             options: Checked options for the solve.
-            attempt: Which settings to use, from 0 to ``attempts - 1``. The next ones are tried if an answer fails its
-                checks.
+            attempt: The number of earlier attempts, from 0 to ``attempts - 1``, which selects the settings. The next
+                settings are tried if an answer fails its checks.
 
         Raises:
             RejectedAnswerError: The solver gave up.

@@ -110,7 +110,7 @@ class Cbc(Backend):
         Args:
             conditioned: The scaled form.
             options: Options for the solve.
-            attempt: Which settings to use, from 0 to 2 (see ``solver_options``).
+            attempt: The number of earlier attempts, from 0 to 2, which selects the settings (see ``solver_options``).
         """
         started = time.monotonic()
         # A row without entries states 0 >= lower and 0 <= upper, which is decided here.
@@ -132,7 +132,7 @@ class Cbc(Backend):
 
 
 def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:
-    """Return the options that the worker uses for an attempt; attempts are counted from 0.
+    """Return the options that the worker uses for an attempt. The first attempt is number 0.
 
     Scaled privacy rows have entries of ``e^(L/2)``, so an error of 1e-9 in a column becomes an error of 1e-5 in a row.
     Such rows need the tightest tolerance that CBC supports. In measurements, CBC violated rows by 1e-5 from L = 20 on

@@ -19,7 +19,7 @@ from privopt.errors import SolverError
 ROW_TOLERANCE = 1e-6
 """The amount by which a vector may violate a row, or (relative to 1 plus its absolute value) a column bound."""
 ROUNDING = 1e-11
-"""Allowance for a row's rounding error, relative to the sizes of its terms and sides."""
+"""Allowance for a row's rounding error, relative to the absolute values of its terms and bounds."""
 INTEGER_TOLERANCE = 1e-5
 """The largest distance between an integer column's value and the integer to which it is then rounded."""
 LP_GAP = 1e-6
@@ -187,7 +187,7 @@ def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
 
 
 def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
-    """Fix expensive columns at their cheapest bound, where every point better than a known one must have them.
+    """Fix expensive columns at their cheaper bound, if no point better than a known one can move them away from it.
 
     For example, a penalty of 1e11 next to costs of 1e-3 leaves no digits for the small costs in a solver's multipliers.
     If a point with an objective of 0.05 is known, the penalised columns are 0 in every better point, up to a solver's
@@ -243,7 +243,7 @@ def recession_form(form: StandardForm) -> StandardForm:
     """
 
     def replace_finite(sides: Floats, missing_side: float) -> Floats:
-        """Return the sides with finite ones replaced by 0 and infinite ones by ``missing_side``."""
+        """Return bounds with finite ones replaced by 0 and infinite ones by ``missing_side``."""
         return np.where(np.isfinite(sides), 0.0, missing_side)
 
     if form.Q is not None:
@@ -279,8 +279,8 @@ def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float
         The vector, moved exactly into its bounds and onto integers, and the largest violation of a scaled row.
 
     Raises:
-        SolverError: The vector violates one of these by more than its tolerance. The message names the worst row or
-            column.
+        SolverError: The vector violates a bound, the integrality of a column or a row by more than the tolerance. The
+            message names the worst row or column.
     """
     form = conditioned.form
     vector = np.array(vector, dtype=np.float64)
@@ -316,7 +316,7 @@ def _check_rows(form: StandardForm, matrix: Any, lower: Floats, upper: Floats, x
     Args:
         form: The form, for the names and coefficients in the message.
         matrix: The rows to check, scaled or in their own units, CSR, shape (rows, n).
-        lower, upper: Sides of these rows, shape (rows,).
+        lower, upper: Bounds of these rows, shape (rows,).
         x: The point, shape (n,).
         numbers: For each row to check, its index in the form; None if all rows of the form are checked in order.
     """

@@ -112,7 +112,7 @@ def _find_clash(form: StandardForm) -> Clash:
 
 
 class _Probe:
-    """A model's linear relaxation without costs, solved repeatedly with some rows lifted (their sides made infinite).
+    """A model's linear relaxation without costs, solved repeatedly with some rows disabled by infinite bounds.
 
     Attributes:
         arrays: The model, as ``problem_arrays`` returns it, with all costs 0.
@@ -138,7 +138,7 @@ class _Probe:
         load_arrays(self.solver, self.arrays | {"integrality": np.zeros_like(self.arrays["integrality"])})
 
     def set_row_bounds(self, rows: Indices, lower: Floats, upper: Floats) -> None:
-        """Set the sides of rows; infinite ones lift them."""
+        """Set the bounds of rows. Infinite bounds disable a row."""
         self.solver.changeRowsBounds(len(rows), rows, lower, upper)
 
     def find_outcome(self) -> Outcome | None:
@@ -156,7 +156,7 @@ class _IntegerProbe(_Probe):
         """Do nothing, because each solve loads the model again."""
 
     def set_row_bounds(self, rows: Indices, lower: Floats, upper: Floats) -> None:
-        """Set the sides of rows; infinite ones lift them."""
+        """Set the bounds of rows. Infinite bounds disable a row."""
         self.arrays["row_lower"][rows], self.arrays["row_upper"][rows] = lower, upper
 
     def find_outcome(self) -> Outcome | None:
@@ -169,8 +169,8 @@ def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str],
     """Return the families that remain after leaving out those that the clash does not need (a deletion filter).
 
     Args:
-        probe: The infeasible model, in which unnecessary families stay lifted.
-        conditioned: The scaled form, for the sides of the rows.
+        probe: The infeasible model, in which unnecessary families stay disabled.
+        conditioned: The scaled form, for the bounds of the rows.
 
     Returns:
         The remaining families in the model's order, and whether the reduction is complete.
@@ -187,7 +187,7 @@ def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str],
         if not len(rows):
             continue
         infinite = np.full(len(rows), np.inf)
-        # The family is lifted: its rows bound nothing. If the model is still infeasible, the clash does not need it.
+        # The family is disabled by infinite bounds. If the model is still infeasible, the clash does not need it.
         probe.set_row_bounds(rows, -infinite, infinite)
         outcome = probe.find_outcome()
         if outcome is not Outcome.INFEASIBLE:
@@ -202,8 +202,8 @@ def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str],
 def _find_subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the rows and columns of an irreducible infeasible subsystem in some families, if HiGHS finds one in time.
 
-    A model can be infeasible for several reasons. The rows of all other families are therefore lifted, so that the rows
-    found show the same reason as the families.
+    A model can be infeasible for several reasons. The rows of all other families are therefore disabled, so that the
+    rows found show the same reason as the families.
 
     Args:
         conditioned: The scaled form, whose linear relaxation is infeasible.

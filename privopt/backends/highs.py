@@ -74,7 +74,7 @@ class Highs(Backend):
         return HighsSession(form, tolerance=tolerance, options=options)
 
     def ranging(self, form: StandardForm, basis: Basis) -> Ranging:
-        """Return the ranges of costs and row sides within which a linear program's optimal basis stays optimal."""
+        """Return the ranges of costs and row bounds within which a linear program's optimal basis stays optimal."""
         from privopt.backends.ranging import compute_ranging
 
         return compute_ranging(form, basis)
@@ -85,7 +85,7 @@ class Highs(Backend):
         Args:
             conditioned: The scaled form.
             options: Options for the solve.
-            attempt: Which settings to use, from 0 to 2.
+            attempt: The number of earlier attempts, from 0 to 2, which selects the settings.
 
         Raises:
             RejectedAnswerError: HiGHS called a linear program infeasible in the first attempt; the next attempt checks
@@ -218,7 +218,7 @@ class HighsSession(Session):
             check_status(self._solver.changeColsBounds(len(index), index, low, high), "change column bounds")
 
     def change_row_bounds(self, rows: Ints, lower: Floats, upper: Floats) -> None:
-        """Change the sides of some rows, in the rows' own units, to ``lower`` and ``upper``."""
+        """Change the bounds of some rows to ``lower`` and ``upper``, in the units of the unscaled rows."""
         index, low, high = _bound_arrays(rows, lower, upper)
         if len(index):
             scale = self._row_scale[index]
@@ -246,7 +246,7 @@ class HighsSession(Session):
         Args:
             costs: Their objective coefficients, in the form's sense; one for each column, or one for all.
             lower, upper: Their bounds; one for each column, or one for all.
-            matrix: Their entries in the rows' own units, sparse, shape (all rows, new columns).
+            matrix: Their entries in the units of the unscaled rows, sparse, shape (all rows, new columns).
         """
         columns = matrix.tocsc(copy=True)
         count = columns.shape[1]
@@ -293,7 +293,7 @@ class HighsSession(Session):
 
         Args:
             time_limit: Seconds for all attempts together; None for the time that the enclosing time limits leave.
-            basis: The basis to start from, without HiGHS's own state; None to continue from that state.
+            basis: The basis to start from, in which case HiGHS's state is cleared; None to continue from that state.
         """
         time_limit, started = cap_time_limit(time_limit), time.monotonic()
         if self._is_stale:

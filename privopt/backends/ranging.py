@@ -23,7 +23,7 @@ from privopt.errors import SolverError
 
 
 def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
-    """Return the ranges within which each cost and each row side can change alone while a basis stays optimal.
+    """Return the range within which each cost or row bound can change alone while a basis stays optimal.
 
     Args:
         form: The linear program, whose optimum has this basis.

@@ -11,7 +11,7 @@ from privopt.errors import SolverError
 
 @frozen(eq=False, kw_only=True)
 class Raw:
-    """A solver's own answer, for the scaled rows, before any check.
+    """A solver's unchecked answer to the scaled form.
 
     Attributes:
         outcome: How the solve ended; None if the solver gave up.

@@ -18,7 +18,7 @@ def read_mps(path: str | os.PathLike[str]) -> StandardForm:
     """Read a linear or mixed-integer program from an MPS file, in free or fixed format.
 
     The columns of the file become one variable ``column``, and its rows become one family ``row``; the names in the
-    file are the labels. Coefficients of at most 1e-12 in absolute value are dropped, and so are rows without sides.
+    file are the labels. Coefficients of at most 1e-12 in absolute value are dropped, and so are rows without bounds.
 
     Args:
         path: The file, which may be compressed (``.mps.gz``).
@@ -26,7 +26,7 @@ def read_mps(path: str | os.PathLike[str]) -> StandardForm:
     Raises:
         UsageError: The file does not exist, or HiGHS cannot read it.
         ModelError: The model has semi-integer columns, which privopt does not support, or a quadratic objective with
-            the wrong curvature.
+            the wrong curvature (not convex if minimised, or not concave if maximised).
     """
     if not os.path.isfile(path):
         raise UsageError(f"{os.fspath(path)}: no such file")

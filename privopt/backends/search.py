@@ -1,4 +1,4 @@
-"""Attempt a solve with different settings, first of a solver and then of its substitute, until an answer passes."""
+"""Try a solver with different settings, and then its substitute, until an answer passes its checks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Search:
     """One solve, which tries a backend and then its substitute until an answer passes its checks.
 
     Attributes:
-        backend: The backend that is asked to solve.
+        backend: The backend that was chosen for the solve.
         form: The model.
         options: The options, with the time limit of the whole search.
         flip: 1 if the form minimises, -1 if it maximises; ``flip * objective`` is always minimised.
@@ -177,8 +177,8 @@ class Search:
         """Solve once with one of a backend's settings, and check the answer's claims about the model.
 
         Args:
-            backend: The backend that is asked to solve, or its substitute.
-            attempt: Which of its settings to use, counted from 0.
+            backend: The chosen backend, or its substitute.
+            attempt: The number of earlier attempts with this backend, which selects the settings.
 
         Raises:
             RejectedAnswerError: The solver gave up, or its answer failed a check.
@@ -227,7 +227,7 @@ class Search:
             backend: The backend to call.
             conditioned: The scaled form.
             options: The options, with the time limit of this call.
-            attempt: Which of the backend's settings to use, counted from 0.
+            attempt: The number of earlier attempts with this backend, which selects the settings.
 
         Raises:
             RejectedAnswerError: The solver gave up, or its answer failed a check.
@@ -339,7 +339,7 @@ class Search:
             conditioned: The scaled form that was solved.
             finer: The scaled form with larger costs.
             result: The checked answer to ``conditioned``, which has a bound.
-            attempt: Which of the backend's settings to use, counted from 0.
+            attempt: The number of earlier attempts with this backend, which selects the settings.
 
         Returns:
             The better of both points. If the second solve is not optimal, the result has the bound of the first solve,

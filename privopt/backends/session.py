@@ -29,8 +29,8 @@ class Answer:
         duals: Multipliers of the rows, shape (m,), if the outcome is optimal.
         reduced: Reduced costs, shape (n,), if the outcome is optimal.
         ray: Farkas multipliers y for the rows, shape (m,), if the model is infeasible and the solver provides them. For
-            every x within its bounds, ``y A x`` is smaller than the rows' sides require (with the lower side for a
-            positive multiplier, and the upper side for a negative one).
+            every x within its bounds, ``y A x`` is smaller than the rows' bounds require (with the lower bound for a
+            positive multiplier, and the upper bound for a negative one).
         iterations: Number of simplex and interior-point iterations of this solve.
         seconds: Seconds that this solve took.
     """
@@ -62,7 +62,7 @@ class Session(ABC):
 
     @abstractmethod
     def change_row_bounds(self, rows: Ints, lower: Floats, upper: Floats) -> None:
-        """Change the sides of some rows to ``lower`` and ``upper``, in the rows' own units."""
+        """Change the bounds of some rows to ``lower`` and ``upper``, in the units of the unscaled rows."""
 
     @abstractmethod
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
@@ -131,13 +131,13 @@ class ColdSession(Session):
         self.form = evolve(self.form, col_lower=low, col_upper=high)
 
     def change_row_bounds(self, rows: Ints, lower: Floats, upper: Floats) -> None:
-        """Change the sides of some rows to ``lower`` and ``upper``."""
+        """Change the bounds of some rows to ``lower`` and ``upper``."""
         low, high = self.form.row_lower.copy(), self.form.row_upper.copy()
         low[rows], high[rows] = lower, upper
         self.form = evolve(self.form, row_lower=low, row_upper=high)
 
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """Append rows ``lower <= matrix x <= upper`` (sparse, over all columns). Sides are broadcast to all rows."""
+        """Append rows ``lower <= matrix x <= upper`` (sparse, over all columns). Bounds are broadcast to all rows."""
         from scipy import sparse
 
         form, count = self.form, matrix.shape[0]

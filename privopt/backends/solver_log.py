@@ -1,6 +1,6 @@
 """Show a solver's log on standard error while the solver runs, even if it runs in a worker process.
 
-Solvers in worker processes have no console of their own. Every solver therefore appends its log to a file, which a
+Solvers in worker processes have no console. Every solver therefore appends its log to a file, which a
 thread in the calling process copies to standard error.
 """
 

@@ -1,6 +1,6 @@
 """The function that a solver's worker process runs.
 
-It has a module of its own so that a worker that imports it does not load the rest of the backends and NumPy.
+It is in a separate module so that a worker that imports it does not load NumPy and the rest of the backends.
 """
 
 from __future__ import annotations

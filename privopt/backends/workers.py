@@ -118,7 +118,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     """Solve a problem in a worker process, and kill the process if it overruns its time limit.
 
     Args:
-        solver: The solver's name. Each solver has its own workers, because solvers do not share a process.
+        solver: The solver's name. Each solver has separate workers, because solvers do not share a process.
         problem: The problem's arrays by name, and under the key ``solver``, the module whose ``answer(problem)`` solves
             it. Only the worker imports this module, which can report better points with
             :func:`privopt.execution.child.send_progress`.
