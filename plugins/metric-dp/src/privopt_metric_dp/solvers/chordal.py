@@ -36,7 +36,7 @@ _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN in
 def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, off_diagonal: Floats) -> None:
     """Add the entries of ``H^-1`` on the factors' pattern, summed over a batch of outputs, to the entries of ``T``.
 
-    They are computed from the last column to the first. With ``Z = H^-1``, column v has the entries
+    The entries are computed from the last column to the first. With ``Z = H^-1``, column v has the entries
     ``Z[S, v] = -Z[S, S] L[S, v]`` and ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``.
 
     Args:

@@ -377,7 +377,7 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 
 
 def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
-    """Return whether row sums must be restored, because the gap is reached or has halved since a mechanism was saved.
+    """Return whether row sums must be restored: the gap is reached, or it has halved since a mechanism was saved.
 
     A halved gap counts only if the coupling is not formed, because otherwise row sums are restored after each step.
 

@@ -227,8 +227,8 @@ class Outputs:
             prices: (N,) prices of the records, which all outputs share.
 
         Returns:
-            (6,) the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s`` and
-            ``df ds``.
+            (6,) figures: the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``,
+            ``df s`` and ``df ds``.
         """
         self._solve_batches(prices, -1.0, self.arrays.cost, self.arrays.dz)
         return np.asarray(row_kernels.predict(self.arrays))
@@ -252,8 +252,8 @@ class Outputs:
             weights: (W,) weights to try for the extra direction.
 
         Returns:
-            (2, W) for the primal and the dual side, and for each weight w: the smallest ratio of (direction + w times
-            extra direction) to the iterate, at most 0.
+            (2, W) smallest ratios of (direction + weight times extra direction) to the iterate, at most 0. The first
+            row is for the primal side and the second for the dual side; each column is for one weight.
         """
         self._solve_batches(prices, 1.0, self.arrays.right, self.arrays.ez)
         return np.asarray(row_kernels.extend(self.arrays, weights))

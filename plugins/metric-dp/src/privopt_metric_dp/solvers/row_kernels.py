@@ -73,8 +73,8 @@ def predict(a: Arrays) -> Floats:
         a: The arrays, of which ``dz`` is read and ``df`` is set.
 
     Returns:
-        (6,) the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s`` and
-        ``df ds``.
+        (6,) figures: the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``
+        and ``df ds``.
     """
     pair_ends, root, s, f, dz, df = a.ends, a.root, a.s, a.f, a.dz, a.df
     zero = spread(0.0)
@@ -170,8 +170,8 @@ def extend(a: Arrays, weights: Floats) -> Floats:
         weights: (W,) weights to try for the extra direction.
 
     Returns:
-        (2, W) for the primal and the dual side, and for each weight w: the smallest ratio of (direction + w times
-        extra direction) to the iterate, at most 0.
+        (2, W) smallest ratios of (direction + weight times extra direction) to the iterate, at most 0. The first row is
+        for the primal side and the second for the dual side; each column is for one weight.
     """
     pair_ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
     ratios = np.zeros((2, len(weights)))

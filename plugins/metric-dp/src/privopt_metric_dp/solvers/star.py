@@ -55,7 +55,7 @@ QUICK_SHARES = (0.25, 0.35, 0.5, 0.7, 1.0)
 """The prices for the first bounds lie between each record's smallest and mean cost, at these shares of the difference.
 They are tried in order, until a bound gets worse."""
 OPERATIONS_PER_SECOND = 5e9
-"""Operations per second that any idle machine in use reaches in dense products and factorisations."""
+"""Operations per second that every machine in use reaches when idle, in dense products and factorisations."""
 HELD_SHARE = 0.5
 """If the star would take at most this share of the granted time on an idle machine, it is completed, even if a busy
 machine makes it exceed the time limit."""
@@ -157,7 +157,7 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
 
 
 def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
-    """Return a function that solves ``kernel x = right``, iteratively if that converges fast, else by factorisation."""
+    """Return a function that solves ``kernel x = right``: by conjugate gradients if they converge, else directly."""
     from scipy.linalg import lu_factor, lu_solve
 
     # If conjugate gradients converge, a few products with the kernel take less time than its factorisation.
@@ -222,7 +222,7 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
     Args:
         instance: The problem.
         symmetry: Its symmetries.
-        kernel: (N, N) star's kernel, whose row s is column s of the star.
+        kernel: (N, N) kernel of the star, whose row s is column s of the star.
 
     Returns:
         (N,) smallest cost of each column over the outputs, (N,) index of the output that attains it, and (R,) anchors:

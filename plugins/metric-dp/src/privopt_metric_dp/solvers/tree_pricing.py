@@ -56,7 +56,7 @@ class Trees:
     side: NDArray[np.int8]
 
     def copy(self) -> Trees:
-        """Return a copy, for trees that are still in use while pricing changes the original in place."""
+        """Return a copy that stays unchanged while pricing changes the original in place."""
         return Trees(parent=self.parent.copy(), entry=self.entry.copy(), side=self.side.copy())
 
 
