@@ -29,7 +29,7 @@ COLUMN_TOLERANCE = 1e-9
 COST_TOLERANCE = 1e-7
 """The loosest tolerance on scaled reduced costs that any backend uses."""
 MIP_RESOLUTION = 1e-5
-"""A search over integers can miss an improvement in the scaled costs of up to this size, whatever gap is requested."""
+"""A search over integers can miss an improvement in the scaled costs of up to this size, however small the gap is."""
 WIDE_SPAN = 1e7
 """If the coefficients of a violated row differ by more than this factor, the message names this spread as a likely
 reason."""

@@ -1,4 +1,4 @@
-"""Redirect the standard output of a process, including what native libraries print, to a file."""
+"""Redirect the standard output of a process, including the output of native libraries, to a file."""
 
 from __future__ import annotations
 
