@@ -164,7 +164,7 @@ class DescribesReading(Protocol[D]):
     """
 
     def reading(self, declared: D) -> str:
-        """Return a few words on what loading this problem does."""
+        """Return a few words that describe the loading of this problem."""
 
 
 # --- asked by ``solve`` and ``verify`` for the folder -------------------------------------------------------------
@@ -205,7 +205,7 @@ class Reopens(Protocol[D]):
     """
 
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[Any, Any]:
-        """Return the problem and the release in a folder, read from the folder's own files alone.
+        """Return the problem and the release in a folder, read from the folder's files alone.
 
         Args:
             declared: The declared problem, as passed to :meth:`Mechanism.load`. Its secret files are absent.
@@ -550,7 +550,7 @@ def solves_program(mechanism: object) -> bool:
 
 
 def reopen(mechanism: Mechanism[Any, Any], declared: object, file: str, folder: Path) -> tuple[Any, Release]:
-    """Return the problem and the release in a folder, read from the folder's own files alone.
+    """Return the problem and the release in a folder, read from the folder's files alone.
 
     If the mechanism lacks the :class:`Reopens` ability, the problem is loaded first and the release is read afterwards.
 

@@ -84,7 +84,7 @@ class Channel:
 
 @frozen(kw_only=True, eq=False)
 class NoisyCounts:
-    """Noisy counts, where each input publishes the number of people there plus independent noise.
+    """A release of noisy counts: for each place, the number of people there plus independent noise.
 
     Attributes:
         inputs: (N,) ids of the places at which people are counted.

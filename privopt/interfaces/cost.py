@@ -189,7 +189,8 @@ def cost_of_draw(
         relation: The unit of its amounts (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
         mechanism: The SHA-256 of the file that identifies the draw's source: a folder's SHA256SUMS, or a problem file.
         purpose: The purpose of the charge, in words.
-        mark: Why the draw is not private, in words. If given, this text is returned whatever the guarantee says.
+        mark: The reason why the draw is not private, in words; None if it is private. A reason is returned unchanged,
+            whatever the guarantee is.
     """
     if mark:
         return mark
@@ -209,7 +210,7 @@ def cost_of_draw(
 
 
 def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
-    """Return a sentence on what stays hidden under a budget limit of :data:`EXAMPLE_REPORTS` reports.
+    """Return a sentence on the secrets that stay hidden under a budget limit of :data:`EXAMPLE_REPORTS` reports.
 
     Args:
         guarantee: The guarantee of one report.

@@ -23,7 +23,7 @@ class Decomposed:
     Attributes:
         status: "optimal" (the requested gap was reached), "feasible" (the search ended without reaching it) or
             "stopped" (by a time limit or an interrupt).
-        x: (n,) the best feasible point.
+        x: (n,) best feasible point.
         objective: The objective at ``x``.
         bound: The proved bound on the optimum: a lower bound if the form minimises, an upper bound if it maximises.
             None if there is none.

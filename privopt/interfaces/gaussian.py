@@ -38,7 +38,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     The notion requires that the Renyi divergence of each order a > 1 is at most rho a. Discrete Gaussian noise of
     variance V on numbers that change by D in squared L2 norm costs D / (2 V) (Canonne, Kamath and Steinke 2020, Theorem
-    4); noise that is epsilon-DP costs epsilon^2 / 2 (Bun and Steinke, Proposition 1.4). The costs of several calls add
+    4). Noise that is epsilon-DP costs epsilon^2 / 2 (Bun and Steinke, Proposition 1.4). The costs of several calls add
     up.
 
     A mechanism's constraint subclasses it, puts ``rho`` and its exact text ``rho_text`` into the ``extra`` of its
@@ -80,7 +80,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause on how often guesses can be correct, and on how far the odds can change apart from delta."""
+        """Return a clause that bounds the rate of correct guesses and, by epsilon and delta, the change in odds."""
         # The guess comes first, because the factor, which must hold except with probability delta, is far larger than
         # the change of odds in most results.
         epsilon, delta = cls.point(guarantee)
@@ -110,7 +110,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return what was checked (the variance) and what cannot be checked (that the noise was drawn)."""
+        """Return lines on what was checked (the variance), and on what cannot be checked (that the noise was drawn)."""
         checked = ["The noise's variance against the squares of what one individual can change, in rationals."]
         unchecked_claim = "That the noise was really drawn at that variance: one release cannot show it."
         return checked, [AGAIN.replace("epsilon", "the budget"), unchecked_claim]

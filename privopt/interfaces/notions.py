@@ -35,8 +35,8 @@ USELESS_FACTOR: Final = 100
 """The factor beyond which a change in the odds between two inputs counts as leaving almost no doubt."""
 
 HIDING_GUESS: Final = 0.75
-"""The probability of a correct guess between two inputs (odds of 3 to 1) up to which texts say that one person makes
-little difference."""
+"""The largest probability of a correct guess between two inputs (odds of 3 to 1) at which texts say that one person
+makes little difference."""
 
 
 def factor(epsilon: float) -> str:
@@ -75,7 +75,7 @@ def _is_noun(scope: str) -> bool:
 
 
 def describe_difference(guarantee: Guarantee) -> str:
-    """Return a clause on how neighbouring inputs differ, after "whether or not"."""
+    """Return the clause that follows "whether or not" and states the difference between neighbouring inputs."""
     scope = guarantee.scope or "one individual"
     return f"{scope} is in the data" if _is_noun(scope) else scope
 
@@ -146,7 +146,7 @@ class _Additive(BoundedOdds[R_contra]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return what was checked (the scale) and what cannot be checked (that the noise was drawn)."""
+        """Return lines on what was checked (the scale), and on what cannot be checked (that the noise was drawn)."""
         checked = ["The noise's scale against the greatest change that one individual can make, in rationals."]
         return checked, [AGAIN, "That the noise was really drawn at that scale: one release cannot show it."]
 

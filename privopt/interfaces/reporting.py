@@ -95,7 +95,7 @@ class Reporting(Generic[P, R]):
         self.mechanism = mechanism
 
     def headline(self, problem: P, release: R, result: Result) -> str:
-        """Return plain sentences on what was published, how accurate it is and what an attacker gains.
+        """Return plain sentences on the published data, their accuracy and an attacker's gain.
 
         These sentences, at most three, begin the report. If the text is empty, the report begins with a sentence on the
         guarantee.

@@ -108,7 +108,7 @@ SQUARED: Final = " squared"
 """The suffix of an objective's unit which shows that the objective is a sum of squared differences."""
 
 COUNTED: Final = {"locations": "protected", "photos": "deleted", "choices": "published"}
-"""What was done with the items that an objective counts, by its unit."""
+"""The word that says what was done with the items that an objective counts, by the objective's unit."""
 
 
 @frozen(kw_only=True)
