@@ -173,7 +173,7 @@ def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> 
     Args:
         book: The ledger.
         subject: The subject's id.
-        hours: The number of most recent hours to count, as text; None for all time or for the limit's own window.
+        hours: The number of most recent hours to count, as text; None for all time or for the limit's window.
         unit: The unit of the account, one of :data:`privopt.interfaces.cost.UNITS`.
     """
     account = book.account(subject, hours=hours, unit=unit)

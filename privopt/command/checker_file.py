@@ -24,7 +24,7 @@ from privopt.registry.installed import normalize_name
 from privopt.registry.missing import CORE as CORE_PLUGIN
 
 CORE: Final = "privopt.checker"
-"""The checker's own package."""
+"""The package that contains the checker."""
 
 GROUP: Final = "privopt.checkers"
 """The entry-point group for parts. ``privopt.checker.parts`` repeats it: neither core nor checker imports the other."""

@@ -88,8 +88,7 @@ QUIET: Final = click.option(
 def positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     """Return an option's value unchanged, or refuse it if it is not a finite number above 0.
 
-    This is a click callback, like the functions below with the same parameters. The value is None if the option is
-    omitted.
+    This is a click callback. The value is None if the option is omitted.
     """
     # NaN is refused too, because it fails both comparisons.
     if value is not None and not (0 < value < float("inf")):

@@ -36,8 +36,8 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         The project's folder.
 
     Raises:
-        UsageError: The kind or the ``into`` folder does not exist, ``into``/``name`` exists already, or the name is
-            invalid for a distribution, a mechanism or a package, or in use, for example by an installed package.
+        UsageError: The kind or the ``into`` folder does not exist, ``into``/``name`` exists already, or the name is in
+            use or is invalid for a distribution, mechanism or package.
     """
     templates = registry().of("template")
     if kind not in templates:

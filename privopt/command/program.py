@@ -64,7 +64,7 @@ def _describe_type(kind: click.ParamType[Any]) -> str:
 
 
 class Program(click.Group):
-    """The commands of a plugin's own program, whose errors are handled like those of ``privopt``.
+    """The command group of a plugin's program, whose errors are handled like those of ``privopt``.
 
     A command returns its exit code, or None for 0. privopt's own errors become lines and exit codes (2 for faults in
     the input, 3 for infeasible problems, 5 if the run stopped without a result). An interrupt gives 5, and so does any
@@ -82,7 +82,7 @@ class Program(click.Group):
 
 
 def program(name: str, about: str) -> Program:
-    """Create a program to which a plugin can add its own commands.
+    """Create a program to which a plugin can add commands.
 
     ::
 

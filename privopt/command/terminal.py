@@ -99,7 +99,7 @@ _result_streams: Final[list[IO[str]]] = []
 
 @contextmanager
 def divert_prints() -> Iterator[None]:
-    """Open a block in which everything that plugins and libraries print goes to standard error.
+    """Redirect everything that plugins and libraries print during the block to standard error.
 
     Only :func:`print_result`, :func:`say_json` and :func:`say_ids` write to standard output, in every thread.
     """
@@ -308,7 +308,7 @@ class _Display:
     def _animate(self, console: Console) -> None:
         """Redraw the display on a terminal until :attr:`ended` is set: a spinner, the step, a bar, and the best so far.
 
-        The best release has a line of its own, so that nothing is cut off at 80 columns.
+        The best release is shown on a separate line, so that nothing is cut off at 80 columns.
         """
         from rich.console import Group
         from rich.live import Live
@@ -357,7 +357,7 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
     """Yield a callable that shows progress after two seconds of work; None if ``quiet``.
 
     On a terminal two lines are updated; otherwise a line is printed every five seconds. With ``limit`` (seconds) the
-    remaining time is shown. While code is being compiled, a line says so, and that later runs reuse it.
+    remaining time is shown. While code is being compiled, a line says so and adds that later runs reuse it.
     """
     if quiet:
         yield None
