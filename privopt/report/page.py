@@ -107,7 +107,7 @@ def table_section(
 def table(
     title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], *, total: int | None = None, file: str = ""
 ) -> Markup:
-    """Return the markup for one table, which shows all of up to 100 rows, and only the first 50 of more.
+    """Return the markup for one table, which shows all rows if there are at most 100, and otherwise the first 50.
 
     A table that does not show all rows says so. It has a link to the rows as CSV, which the page contains, and a box
     that searches all of them. On narrow screens the rows of a wide table become lists. Numbers that are not whole have
@@ -297,7 +297,8 @@ def _solver_figures(result: Result) -> list[tuple[str, ...]]:
 def _format_commands(result: Result) -> str:
     """Return the two commands, to run in the release folder, that repeat the solve and check the release.
 
-    The solve command has all options that can change its result."""
+    The solve command has all options that can change its result.
+    """
     applied = result.asked
     # The values in ``asked`` were validated when result.json was read. Those in ``told`` were not, so in a tampered
     # folder this can be any JSON value.
@@ -357,8 +358,8 @@ def page(
     Args:
         result: The parsed result.json.
         body: The mechanism's sections.
-        headline: Sentences on what was published, its error and an attacker's gain. If empty, the page begins with the
-            guarantee.
+        headline: Sentences on the published data, their error and an attacker's gain. If empty, the page begins with
+            the guarantee.
         heading: The problem's title and purpose. Without a title, the names of the mechanism and the problem file are
             the heading.
         truth: Whether some sections compare the release with the secrets. The page then says that it must stay private.

@@ -97,7 +97,7 @@ MIN_LABEL_GAP: Final = 0.25
 MAX_VECTOR_MARKS: Final = 1_000
 """The largest number of marks that a figure stores as vectors rather than as a bitmap.
 
-As vectors, maps of 2,032 places took 1 of a page's 1.5 MB.
+As vectors, maps of 2,032 places took up 1 MB of a page of 1.5 MB.
 """
 
 

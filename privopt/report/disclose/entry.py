@@ -1,4 +1,4 @@
-"""An entry for the registry of differential-privacy deployments, in the form of the registry's own schema.
+"""An entry for the registry of differential-privacy deployments, in the form that the registry's schema defines.
 
 Each sentence ends with a mark, such as [proved], which states the evidence for it (:attr:`Statement.claim`).
 """
@@ -87,7 +87,7 @@ MODELS: Final[Mapping[str, str]] = {"limit.trust.local": "Local", "limit.trust.c
 """The schema's names for trust models, by the key of the statement that implies the model."""
 
 Field: TypeAlias = tuple[str, str, Any, str]
-"""The group, name, value and claim of a field whose value is not text with marks."""
+"""The group, name, value and claim of a field whose value cannot carry a mark."""
 
 
 def check_answers(answers: Mapping[str, str], file: str) -> None:
