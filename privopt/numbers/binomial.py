@@ -71,7 +71,7 @@ def _log_ratio_bound(hits: ArrayLike, n: int, other_hits: ArrayLike, m: int, alp
         delta: The delta of (epsilon, delta)-DP.
 
     Returns:
-        The bounds, in the shape of the counts; minus infinity where p may be as small as delta.
+        The bounds, in the shape of the counts. A bound is minus infinity if p may be as small as delta.
     """
     lower, upper = clopper_pearson(hits, n, alpha)[0], clopper_pearson(other_hits, m, alpha)[1]
     with np.errstate(divide="ignore"):

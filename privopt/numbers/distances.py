@@ -73,7 +73,7 @@ def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
 
 
 def directions(degrees: Floats) -> Floats:
-    """Return points (N, 3) on the unit sphere at latitudes and longitudes in degrees, (N, 2).
+    """Return points on the unit sphere, shape (N, 3), at latitudes and longitudes in degrees, shape (N, 2).
 
     Straight-line distances between the points have the same order as their great-circle distances.
     """
@@ -144,9 +144,9 @@ def _plain_roots_of_square(
 
     Args:
         points: (N, dim) coordinates.
-        across: (dim, N) the transpose of ``points``, in which neighbouring points lie side by side in memory.
+        across: (dim, N) transpose of ``points``, in which neighbouring points lie side by side in memory.
         start, stop: The range of rows whose distances are written.
-        table: (N, N) the results, written to in both halves.
+        table: (N, N) array to which the distances are written, in both halves.
     """
     n, dim = points.shape
     sums, block_sums, block_columns = np.empty(64), np.empty(64), np.zeros((dim, 64))
@@ -179,15 +179,15 @@ def distances_of_pairs(
     """Set out[p] to the greatest double that is proved to be at most the distance between a[i[p]] and b[j[p]].
 
     Rounding errors are carried along, so the result is exact for integer coordinates. For vectors of 16 to 1,024
-    columns that would be slow, so their squares are summed in plain doubles instead, and the largest possible error is
-    subtracted, a relative 6e-15 at most for 300 columns. Distances below 1e-140 become 0.
+    columns that would be slow. Their squares are summed in plain doubles instead, and the largest possible error is
+    subtracted, which is at most a relative 6e-15 for 300 columns. Distances below 1e-140 become 0.
 
     Args:
         a, b: (N, dim), (M, dim) coordinates.
         a_rest, b_rest: The remainders of the coordinates that doubles omit, with the shapes of a and b; both of shape
             (0, dim) if nothing is omitted.
         i, j: (P,) row indices into a and b.
-        out: (P,) the results, written to.
+        out: (P,) array to which the distances are written.
     """
     # At most 6 operations for each column work on the omitted parts, each with an error of u.
     error = (6.0 * a.shape[1] + 10.0) * 2.0**-53
@@ -226,10 +226,10 @@ def distances_of_block(
 
     Args:
         points: (N, dim) coordinates.
-        across: (dim, N) the transpose of ``points``, in which neighbouring points lie side by side in memory.
-        rests: (dim, N) the remainders of the coordinates that doubles omit; (dim, 0) if nothing is omitted.
+        across: (dim, N) transpose of ``points``, in which neighbouring points lie side by side in memory.
+        rests: (dim, N) remainders of the coordinates that doubles omit; (dim, 0) if nothing is omitted.
         start, stop: The range of rows whose distances are written.
-        table: (N, N) the results, written to in both halves.
+        table: (N, N) array to which the distances are written, in both halves.
     """
     n, dim = points.shape
     if _is_wide(dim, rests.shape[1]):
@@ -288,8 +288,8 @@ def cosine_of_latitude(latitude: Floats, rest: Floats | float = 0.0) -> Floats:
     Args:
         latitude: Latitudes in degrees.
         rest: The remainders of the latitudes that doubles omit, in degrees. Near a pole, where the cosine is as small
-            as they are, they belong to the angle, which costs 1 u more. Up to 45 degrees they are neglected: they
-            change the cosine by at most their own size in radians, relatively.
+            as they are, they belong to the angle, which costs 1 u more. Up to 45 degrees they are neglected: relative
+            to the cosine, the change is at most their size in radians.
     """
     latitude = np.asarray(latitude, dtype=np.float64)
     poleward_rest = np.where(latitude < 0.0, -np.asarray(rest), rest)
@@ -385,7 +385,7 @@ def distance_words(unit: str, way: str) -> str:
 
     Args:
         unit: The unit, in the singular.
-        way: Words for what the distance is measured along, such as "by road"; empty if there are none.
+        way: Words for the kind of route along which the distance is measured, such as "by road"; may be empty.
     """
     return "" if unit == "unit of distance" else f" in {plural_unit(unit)}{f' {way}' if way else ''}"
 

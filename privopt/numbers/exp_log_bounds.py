@@ -163,9 +163,9 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
         d: Up to 64 distances, for each of which eps d is at most 45.
         head, mid, tail: ln 2 as three doubles.
         coefficients: 1 / k! as double-doubles, shape (terms, 2).
-        sh, sl: Heads and tails of the results, written to.
+        sh, sl: Arrays to which the heads and tails of the results are written.
         rh, rl: Work arrays for the heads and tails of the reduced arguments.
-        n: The powers of two, written to.
+        n: Array to which the powers of two are written.
     """
     for lane in range(d.size):
         p, e = two_product(eps_head, d[lane])
@@ -196,7 +196,7 @@ def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, low
         head, mid, tail: ln 2 as three doubles.
         coefficients: 1 / k! as double-doubles, shape (terms, 2).
         error: Bound on the relative error of :func:`_exp_dd`.
-        lower, upper: (P,) the bounds, written to.
+        lower, upper: (P,) arrays to which the bounds are written.
     """
     # The error bound of _exp_dd holds up to exponents of 45; longer distances are cut there.
     max_distance = 45.0 / eps_head
@@ -261,7 +261,7 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
 
 def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
-    """Return doubles that enclose exp(epsilon d) for every distance d (P,), like :func:`exp_bounds`, but in rationals.
+    """Return doubles that enclose exp(epsilon d) for every distance, like :func:`exp_bounds`, but in rationals.
 
     This function is used for a few distances, and for an epsilon for which double-doubles could underflow or overflow.
     """

@@ -52,7 +52,9 @@ def _terms(variance: Fraction) -> tuple[int, int, int]:
 
 
 def variance_above(variance: Fraction) -> Fraction:
-    """Return the least variance at or above the given one that the sampler supports; from 1 on, less than 0.1 % larger.
+    """Return the smallest variance that the sampler supports and that is at least the given one.
+
+    For variances of at least 1, the result is less than 0.1 % larger.
 
     >>> variance_above(Fraction(5, 2))
     Fraction(5, 2)

@@ -18,7 +18,7 @@ def shortest_rows(edges: Ints, lengths: Floats) -> Ints:
 
     Args:
         edges: (E, 2) indices of the nodes at the tail and head of each edge.
-        lengths: (E,) the length of each edge.
+        lengths: (E,) length of each edge.
     """
     # Sorted by tail, head and length: the shortest of parallel edges comes first. The sort is stable.
     order = np.lexsort((lengths, edges[:, 1], edges[:, 0]))
@@ -35,7 +35,7 @@ def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool
 
     Args:
         nodes: Number of nodes.
-        pairs: (E, 2) the nodes at the tail and head of each edge.
+        pairs: (E, 2) indices of the nodes at the tail and head of each edge.
         lengths: (E,) non-negative lengths, or one for all edges. An edge of length 0 is stored as an explicit 0.
         both: Whether each edge also runs from head to tail.
     """
@@ -75,7 +75,7 @@ def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
 
     Args:
         nodes: Number of nodes.
-        pairs: (E, 2) the nodes at the tail and head of each edge.
+        pairs: (E, 2) indices of the nodes at the tail and head of each edge.
         strong: Whether to return strongly connected components, in which each node can be reached from every other.
             Otherwise pairs count in both directions.
 

@@ -257,8 +257,8 @@ def split_budget(
 ) -> tuple[Fraction, ...]:
     """Split a budget by shares into rationals that sum to at most epsilon.
 
-    A part stays exact if its denominator is small. Otherwise the part is rounded down to a fraction with at most the
-    given denominator (to 1 / q if it is below 1 / denominator), so that the compiled 64-bit sampler can draw.
+    A part stays exact if its denominator is small. Otherwise it is rounded down to a fraction with at most the given
+    denominator, so that the compiled 64-bit sampler can draw. A part below 1 / denominator is rounded down to 1 / q.
 
     Args:
         epsilon: Exact and above 0.
@@ -326,7 +326,7 @@ def _check_budget(budget: Fraction) -> None:
 
 
 def _draw_laplace_of_any_scale(count: int, scale_reciprocal: Fraction, source: Source) -> Ints:
-    """Return independent draws (count,) of discrete Laplace noise, P(v) proportional to exp(-|v| scale_reciprocal).
+    """Return ``count`` independent draws of discrete Laplace noise: P(v) is proportional to exp(-|v| scale_reciprocal).
 
     The compiled sampler is used if numerator and denominator of the reciprocal scale are small enough.
 

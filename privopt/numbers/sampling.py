@@ -1,7 +1,7 @@
 """Exact draws from rows of integer weights, with the operating system's entropy.
 
 Draws from weights involve no floating point and no modulo, so each output has exactly the probability that was
-certified. :func:`choose`, which draws with rational probabilities, uses doubles only where they provably decide.
+certified. :func:`choose`, which draws with rational probabilities, uses doubles only if they provably decide.
 """
 
 from __future__ import annotations
@@ -116,13 +116,13 @@ class CumulatedRows:
     integers. Several threads may draw at once.
 
     Attributes:
-        _weights: (N, K) the integer weights.
-        _sums: (N, K) the running sums of each row; undefined for a row from which nothing was drawn yet.
+        _weights: (N, K) integer weights.
+        _sums: (N, K) running sums of each row; undefined for a row from which nothing was drawn yet.
         _is_summed: (N,) whether a row's running sums are computed.
     """
 
     def __init__(self, weights: NDArray[np.uint64]) -> None:
-        """Create the sampler for weights (N, K), uint64; each row that is drawn from must sum to exactly 2**63."""
+        """Create the sampler for uint64 weights of shape (N, K). Each row that is drawn from must sum to 2**63."""
         self._weights = np.asarray(weights)
         if self._weights.dtype != np.uint64 or self._weights.ndim != 2:
             shape = self._weights.shape[1:]
@@ -174,7 +174,10 @@ class CumulatedRows:
         return samples
 
     def _sum_rows(self, rows: NDArray[np.int64]) -> None:
-        """Compute the running sums of those of the given rows (B,) that have none yet.
+        """Compute the running sums of those rows that have none yet.
+
+        Args:
+            rows: (B,) indices of the rows that are about to be drawn from.
 
         Raises:
             UsageError: The sum of a row is not 2**63.
@@ -194,11 +197,15 @@ class CumulatedRows:
             self._is_summed[part] = True
 
     def _look_up(self, rows: NDArray[np.int64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return how many running sums of each row (B,) are at most its integer (B,), by one binary search for all.
+        """Return, for each row, the number of its running sums that are at most an integer, by binary search.
 
         All searches take the same steps, so they need no loop in Python: the answer is one of ``length`` indices from
         ``first`` on, and each step keeps one half of these. No step can leave the row, because its last sum 2**63 is
         larger than any integer.
+
+        Args:
+            rows: (B,) row indices.
+            integers: (B,) one integer below 2**63 for each of these rows.
         """
         flat_sums, length = self._sums.ravel(), int(self._weights.shape[1])
         start = rows * length
@@ -213,9 +220,13 @@ class CumulatedRows:
 
 
 def _look_up_in_row(sums: NDArray[np.uint64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return how many running sums (K,) of a row are at most each integer (n,), by their leading bits if these decide.
+    """Return, for each integer, the number of a row's running sums that are at most the integer.
 
     Integers with the same leading bits form an interval. If all of it belongs to one index, no search is needed.
+
+    Args:
+        sums: (K,) running sums of the row.
+        integers: (n,) integers below 2**63.
     """
     # Below four integers for each interval on average, the table of intervals costs more than it saves.
     if len(integers) < 4 << _LEADING_BITS:
