@@ -181,7 +181,9 @@ def draw_maps(
         # Values beyond the scale have its last colour, which the arrow at the end of the colour bar indicates.
         extend = "max" if highest > common_end else "neither"
         figure.colorbar(dots, ax=figure.axes, label=label, location="bottom", aspect=40, extend=extend)
-    if not np.ptp(places[:, 1]):  # places in one row, whose second axis would have a single value
+    # Places in one row: their second coordinates differ by nothing but rounding errors, so that axis would mean nothing.
+    width, height = np.ptp(places, axis=0).tolist()
+    if height <= 1e-9 * width:
         figure.set_figheight(2.2)
         for axes in panels:
             axes.set(aspect="auto", yticks=[], ylabel="")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 
-from privopt.arrays import Figure
+from privopt.arrays import Figure, Floats
 from privopt.errors import printable
 from privopt.report.templates import Markup
 
@@ -93,6 +93,9 @@ MOST_TICKS: Final = 8
 """The largest number of intervals between the ticks of an axis."""
 MIN_LABEL_GAP: Final = 0.25
 """The smallest gap between labels, relative to a label's width, as a browser's font can be wider than matplotlib's."""
+
+FLATTEST_MAP: Final = 0.2
+"""The smallest ratio between the shorter and the longer side of a map."""
 
 MAX_VECTOR_MARKS: Final = 1_000
 """The largest number of marks that a figure stores as vectors rather than as a bitmap.
@@ -174,6 +177,7 @@ def make_narrow(figure: Figure) -> Figure:
 
     height = figure.get_figheight()
     charts = [axes for axes in figure.axes if axes.get_subplotspec() is not None]
+    _widen_flat_maps(figure)
     _lay_out(figure)
     # The width and height of each chart on the wide drawing, in inches.
     sizes = [(axes.bbox.width / figure.dpi, axes.bbox.height / figure.dpi) for axes in charts]
@@ -249,6 +253,7 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     stream = io.StringIO()
+    _widen_flat_maps(figure)
     _use_plain_numbers(figure)
     # With a fixed salt for ids and without a date, equal figures have equal bytes.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": f"{title} {name}"}), _any_character():
@@ -326,6 +331,31 @@ def _thin_ticks(figure: Figure) -> None:
     if changed:
         _lay_out(figure)
     figure.set_layout_engine("none")  # placing the axes again would take longer than drawing
+
+
+def _widen_flat_maps(figure: Figure) -> None:
+    """Widen the limits of maps on which all places lie nearly on one line.
+
+    Without this, a map with equal scales would be too flat or too narrow to be drawn: its axes collapse.
+    """
+    for axes in figure.axes:
+        scale = axes.get_aspect()
+        if isinstance(scale, str) or axes.get_adjustable() != "box":
+            continue
+        # A unit of y is drawn `scale` times as long as a unit of x.
+        x_limits, y_limits = np.array(axes.get_xlim()), np.array(axes.get_ylim())
+        width, height = abs(float(np.ptp(x_limits))), abs(float(np.ptp(y_limits))) * scale
+        if height < FLATTEST_MAP * width:
+            axes.set_ylim(*_stretch(y_limits, FLATTEST_MAP * width / scale))
+        elif width < FLATTEST_MAP * height:
+            axes.set_xlim(*_stretch(x_limits, FLATTEST_MAP * height))
+
+
+def _stretch(limits: Floats, extent: float) -> tuple[float, float]:
+    """Return axis limits with the same centre and direction as ``limits``, (2,), but with the given extent."""
+    start, end = limits.tolist()
+    half, centre = extent / 2, start + (end - start) / 2
+    return (centre - half, centre + half) if start <= end else (centre + half, centre - half)
 
 
 def _lay_out(figure: Figure) -> None:

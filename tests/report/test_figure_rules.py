@@ -209,3 +209,18 @@ def test_first_colours_of_series_stay_apart():
 def test_simulation_confuses_red_with_green_and_not_blue_with_orange():
     assert differences(["#c03020", "#6a7a10"])["#c03020", "#6a7a10"] < MIN_DIFFERENCE
     assert differences(["#0b5cad", "#c05600"])["#0b5cad", "#c05600"] > 60
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("count", [1, 2, 3, 12])
+@pytest.mark.parametrize("slope", [0.0, 1e-17, 1e-9, 1e-3, 0.05, 20.0, 1e9])
+@pytest.mark.parametrize("latitude", [None, 60.0])
+def test_map_of_places_on_one_line_can_be_drawn(count, slope, latitude):
+    steps = np.arange(count, dtype=float)
+    places = np.column_stack([steps, slope * steps]) / max(1.0, slope)
+    figure = draw_maps({"a": steps}, places, ("x (km)", "y (km)"), "loss (km)", latitude=latitude)
+    for drawn in (svg(figure, "wide"), svg(make_narrow(figure), "narrow")):
+        assert "nan," not in drawn
+        assert ",nan" not in drawn
+    for axes in figure.axes:
+        assert min(axes.bbox.width, axes.bbox.height) > 0
