@@ -22,23 +22,30 @@ from typing import Any
 from privopt.checker.arrays import Array
 from privopt.checker.exact import need
 
-__all__ = ["Problem", "check_sums", "is_line"]
+__all__ = ["Problem", "check_sums", "describe_sums", "is_line"]
 
 UNLISTED = {"SHA256SUMS", "SHA256SUMS.sig", "report.html"}
 """Files that SHA256SUMS does not list, in addition to those in ``private/``."""
 
+PRIVATE = "private/"
+"""The folder that the publisher keeps, with secrets and a SHA256SUMS of its own. Recipients do not have it."""
+
+PRIVATE_UNLISTED = {"SHA256SUMS", "report.html"}
+"""Files in ``private/`` that its SHA256SUMS does not list."""
+
 
 def check_sums(folder: Path) -> list[str]:
-    """Check a folder's files against its SHA256SUMS, and return the names of all files.
+    """Check a folder's files against its SHA256SUMS, and those in ``private/`` against the one there.
 
-    Names are relative to the folder, and include files without a checksum (:data:`UNLISTED`, ``private/``). Links,
-    pipes and devices are never opened.
+    Links, pipes and devices are never opened.
+
+    Returns:
+        The names of all files, relative to the folder, including files without a checksum (:func:`describe_sums`).
 
     Raises:
         RefusedError: A file is missing, is not listed or differs, or a name contains line ends or backslashes.
     """
     need(folder.is_dir(), f"{folder}: not a folder", 2)
-    need((folder / "SHA256SUMS").exists(), f"{folder}: no SHA256SUMS, so not a folder that privopt wrote", 2)
     names: list[str] = []
     for path in folder.rglob("*"):
         # lstat does not follow links. They are refused, because a link could point out of the folder, or to a device.
@@ -50,14 +57,56 @@ def check_sums(folder: Path) -> list[str]:
         need(is_unambiguous, f"{name!r}: a name that SHA256SUMS can list in two ways", 2)
         if is_file:
             names.append(name)
-    listed = sorted({name for name in names if not name.startswith("private/")} - UNLISTED)
-    sums = [f"{_sha256((folder / name).read_bytes())}  {name}\n" for name in listed]
-    sums_text = (folder / "SHA256SUMS").read_bytes().decode("utf-8", "surrogateescape")
+    public_names, private_names = _listed_names(names)
+    _compare_sums(folder, "", public_names)
+    if any(name.startswith(PRIVATE) for name in names):
+        _compare_sums(folder, PRIVATE, private_names)
+    return names
+
+
+def describe_sums(names: list[str]) -> str:
+    """Say how many files of a folder :func:`check_sums` compared, and which it did not.
+
+    >>> describe_sums(["SHA256SUMS", "result.json", "report.html"])
+    '1 as SHA256SUMS lists it; not compared, because never listed: report.html'
+
+    Args:
+        names: The names that :func:`check_sums` returned.
+    """
+    public_names, private_names = _listed_names(names)
+    text = f"{len(public_names)} as SHA256SUMS lists {'it' if len(public_names) == 1 else 'them'}"
+    if private_names:
+        text += f", {len(private_names)} as private/SHA256SUMS lists {'it' if len(private_names) == 1 else 'them'}"
+    unread = {*names} - {*public_names, *private_names, "SHA256SUMS", f"{PRIVATE}SHA256SUMS"}
+    return f"{text}; not compared, because never listed: {', '.join(sorted(unread))}" if unread else text
+
+
+def _listed_names(names: list[str]) -> tuple[list[str], list[str]]:
+    """Return the files that a folder's SHA256SUMS must list, and those that the one in ``private/`` must list."""
+    private_names = {name for name in names if name.startswith(PRIVATE)}
+    unlisted = {PRIVATE + name for name in PRIVATE_UNLISTED}
+    return sorted({*names} - private_names - UNLISTED), sorted(private_names - unlisted)
+
+
+def _compare_sums(folder: Path, prefix: str, listed: list[str]) -> None:
+    """Compare files with a SHA256SUMS, which must list exactly these files.
+
+    Args:
+        folder: The release's folder.
+        prefix: "" for the folder's own SHA256SUMS, and :data:`PRIVATE` for the one in ``private/``.
+        listed: Names of the files that must be listed, relative to the release's folder, in order.
+
+    Raises:
+        RefusedError: A file is missing, is not listed or differs.
+    """
+    file = folder / f"{prefix}SHA256SUMS"
+    need(file.exists(), f"{folder}: no {prefix}SHA256SUMS, so not a folder that privopt wrote", 2)
+    sums = [f"{_sha256((folder / name).read_bytes())}  {name.removeprefix(prefix)}\n" for name in listed]
+    sums_text = file.read_bytes().decode("utf-8", "surrogateescape")
     # Lines that only one of the two texts has. A line has 64 digits, two blanks and a name. At most 5 names are shown.
     differing = set(sums_text.splitlines(keepends=True)) ^ set(sums)
-    differing_names = sorted({line[66:].strip() for line in differing})[:5]
-    need(sums_text == "".join(sums), f"not as SHA256SUMS lists them: {differing_names}")
-    return names
+    differing_names = sorted({prefix + line[66:].strip() for line in differing})[:5]
+    need(sums_text == "".join(sums), f"not as {prefix}SHA256SUMS lists them: {differing_names}")
 
 
 def _sha256(contents: bytes) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from privopt.checker.exact import RefusedError, need, rational
-from privopt.checker.files import Problem, check_sums
+from privopt.checker.files import Problem, check_sums, describe_sums
 from privopt.checker.parts import choose_part, find_parts, part_name
 
 __all__ = ["Part", "Release", "check", "main"]
@@ -69,7 +69,7 @@ def check(
             part = getattr(part, name)
         problem = Problem(folder, result["problem"], names)
         release: Release = part(folder, problem, result)
-        write_line(f"holds: files: {len(names)} as SHA256SUMS lists them")
+        write_line(f"holds: files: {describe_sums(names)}")
         # Each call of holds() checks a claim. It returns a finding in words, or raises RefusedError.
         for claim, holds in release.claims().items():
             write_line(f"holds: {claim}: {holds()}")

@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -178,11 +179,11 @@ def main() -> None:
                 page.close()
 
         for file, (name, *parts) in SECTIONS.items():
-            take(file, lambda name=name: reports.path_of(name), shoot_sections, *parts)
+            take(file, partial(reports.path_of, name), shoot_sections, *parts)
         for file, (name, selector) in PARTS.items():
-            take(file, lambda name=name: reports.path_of(name), shoot_part, selector)
-        take("client", lambda: make_client(Path(work)), shoot_client)
-        take("anywhere", lambda: make_world(Path(work)), shoot_world)
+            take(file, partial(reports.path_of, name), shoot_part, selector)
+        take("client", partial(make_client, Path(work)), shoot_client)
+        take("anywhere", partial(make_world, Path(work)), shoot_world)
         browser.close()
 
 

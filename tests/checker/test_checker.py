@@ -19,19 +19,21 @@ from attrs import frozen
 from click.testing import CliRunner
 from helpers.checker_parts import modules, one_file, run
 from helpers.examples import EXAMPLES
-from helpers.mended_sums import edit
+from helpers.mended_sums import edit, is_refused
 from helpers.random_problems import CHECKED, forms
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from privopt import checker
 from privopt.checker.exact import ONE, PI, RefusedError, arcsine_of_root, cosine, exp_down, exp_up, log_down
+from privopt.checker.files import describe_sums
 from privopt.checker.parts import choose_part, find_parts
 from privopt.command.checker_file import checker_file
 from privopt.command.cli import cli
 from privopt.declare import File, key
 from privopt.declare.tables import Column, read_table
 from privopt.errors import InfeasibleError
+from privopt.files.release_folder import sums_text
 from privopt.run.solve import solve
 from privopt.run.task import Options
 from privopt.run.verify import verify
@@ -127,6 +129,57 @@ def test_seeded_release_claims_no_privacy(example, tmp_path):
     folder = edit(shutil.copytree(example("words"), tmp_path / "dir"), mark_seeded)
     assert verify(folder).verdict == "none"
     assert checker.check(folder, list[str]().append) == 6
+
+
+def add_private_files(folder):
+    """Add private files and their sums, as solve writes them, and reports, which no sums cover."""
+    (folder / "private").mkdir(exist_ok=True)
+    (folder / "private" / "truth.json").write_text('{"secret": 1}\n')
+    (folder / "private" / "inner").mkdir(exist_ok=True)
+    (folder / "private" / "inner" / "photo.npy").write_bytes(bytes(16))
+    (folder / "private" / "SHA256SUMS").write_text(sums_text(folder / "private", private=True))
+    for place in (folder, folder / "private"):
+        (place / "report.html").write_text("<p>")
+    return folder
+
+
+def test_reads_private_files_and_counts_what_it_compared(example, tmp_path):
+    folder = add_private_files(shutil.copytree(example("words"), tmp_path / "dir"))
+    listed = sums_text(folder).count("\n")
+    lines: list[str] = []
+    assert (verify(folder).complaints, checker.check(folder, lines.append)) == ((), 0), lines
+    private_count = sums_text(folder / "private", private=True).count("\n")
+    assert lines[0] == (
+        f"holds: files: {listed} as SHA256SUMS lists them, {private_count} as private/SHA256SUMS lists them; not "
+        "compared, because never listed: private/report.html, report.html"
+    )
+    shutil.rmtree(folder / "private")
+    assert checker.check(folder, lines.append) == 0, lines  # a recipient does not have them
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "keywords"),
+    [
+        (lambda private: (private / "inner" / "photo.npy").write_bytes(bytes(15) + b"\1"), 1, "inner/photo.npy"),
+        (lambda private: (private / "truth.json").unlink(), 1, "private/truth.json"),
+        (lambda private: (private / "more.json").write_text("{}"), 1, "private/more.json"),
+        (lambda private: (private / "inner" / "report.html").write_text(""), 1, "private/inner/report.html"),
+        (lambda private: (private / "SHA256SUMS").unlink(), 2, "no private/SHA256SUMS"),
+    ],
+    ids=["one bit", "missing", "added", "a page inside", "no sums"],
+)
+def test_refuses_changed_private_files_like_verify(example, tmp_path, change, code, keywords):
+    folder = add_private_files(shutil.copytree(example("words"), tmp_path / "dir"))
+    change(folder / "private")
+    lines: list[str] = []
+    assert checker.check(folder, lines.append) == code
+    assert keywords in lines[-1]
+    assert is_refused(folder)
+
+
+def test_one_compared_file_is_named_in_the_singular():
+    names = ["SHA256SUMS", "result.json", "private/SHA256SUMS", "private/truth.json"]
+    assert describe_sums(names) == "1 as SHA256SUMS lists it, 1 as private/SHA256SUMS lists it"
 
 
 @pytest.mark.parametrize("number", sorted({*range(0, CHECKED, 2)} - {LONG}))
