@@ -9,10 +9,11 @@ import sys
 from fractions import Fraction
 from hashlib import sha256
 
+import mpmath
 import numpy as np
 import pytest
 from helpers.mended_sums import edit, is_refused, mend, rewrite
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from privopt.checker import check
@@ -24,7 +25,7 @@ from privopt.numbers.gaussian import delta_of, rho_of
 from privopt.run.solve import solve
 from privopt.run.task import Options
 from privopt.run.verify import verify
-from privopt_hierarchical_dp.checkers.budgets import delta_above
+from privopt_hierarchical_dp.checkers.budgets import _log_down, delta_above
 from privopt_hierarchical_dp.checkers.counts import Counts
 from privopt_hierarchical_dp.tables.design import TablesDesign
 from privopt_hierarchical_dp.tables.problem import TablesProblem
@@ -368,6 +369,35 @@ def test_delta_is_bounded_as_the_library_bounds_it(epsilon, digits):
     assert delta_above(rho, epsilon) <= delta
     # Both bounds are minima of one function, whose value at its least point both find.
     assert abs(delta_above(rho, epsilon) / delta_of(rho, epsilon) - 1) < Fraction(1, 10**6)
+
+
+@given(st.integers(1, 10**40), st.integers(1, 10**40), st.integers(-140, 20), st.booleans())
+@example(6, 1, -120, False)  # the nearest decimal of 120 digits is 1 + 1e-119, whose logarithm is too large
+@example(6, 1, -120, True)
+@example(5, 1, -120, True)
+def test_bounds_logarithms_from_below_even_near_1(numerator, denominator, exponent, below):
+    x = 1 + Fraction(numerator, denominator) * Fraction(10) ** exponent
+    x = 1 / x if below else x
+    with mpmath.workdps(400):
+        exact, bound = mpmath.log(mpmath.mpf(x.numerator) / x.denominator), _log_down(x)
+        error = exact - mpmath.mpf(bound.numerator) / bound.denominator
+        assert 0 <= error <= abs(exact) * mpmath.mpf("1e-109") + mpmath.mpf("1e-118")
+
+
+@given(st.integers(1, 60), st.fractions("1/100", 20))
+def test_delta_is_bounded_for_any_budget(digits, epsilon):
+    """With a tiny budget the best order is huge, and a / (a - 1) next to 1."""
+    rho = Fraction(1, 10**digits)
+    bound = delta_above(rho, epsilon)
+    with mpmath.workdps(300):
+        exact_rho, exact_epsilon = mpmath.mpf(1) / 10**digits, mpmath.mpf(epsilon.numerator) / epsilon.denominator
+        # No order gives less than the best one, near (epsilon + rho) / (2 rho), by much.
+        orders = [(exact_epsilon + exact_rho) / (2 * exact_rho) * mpmath.mpf(2) ** step + 1 for step in range(-8, 9)]
+        least = min(
+            (a - 1) * (a * exact_rho - exact_epsilon) - a * mpmath.log(a / (a - 1)) - mpmath.log(a - 1) for a in orders
+        )
+    log_bound = mpmath.log(mpmath.mpf(bound.numerator) / bound.denominator)
+    assert log_bound <= max(least, -100_000) + abs(least) * mpmath.mpf("1e-6")
 
 
 def test_problem_of_a_method_that_need_not_add_up_is_unknown(folders):

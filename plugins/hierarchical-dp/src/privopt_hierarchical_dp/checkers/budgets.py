@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from privopt.checker.exact import CONTEXT, TINY, need
+from privopt.checker.exact import CONTEXT, TINY, log_down, need
 
 __all__ = ["delta_above", "ratio"]
+
+LEAST_POWER = Fraction(-100_000)
+"""The logarithm below which bounds on delta are not distinguished: exp(-100000) is below 1e-43000."""
 
 
 def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
@@ -32,17 +35,21 @@ def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
         low, high = (low, right) if exponent(left) <= exponent(right) else (left, high)
     order = Fraction(1 + math.exp(low)).limit_denominator(10**12)
     order = max(order, 1 + Fraction(1, 10**9))
-    # ln(bound) = (a - 1) (a rho - epsilon) + a ln((a - 1) / a) - ln(a - 1). The second line adds a margin for rounding
-    # errors in the logarithms.
-    power = (order - 1) * (order * rho - epsilon) - order * _log(order / (order - 1)) - _log(order - 1)
-    power += Fraction(1, 10**90) * (1 + abs(power) + 4 * order)
+    # ln(bound) = (a - 1) (a rho - epsilon) - a ln(a / (a - 1)) - ln(a - 1). Both logarithms are rounded down, so the
+    # power is not below the exact one.
+    power = (order - 1) * (order * rho - epsilon) - order * _log_down(order / (order - 1)) - _log_down(order - 1)
+    # Below this, the exponential could underflow to 0. No delta that a problem can state is as small.
+    power = max(power, LEAST_POWER)
     exponential: Fraction = Fraction(CONTEXT.exp(CONTEXT.divide(power.numerator, power.denominator)))
     return exponential * (1 + TINY) ** 2
 
 
-def _log(x: Fraction) -> Fraction:
-    """Return ln(x) for positive x, with a relative error below 1e-100."""
-    return Fraction(CONTEXT.ln(CONTEXT.divide(x.numerator, x.denominator)))
+def _log_down(x: Fraction) -> Fraction:
+    """Return a lower bound on ln(x) for x > 0, below it by at most a relative 1e-109 plus an absolute 1e-118."""
+    if x >= 1:
+        return log_down(x)
+    # ln(x) = -ln(1 / x), whose upper bound undoes what log_down can be too low: a relative 2e-110 plus 1e-119.
+    return -(log_down(1 / x) + Fraction(1, 10**119)) * (1 + 4 * TINY)
 
 
 def ratio(text: str) -> Fraction:
