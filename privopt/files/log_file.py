@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from attrs import define, field, frozen
 
-from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
+from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError, cut
 from privopt.files.new_folder import OURS, check_location, check_name, claim_folder
 from privopt.files.regular import Unreadable, flush, open_regular
 
@@ -80,6 +80,27 @@ def translated_errors(path: Path) -> Iterator[None]:
         raise DoesNotHoldError(f"{path}: changed: the database's own check: {error}") from error
 
 
+def path_of(value: Path | str, what: str) -> Path:
+    """Convert the name of a file to a path.
+
+    Args:
+        value: The name.
+        what: What the file is, for the message.
+
+    Raises:
+        UsageError: The value is neither text nor a path.
+    """
+    try:
+        return Path(value)
+    except TypeError:
+        raise UsageError(f"{what} must be the name of a file, as text or a path, got {cut(repr(value))}") from None
+
+
+def _log_path(value: Path | str) -> Path:
+    """Convert the name of a log file to a path, or raise UsageError."""
+    return path_of(value, "path")
+
+
 @define(eq=False)
 class LogFile:
     """An open log file. A new log is kept in memory until something is written, so that reading creates no file.
@@ -98,7 +119,7 @@ class LogFile:
         UsageError: The file may not be opened, or its folder does not exist.
     """
 
-    path: Path = field(converter=Path)
+    path: Path = field(converter=_log_path)
     form: Form
     make: bool = field(default=True, kw_only=True)
     _is_there: bool = field(init=False)

@@ -12,12 +12,13 @@ from attrs import AttrsInstance, field, frozen
 from privopt.declare import files_of
 from privopt.declare.name_forms import normal_column
 from privopt.errors import UsageError, number_of
+from privopt.files.log_file import path_of
 from privopt.files.new_folder import is_same_file
 from privopt.interfaces import PrivacyConstraint, Progress, Release, Result
 from privopt.interfaces.cost import cost_of_draw, sum_text
 from privopt.ledger.cost_of_report import cost_of, sequence_of
 from privopt.ledger.ledger import Ledger
-from privopt.ledger.subject_names import subject_name
+from privopt.ledger.subject_names import key_path, subject_name
 
 
 def check_apart(option: str, path: Path, folder: Path, *files: Path) -> None:
@@ -55,6 +56,11 @@ class DrawnReports:
     sequence: str
 
 
+def _ledger_or_path(value: Ledger | Path | str) -> Ledger | Path:
+    """Return an open ledger as it is, and the name of its file as a path, or raise UsageError."""
+    return value if isinstance(value, Ledger) else path_of(value, "ledger")
+
+
 @frozen(kw_only=True)
 class Charge:
     """The ledger and the subject to charge before anything is drawn.
@@ -71,9 +77,9 @@ class Charge:
             to repeat a report only in its own cell.
     """
 
-    ledger: Ledger | Path | str
+    ledger: Ledger | Path = field(converter=_ledger_or_path)
     subject: str | None = field(default=None, converter=normal_column)
-    key: Path | None = None
+    key: Path | None = field(default=None, converter=key_path)
     sticky: bool = False
     within: float | None = None
 
@@ -119,7 +125,7 @@ class Charge:
     @property
     def path(self) -> Path:
         """The ledger's file."""
-        return self.ledger.path if isinstance(self.ledger, Ledger) else Path(self.ledger)
+        return self.ledger.path if isinstance(self.ledger, Ledger) else self.ledger
 
     def check_apart(self, folder: Path, *files: Path) -> None:
         """Refuse a ledger or key that lies inside the release's folder, or is one of the command's other files.

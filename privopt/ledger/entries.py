@@ -10,10 +10,9 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from attrs import field, frozen
-from attrs.validators import in_
 
 from privopt.declare.toml_text import exact_text
-from privopt.errors import UsageError
+from privopt.errors import UsageError, cut
 from privopt.interfaces.cost import EPSILON, NUMBERS, PAIR, UNITS, Amount, Cost, Sum, amount_of, sum_text
 from privopt.ledger.periods import Calendar
 
@@ -58,6 +57,18 @@ def _read_hours(value: Amount | None) -> Fraction | None:
     return None if value is None else amount_of(value, "window")
 
 
+def _check_account(instance: object, attribute: object, value: object) -> None:
+    """Refuse an account that is not in :data:`UNITS` (an attrs validator)."""
+    if value not in UNITS:
+        raise UsageError(f"account must be one of {', '.join(UNITS)}, got {cut(repr(value))}")
+
+
+def _check_calendar(instance: object, attribute: object, value: object) -> None:
+    """Refuse a calendar that is neither a :class:`Calendar` nor None (an attrs validator)."""
+    if value is not None and not isinstance(value, Calendar):
+        raise UsageError(f"calendar must be a Calendar such as Calendar('day', 'Europe/Rome'), got {cut(repr(value))}")
+
+
 @frozen(kw_only=True)
 class Limit:
     """The largest amount that each subject may spend in one of the units in which costs add up.
@@ -72,15 +83,15 @@ class Limit:
             calendar.
 
     Raises:
-        UsageError: An amount is not a valid number, a delta is missing or does not belong to the unit, or both a window
-            and a calendar are given.
+        UsageError: An amount is not a valid number, the account or the calendar is none, a delta is missing or does not
+            belong to the unit, or both a window and a calendar are given.
     """
 
     amount: Fraction = field(converter=_read_amount)
     delta: Fraction | None = field(default=None, converter=_read_delta)
     hours: Fraction | None = field(default=None, converter=_read_hours)
-    calendar: Calendar | None = None
-    account: str = field(default=EPSILON, validator=in_(UNITS))
+    calendar: Calendar | None = field(default=None, validator=_check_calendar)
+    account: str = field(default=EPSILON, validator=_check_account)
 
     def __attrs_post_init__(self) -> None:
         """Check that a delta is given exactly if the unit needs one, and that window and calendar are exclusive."""

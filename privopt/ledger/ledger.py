@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from attrs import define, field
-from attrs.converters import optional
 
 from privopt.errors import BudgetSpentError, Fault, InputError, UsageError, cut
 from privopt.files.log_file import Form, LogFile
@@ -26,7 +25,7 @@ from privopt.ledger.checkpoints import check_ledger
 from privopt.ledger.entries import BEGINNING, AccountKey, Limit, Terms, micros_of
 from privopt.ledger.periods import Calendar
 from privopt.ledger.rotation import Rotation, check_history, has_others, predecessor_of, predecessors, rotate_file
-from privopt.ledger.subject_names import PLAIN, Names, derive_column_key, key_at, subject_name
+from privopt.ledger.subject_names import PLAIN, Names, derive_column_key, key_at, key_path, subject_name
 
 __all__ = ["FORM", "Ledger"]
 
@@ -70,7 +69,7 @@ class Ledger(LogFile):
     """
 
     form: Form = field(default=FORM, init=False, repr=False)
-    key: Path | None = field(default=None, kw_only=True, converter=optional(Path))
+    key: Path | None = field(default=None, kw_only=True, converter=key_path)
     clock: Callable[[], int] = field(default=time.time_ns, kw_only=True, repr=False)
     checked_from: int | None = field(init=False, default=None, repr=False)
     _label: str = field(init=False, repr=False)

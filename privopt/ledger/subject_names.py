@@ -14,6 +14,7 @@ from attrs import field, frozen
 
 from privopt.declare.name_forms import MAX_TEXT_CHARACTERS, fault_of, fold_subject_name
 from privopt.errors import Fault, InputError, UsageError, cut
+from privopt.files.log_file import path_of
 from privopt.files.new_folder import check_location, check_name, claim_folder
 from privopt.files.regular import Unreadable, open_private, read_bytes
 
@@ -88,6 +89,15 @@ def hash_name(key: bytes, name: str) -> str:
     """
     # With 128 bits, the probability that any two of 2**40 names share a hash is below 2**-48.
     return hmac.new(key, fold_subject_name(name).encode("utf-8"), hashlib.sha256).hexdigest()[:32]
+
+
+def key_path(value: Path | str | None) -> Path | None:
+    """Convert the name of a key's file to a path; None stays None.
+
+    Raises:
+        UsageError: The value is neither text nor a path.
+    """
+    return None if value is None else path_of(value, "key")
 
 
 def key_at(path: Path, *, make: bool) -> bytes:
