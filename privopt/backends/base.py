@@ -20,6 +20,7 @@ from privopt.backends.raw import Raw, RejectedAnswerError
 from privopt.backends.search import Search
 from privopt.backends.session import ColdSession, Session, check_continuous
 from privopt.backends.solver_log import show_log
+from privopt.backends.tiny_costs import cost_exponent, enlarge_costs, shrink_result
 from privopt.dsl.condition import CoefficientRange, ScaledForm
 from privopt.dsl.form import StandardForm, round_integer_bounds
 from privopt.dsl.outcome import Basis, Outcome, Ranging, Result
@@ -107,6 +108,8 @@ class Backend(ABC):
             _check_start(form, checked.start)
         if form.Q is not None:
             self._check_quadratic(form)
+        if exponent := cost_exponent(form):
+            return self._solve_enlarged(form, exponent, options)
         if len(form.semicontinuous_columns):
             return self._solve_expanded(form, options)
         limit = cap_time_limit(checked.time_limit)
@@ -137,6 +140,13 @@ class Backend(ABC):
                 f"{self.name} takes quadratic objectives of continuous variables only, and {column} is not; state the "
                 "objective with absolute values, maximum or piecewise"
             )
+
+    def _solve_enlarged(self, form: StandardForm, exponent: int, options: BackendOptions) -> Result:
+        """Solve a form with tiny costs through the form whose costs are 2**exponent times as large."""
+        try:
+            return shrink_result(form, self.solve(enlarge_costs(form, exponent), **options), exponent)
+        except SolveInterrupt as interrupt:
+            raise SolveInterrupt(shrink_result(form, interrupt.result, exponent)) from None
 
     def _solve_expanded(self, form: StandardForm, options: BackendOptions) -> Result:
         """Solve a form with semicontinuous columns through an equivalent form that has binary columns for them."""

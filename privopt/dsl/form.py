@@ -278,6 +278,13 @@ class StandardForm:
             raise ModelError(
                 f"objective: the coefficient of {self.column_name(column)} must be finite, got {self.c[column]}"
             )
+        if not np.isfinite(self.c0):
+            raise ModelError(f"objective: the constant c0 must be finite, got {self.c0}")
+        if self.Q is not None and not np.isfinite(self.Q.data).all():
+            entry = int(np.flatnonzero(~np.isfinite(self.Q.data))[0])
+            row = int(np.searchsorted(self.Q.indptr, entry, side="right")) - 1
+            left, right = self.column_name(row), self.column_name(int(self.Q.indices[entry]))
+            raise ModelError(f"objective: Q at {left} and {right} must be finite, got {self.Q.data[entry]}")
 
     def _check_infinite_sides(self) -> None:
         """Raise a ModelError for a lower side or bound of +inf, or an upper one of -inf, which no number satisfies."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import subprocess
 import sys
 import textwrap
@@ -308,3 +309,13 @@ def test_empty_row_beside_integers(solver, lower, feasible):
     else:
         with pytest.raises(InfeasibleError):
             m.solve(solver)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_objectives_with_numbers_that_are_not_finite_are_refused(value):
+    with pytest.raises(ModelError, match=rf"objective: the constant c0 must be finite, got {value}"):
+        tiny(c0=value)
+    with pytest.raises(ModelError, match=rf"objective: Q at x\['a'\] and x\['b'\] must be finite, got {value}"):
+        tiny(Q=[[1.0, value], [value, 1.0]])
+    with pytest.raises(ModelError, match=r"objective: the coefficient of x\['b'\] must be finite|c holds a NaN"):
+        tiny(c=[1, value])

@@ -1,0 +1,71 @@
+"""Solve a form whose costs are next to the smallest doubles through one with larger costs.
+
+Doubles below 2**-1022 have fewer digits, so the checks of an answer, which compare costs in the units of the form,
+cannot tell the optimum from other points. The factor is a power of two, which changes no digit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+from attrs import evolve
+
+from privopt.dsl.form import StandardForm
+from privopt.dsl.outcome import Result
+
+__all__ = ["cost_exponent", "enlarge_costs", "shrink_result"]
+
+TINY: Final = 2.0**-900
+"""An objective is enlarged if none of its coefficients is this large."""
+
+
+def cost_exponent(form: StandardForm) -> int:
+    """Return the power of two that brings the objective's largest coefficient to about 1; 0 unless all are tiny."""
+    coefficients = [form.c, np.array([form.c0]), *([] if form.Q is None else [form.Q.data])]
+    largest = max(float(np.abs(values).max(initial=0.0)) for values in coefficients)
+    return 0 if largest == 0.0 or largest >= TINY else -math.frexp(largest)[1]
+
+
+def enlarge_costs(form: StandardForm, exponent: int) -> StandardForm:
+    """Return a form whose objective is 2**exponent times that of ``form``, which is exact for exponents above 0."""
+    larger_q = None if form.Q is None else form.Q.copy()
+    if larger_q is not None:
+        larger_q.data = np.ldexp(larger_q.data, exponent)
+    return evolve(form, c=np.ldexp(form.c, exponent), c0=math.ldexp(form.c0, exponent), Q=larger_q)
+
+
+def shrink_result(form: StandardForm, result: Result, exponent: int) -> Result:
+    """Return the result for a form, given the result for the form that :func:`enlarge_costs` made from it.
+
+    Args:
+        form: The form with tiny costs.
+        result: The result for the enlarged form.
+        exponent: The exponent of the enlargement.
+    """
+    objective = None if result.x is None or result.objective is None else form.objective_at(result.x)
+    bound, tightening = result.bound, result.tightening
+    if bound is not None:
+        bound = _shrink(bound, exponent, towards=-math.inf if form.sense == "min" else math.inf)
+        # The objective is rounded by itself, so the bound may have come to lie beyond it.
+        if objective is not None:
+            bound = min(bound, objective) if form.sense == "min" else max(bound, objective)
+    if tightening is not None and tightening.cost is not None:
+        tightening = evolve(tightening, cost=_shrink(tightening.cost, exponent, towards=math.inf))
+    return evolve(
+        result,
+        objective=objective,
+        bound=bound,
+        duals=None if result.duals is None else np.ldexp(result.duals, -exponent),
+        reduced=None if result.reduced is None else np.ldexp(result.reduced, -exponent),
+        tightening=tightening,
+    )
+
+
+def _shrink(value: float, exponent: int, *, towards: float) -> float:
+    """Return value / 2**exponent, rounded in the given direction if that is no double, so that bounds hold."""
+    nearest = math.ldexp(value, -exponent)
+    back = math.ldexp(nearest, exponent)
+    is_beyond = back > value if towards < 0 else back < value
+    return math.nextafter(nearest, towards) if is_beyond else nearest
