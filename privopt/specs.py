@@ -368,4 +368,4 @@ class Hooks:
     @staticmethod
     @hookspec
     def privopt_released(release: object, problem: object) -> None:
-        """Observe a certified release that has been written but not yet verified or published."""
+        """Observe a certified release whose verified folder is in its final place; an error here is only reported."""

@@ -315,7 +315,7 @@ class Registry:
         """Call every plugin's ``privopt_released`` hook (an observer), and return the errors that occur as warnings.
 
         Args:
-            release: The certified release, whose files are written but not yet verified and moved into place.
+            release: The certified release, whose verified folder is in its final place.
             problem: The problem that the release solves.
         """
         complaints = []
@@ -324,7 +324,7 @@ class Registry:
         for observer in self.observers:
             try:
                 observer.function(*(arguments[name] for name in observer.argnames))
-            except Exception as error:  # a certified release must not be lost to an observer's error
+            except (Exception, SystemExit) as error:  # the other observers are called all the same
                 reason = str(error) if isinstance(error, PrivoptError) else format_error(error)
                 complaints.append(f"{observer.plugin_name}: {reason}")
         return complaints

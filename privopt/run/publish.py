@@ -32,7 +32,6 @@ from privopt.files.release_folder import PRIVATE, RESULT, dump_json
 from privopt.interfaces import Outcome, Result, SolveContext
 from privopt.interfaces.abilities import PublishesFiles, meaning_of
 from privopt.interfaces.result import Times
-from privopt.registry import registry
 from privopt.run.build_result import collect_warnings, problem_reference
 from privopt.run.task import Options, Task
 from privopt.run.verify import verify
@@ -192,7 +191,6 @@ def publish_release(task: Task, outcome: Outcome[Any], result: Result, run: Run)
     result = _write(task, outcome, result, run, folder)
     # Warnings and explanations come from plugins and may fail, so they are collected before the folder gets its name.
     warnings = collect_warnings(task.mechanism, task.problem, outcome.release, result)
-    observer_warnings = registry().notify_released(outcome.release, task.problem)
     meaning = meaning_of(task.mechanism, task.problem, outcome.release, result)
     run.workspace.complete(folder, private=outcome.release.private_folder, check=_check_written)
     # The copies come first, because DIR says that they are clean and so must not exist without them.
@@ -205,7 +203,7 @@ def publish_release(task: Task, outcome: Outcome[Any], result: Result, run: Run)
         folder=run.out,
         result=result,
         stopped=outcome.stopped,
-        warnings=(*warnings, *observer_warnings, *late_warnings),
+        warnings=(*warnings, *late_warnings),
         meaning=tuple(meaning),
         is_private=outcome.release.private_folder,
         secret_names=tuple(file.name for file in files_of(task.declared) if file.secret),

@@ -12,6 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
+
 from privopt.declare import File
 from privopt.errors import StoppedError, UsageError, faults_in
 from privopt.execution import from_url
@@ -19,6 +21,7 @@ from privopt.execution.clock import Clock, clock, interrupts, within
 from privopt.execution.resources import GB, available, limited_to, resident
 from privopt.files.new_folder import check_target, open_workspace
 from privopt.interfaces import Outcome, SolveContext
+from privopt.registry import registry
 from privopt.run.build_result import build_result
 from privopt.run.measure import remembering
 from privopt.run.publish import Run, SolveOutcome, new_copies, publish_release
@@ -38,6 +41,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
 
     Raises:
         PrivoptError: The run failed and nothing was written. The error's ``exit_code`` is the command's exit code.
+            Errors of plugins that observe releases (``privopt_released``) are warnings in the outcome instead.
     """
     with _open_run(name, out, options or Options()) as run:
         expectation = "a problem file in TOML"
@@ -47,7 +51,11 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
             task = _read(name, source, run)
             outcome = _search(task, run)
             result = build_result(task, outcome, run.context, run.options)
-            return publish_release(task, outcome, result, run)
+            solved = publish_release(task, outcome, result, run)
+    # Observers are called last, when the verified folder is in its place and everything that an error would undo is
+    # done, so that nothing they raise, even an interrupt, takes the release back.
+    complaints = registry().notify_released(outcome.release, task.problem)
+    return evolve(solved, warnings=(*solved.warnings, *complaints))
 
 
 def _read(name: str, source: File, run: Run) -> Task:

@@ -8,15 +8,17 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from attrs import frozen
+from attrs import evolve, frozen
 from helpers.toys import TOY, write_toy
 
 from privopt.declare import File, key, load_problem
-from privopt.errors import CertificationError, InputError, StoppedError, UsageError
+from privopt.errors import CertificationError, InputError, RoundTripError, StoppedError, UsageError
 from privopt.files import new_folder as new_folder_module
 from privopt.files.new_folder import new_folder
+from privopt.registry import registry, using
 from privopt.report.write_report import write_report
 from privopt.run.problem_copy import ProblemCopy
 from privopt.run.publish import remove_checkpoint
@@ -334,3 +336,66 @@ def test_refuses_file_named_secret_and_public(tmp_path):
         problem = load_problem(Named, tmp_path / "p.toml")
         with pytest.raises(InputError, match="a secret one"):
             ProblemCopy.of(File.read(tmp_path / "p.toml"), problem)
+
+
+# --- observers of releases -----------------------------------------------------------------------------
+
+
+def solve_observed(tmp_path, *functions, **options):
+    """Solve a problem in a registry with these functions as implementations of ``privopt_released``."""
+    observers = tuple(
+        SimpleNamespace(function=function, argnames=("release", "problem"), plugin_name=f"watcher-{number}")
+        for number, function in enumerate(functions)
+    )
+    with using(evolve(registry(), observers=observers)):
+        return solve("exponential", write_toy(tmp_path / "toy"), tmp_path / "out", Options(**options))
+
+
+def test_observers_see_a_verified_release_in_its_place(tmp_path):
+    seen = []
+
+    def observe(release, problem):
+        assert release.probabilities.shape == problem.data.shape
+        seen.append((verify(tmp_path / "out").verdict, sorted(path.name for path in tmp_path.iterdir())))
+
+    solve_observed(tmp_path, observe)
+    # No hidden folder is left either.
+    assert seen == [("proved", ["out", "toy"])]
+    # The folder that a new one replaces is gone too.
+    solve_observed(tmp_path, observe, force=True)
+    assert seen == [("proved", ["out", "toy"])] * 2
+
+
+def test_errors_of_observers_are_warnings_and_the_release_stays(tmp_path):
+    calls = []
+
+    def fail(release, problem):
+        calls.append("fail")
+        raise ValueError("disk full")
+
+    def leave(release, problem):
+        sys.exit(3)
+
+    solved = solve_observed(tmp_path, fail, leave, lambda release, problem: calls.append("last"))
+    assert calls == ["fail", "last"]
+    assert solved.warnings[-2:] == ("watcher-0: ValueError: disk full", "watcher-1: SystemExit: 3")
+    assert verify(tmp_path / "out").verdict == "proved"
+
+
+def test_release_stays_if_an_observer_is_interrupted(tmp_path):
+    def interrupt(release, problem):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve_observed(tmp_path / "new", interrupt)
+    assert verify(tmp_path / "new" / "out").verdict == "proved"
+
+
+def test_observers_see_nothing_of_a_release_that_fails_its_check(tmp_path, monkeypatch):
+    def refuse(folder):
+        raise RoundTripError("what was written does not hold")
+
+    monkeypatch.setattr("privopt.run.publish._check_written", refuse)
+    with pytest.raises(RoundTripError):
+        solve_observed(tmp_path, lambda release, problem: pytest.fail("called"))
+    assert not (tmp_path / "out").exists()
