@@ -68,6 +68,23 @@ def test_empty_count_is_a_fault(problem):
     assert run(problem(3, clients=[4, 0, 7]))[2].warnings == ()
 
 
+def test_totals_row_is_refused_unless_it_is_kept(problem):
+    """A client of a location would count in the totals row too, and epsilon pays for one location."""
+    ids = ["Trento", "Torino", "All areas"]
+    with pytest.raises(InputError, match=r"row 4, column id: .*totals = \"keep\".*, got a total of the other") as e:
+        run(problem(3, id=ids, clients=[4, 3, 7]))
+    assert "All areas" not in str(e.value)  # ids are of a secret file
+    for name in ("Total", "Totale", "Insgesamt", "Grand total"):
+        with pytest.raises(InputError, match="a total of the other locations"):
+            run(problem(3, id=["a", name, "b"], clients=[4, 3, 7]))
+    path = problem(3, id=["Total", "Torino", "Roma"], clients=[4, 3, 7])
+    path.write_text(path.read_text().replace("[privacy]", 'totals = "keep"\n[privacy]'))
+    assert verify(run(path)[0]).verdict == "declared"
+    # Single letters are codes of locations, and a name alone is a total of nothing.
+    assert run(problem(3, id=["S", "T", "U"], clients=[4, 3, 7]))[2].result
+    assert run(problem(1, id=["Total"], clients=[4]))[2].result
+
+
 def test_warns_of_epsilon_that_hides_nothing(problem):
     path = problem(3, epsilon="1000")
     release = run(path)[2]

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.declare.schema import File
+from privopt.declare.table_words import find_total_names, is_count_name, is_total_name
 from privopt_hierarchical_dp.level_tables import LevelTable
 from privopt_hierarchical_dp.region_names import find_total_regions, warn_of_alike_regions
 from privopt_hierarchical_dp.region_paths import as_frame
 from privopt_hierarchical_dp.tables.arithmetic_totals import find_arithmetic_totals
 from privopt_hierarchical_dp.tables.count_columns import find_count_suspects
-from privopt_hierarchical_dp.tables.table_words import find_total_names, is_count_name, is_total_name
 from privopt_hierarchical_dp.tree import Tree
 
 NAMES = [

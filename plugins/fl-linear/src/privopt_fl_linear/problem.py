@@ -12,6 +12,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.declare import File, at_least, key, non_negative
+from privopt.declare.table_words import find_total_names
 from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table
 from privopt.errors import Faults
 from privopt_fl_linear.location import MOST_CLIENTS, MOST_NOISY, compute_noise_budget
@@ -52,6 +53,11 @@ class LocationTable:
         secret=True,
         help="(n, n) metric instead of the coordinates, .npy, in the order of points, which stays secret; published "
         "in the order of the ids",
+    )
+    totals: Literal["keep"] | None = key(
+        default=None,
+        help="keep: ids such as Total are locations like the others; default: such ids are refused, since clients "
+        "would count twice",
     )
 
 
@@ -240,7 +246,7 @@ def read_locations(table: LocationTable, *, must_be_whole: bool) -> Locations:
         columns.append(Column(name=name, least=-size, most=size, optional=True))
     # The table must have the columns of one of the pairs.
     columns_by_name = read_table(table.points, columns, any_of=choices)
-    _check_rows(table.points.name, columns_by_name, must_be_whole=must_be_whole)
+    _check_rows(table, columns_by_name, must_be_whole=must_be_whole)
     # Sorted before anything is published, because the order of rows in the file may reveal something about the counts.
     order = np.argsort(columns_by_name["id"], kind="stable")
     metric, coordinates = _read_metric(table, columns_by_name, order)
@@ -267,19 +273,28 @@ def _remove_negative_zeros(values: Any) -> Any:
     return values + 0.0 if values.dtype.kind == "f" else values
 
 
-def _check_rows(name: str, columns: Table, *, must_be_whole: bool) -> None:
-    """Check that ids are unique, that some location may hold a facility, and that noisy counts are whole if required.
+def _check_rows(table: LocationTable, columns: Table, *, must_be_whole: bool) -> None:
+    """Check ids, that some location may hold a facility, and that noisy counts are whole if required.
+
+    Ids must be unique, and not named like a total of the other locations, unless the problem says to keep such ids.
 
     Args:
-        name: Name of the locations file, for error messages.
+        table: The files of the locations.
         columns: The columns of the table, by name.
         must_be_whole: Whether noisy counts must be whole numbers.
 
     Raises:
         InputError: Some rows fail these checks. The error lists all of them.
     """
+    name = table.points.name
     # The ids are not quoted, because they come from a secret file.
     faults = Faults(duplicate_faults(name, columns["id"], is_secret=True))
+    if table.totals is None:
+        # In a totals row of a spreadsheet, every client counts a second time, for which epsilon does not pay.
+        totals = find_total_names(columns["id"].tolist(), allow_letters=False)
+        rows = np.flatnonzero(np.isin(columns["id"], totals)).tolist() if totals else []
+        expectation = 'the other locations alone, or totals = "keep" in [locations] if it is a location'
+        faults.add_rows(name, "id", rows, lambda row: "a total of the other locations, by its name", expectation)
     if not columns.get("candidate", np.ones(1)).any():
         faults.add(name, "column candidate", "0 everywhere", "1 for some location")
     noisy = columns.get("noisy_clients", np.zeros(1))

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from privopt.declare.name_forms import MAX_WARNINGS, visible_text, warn_of_look_alikes
+from privopt.declare.table_words import find_total_names, may_be_totals
 from privopt.errors import Fault, Faults
-from privopt_hierarchical_dp.tables.table_words import find_total_names, may_be_totals
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = [

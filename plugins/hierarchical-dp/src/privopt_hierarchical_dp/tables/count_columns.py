@@ -16,9 +16,9 @@ import polars as pl
 from attrs import frozen
 
 from privopt.declare.frames import plain_texts
+from privopt.declare.table_words import is_count_name, is_id_name
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.level_tables import LevelTable
-from privopt_hierarchical_dp.tables.table_words import is_count_name, is_id_name
 
 __all__ = [
     "NO_NAME",

@@ -14,6 +14,7 @@ from attrs import field, frozen
 from privopt.declare import File
 from privopt.declare.frames import plain_texts
 from privopt.declare.name_forms import normal_form, warn_of_look_alikes
+from privopt.declare.table_words import find_total_names
 from privopt.declare.tables import Column, table_of
 from privopt.errors import Fault, Faults, InputError, UsageError, number_of
 from privopt.files.new_folder import check_files, new_file
@@ -30,7 +31,6 @@ from privopt_hierarchical_dp.tables.count_columns import (
 )
 from privopt_hierarchical_dp.tables.problem import is_reserved
 from privopt_hierarchical_dp.tables.read import COUNT
-from privopt_hierarchical_dp.tables.table_words import find_total_names
 from privopt_hierarchical_dp.tree import Regions
 
 __all__ = ["init"]

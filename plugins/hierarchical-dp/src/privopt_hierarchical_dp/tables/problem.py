@@ -11,6 +11,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.declare import File, between, key, non_negative, one_of
+from privopt.declare.table_words import find_total_names
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.exact_levels import EXACT_HELP, check_level_names, count_exact_levels
 from privopt_hierarchical_dp.problem import Privacy, PublishRules, by_level
@@ -18,7 +19,6 @@ from privopt_hierarchical_dp.region_names import KEEP
 from privopt_hierarchical_dp.region_tables import Cells, Form, Layout
 from privopt_hierarchical_dp.relations import TABLE_RELATIONS, TableRelation
 from privopt_hierarchical_dp.tables.margins import Domain, Margin
-from privopt_hierarchical_dp.tables.table_words import find_total_names
 
 __all__ = ["TablesProblem"]
 

@@ -15,6 +15,7 @@ from attrs import evolve
 from privopt.arrays import Bools, Ints
 from privopt.declare import File
 from privopt.declare.frames import plain_texts
+from privopt.declare.table_words import is_count_name
 from privopt.declare.tables import Column
 from privopt.errors import Fault, InputError, number_of
 from privopt_hierarchical_dp.level_tables import GROUPS_LIMIT, LevelTable
@@ -26,7 +27,6 @@ from privopt_hierarchical_dp.tables.count_columns import (
     refuse_unclear,
 )
 from privopt_hierarchical_dp.tables.problem import TablesProblem
-from privopt_hierarchical_dp.tables.table_words import is_count_name
 from privopt_hierarchical_dp.tree import Regions
 
 __all__ = ["COUNT", "read_individuals"]

@@ -8,9 +8,12 @@ import unicodedata
 from collections.abc import Collection
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-import polars as pl
+if TYPE_CHECKING:
+    from polars import Series
+else:  # the core works without polars
+    Series = Any
 
 __all__ = ["find_total_names", "is_count_name", "is_id_name", "is_total_name", "may_be_totals"]
 
@@ -34,7 +37,7 @@ def is_total_name(name: str) -> bool:
     return any(word in totals for word in words) and all(word in totals or word in nouns for word in words)
 
 
-def may_be_totals(names: pl.Series) -> pl.Series:
+def may_be_totals(names: Series) -> Series:
     """Return a mask of the names that may be names of totals, for which :func:`is_total_name` must decide.
 
     This fast test excludes most names: those with digits, and ASCII names without any of the words for totals.
@@ -96,7 +99,7 @@ def _words_of(table: str) -> frozenset[str]:
     Args:
         table: ``totals``, ``counts``, ``nouns`` or ``ids``.
     """
-    text = files("privopt_hierarchical_dp.tables").joinpath("table_words.toml").read_text("utf-8")
+    text = files("privopt.declare").joinpath("table_words.toml").read_text("utf-8")
     lists = tomllib.loads(text)[table].values()
     return frozenset(" ".join(_split_words(word)) for words in lists for word in words)
 
