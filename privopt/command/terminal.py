@@ -414,7 +414,9 @@ def summary(solved: SolveOutcome) -> None:
         return f"{value:.9g} {escape(objective.unit_after(value))}"
 
     table.add_row(objective.measured_quantity, amount(objective.value))
-    if objective.lower_bound is None:
+    if result.told_bound is not None:
+        table.add_row("bound", f"{amount(result.told_bound)} by the solver, not proved")
+    elif objective.lower_bound is None:
         table.add_row("bound", "none")
     else:
         scope_note = "" if objective.bound_over is None else f", over {objective.bound_over} outputs"

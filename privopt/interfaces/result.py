@@ -308,10 +308,27 @@ class Result:
         return "optimal" if gap is not None and gap <= self.asked.gap else "feasible"
 
     @property
+    def told_bound(self) -> float | None:
+        """The bound that the solver reported without a proof in the folder (``details.told.lower_bound``).
+
+        For example, the proof may need true counts, which are not in the folder. ``verify`` does not check this bound.
+        None if there is none, or if the folder proves a bound.
+        """
+        bound = self.details.told.get("lower_bound")
+        # The details are not verified, so in a tampered folder this can be any JSON value, such as a huge integer.
+        is_number = isinstance(bound, (int, float)) and not isinstance(bound, bool) and -1e300 < bound < 1e300
+        return float(bound) if is_number and self.objective.lower_bound is None else None
+
+    @property
     def status_in_words(self) -> str:
-        """The status in words, with the requested gap if that is coarse, or with a note that no bound is known."""
+        """The status in words, with the requested gap if that is coarse, or a note on a missing or unproved bound."""
         if self.status == "optimal" and self.asked.gap > FINE_GAP:
             return f"optimal within the gap of {self.asked.gap:g} asked"
+        if self.told_bound is not None and self.status == "feasible":
+            value = self.objective.value
+            # The absolute value, because the bound of an objective that is maximised lies above the value.
+            is_met = abs(value - self.told_bound) <= self.asked.gap * max(abs(value), 1e-12)
+            return f"{'optimal' if is_met else 'feasible'} by the solver's bound, which is not proved"
         without = self.status == "feasible" and self.objective.lower_bound is None
         return f"{self.status} (no lower bound to compare with)" if without else self.status
 

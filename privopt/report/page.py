@@ -280,13 +280,22 @@ def _solver_figures(result: Result) -> list[tuple[str, ...]]:
     """Return the solver's figures (loss, bound, gap, time) with more digits, in tuples as in `_main_figures`."""
     objective = result.objective
     value, bound = objective.value, objective.lower_bound
-    # Six significant digits, or all of a large whole number.
-    texts = [f"{n:,.0f}" if 1e6 <= abs(n) < 1e15 else f"{n:,.6g}" for n in (value, bound or 0.0)]
-    figures = [(objective.measured_quantity, texts[0], objective.unit_after(value))]
+
+    def format_number(number: float) -> str:
+        """Format a loss or a bound with six significant digits or, if it is large, all digits before the point."""
+        return f"{number:,.0f}" if 1e6 <= abs(number) < 1e15 else f"{number:,.6g}"
+
+    figures: list[tuple[str, ...]] = [(objective.measured_quantity, format_number(value), objective.unit_after(value))]
     # The bound of a fit to noisy values is not shown: it bounds the distance to the noisy values, not the errors.
     if not _is_fit(result):
-        bound_and_unit = ("none", "") if bound is None else (texts[1], objective.unit_after(bound))
-        figures.append(("proved bound", *bound_and_unit))
+        if bound is not None:
+            figures.append(("proved bound", format_number(bound), objective.unit_after(bound)))
+        elif result.told_bound is not None:
+            told = result.told_bound
+            note = "not proved by the files"
+            figures.append(("bound by the solver", format_number(told), objective.unit_after(told), note))
+        else:
+            figures.append(("proved bound", "none", ""))
         if objective.gap is not None:
             figures.append(("gap", format_text(objective.gap, 2), ""))
     checked, seconds = format_text(result.certificate.checked), format_digits(result.time.total)
@@ -320,22 +329,30 @@ def _format_commands(result: Result) -> str:
     )
 
 
+def _is_fact(value: object) -> bool:
+    """Return whether a member of ``solver`` says something in one line: no table, no list, nothing empty."""
+    return value is not None and not isinstance(value, (dict, list)) and str(value).strip() != ""
+
+
 def _describe_origin(result: Result) -> dict[str, Any]:
     """Return facts about how the release was made, by name: versions, method, solver, problem file, seed and times."""
     # ``solver`` is not verified, so in a tampered folder its members can have any type.
     versions = result.solver.get("versions")
-    solver = {key: value for key, value in result.solver.items() if not isinstance(value, (dict, list, type(None)))}
+    solver = {key: value for key, value in result.solver.items() if _is_fact(value)}
     seconds = ", ".join(f"{name} {format_digits(value)}" for name, value in attrs.asdict(result.time).items())
     made_with = None
     if isinstance(versions, dict):
-        made_with = ", ".join(f"{format_text(name)} {format_text(value)}" for name, value in versions.items())
+        made_with = ", ".join(
+            f"{format_text(name)} {format_text(value)}" for name, value in versions.items() if _is_fact(value)
+        )
     return {
         "privopt": result.privopt,
         "plugin": f"{format_text(result.plugin.name)} {format_text(result.plugin.version)}",
         "method": result.method,
         "status": result.status_in_words,
-        "solver": ", ".join(f"{format_text(name)}: {format_text(value)}" for name, value in solver.items()),
-        "made with": made_with,
+        # Rows about which nothing is known are left out.
+        "solver": ", ".join(f"{format_text(name)}: {format_text(value)}" for name, value in solver.items()) or None,
+        "made with": made_with or None,
         "problem": f"{format_text(result.problem.file)}, SHA-256 {format_text(result.problem.sha256)}",
         "seed": "none: noise, if there is any, is from the operating system" if result.seed is None else result.seed,
         "seconds": f"{seconds} (repair and verify run within solve too)",
@@ -369,7 +386,7 @@ def page(
             a unit, it returns an empty text.
     """
     # The mechanism and the file are the heading if the problem has no title. Otherwise they are shown below the title.
-    made_by = f"{result.mechanism}: {result.problem.file}"
+    made_by = f"{result.mechanism}, from {result.problem.file}"
     verdict, badge = _judge(result)
     for_everyone = [section for section in body if not section.for_experts]
     promise, trusted = claim(result), UNPROTECTED if result.mark else trust(result)

@@ -9,7 +9,7 @@ from attrs import evolve
 from helpers.examples import EXAMPLES
 
 from privopt.errors import UsageError
-from privopt.report.page import _add_decimals
+from privopt.report.page import _add_decimals, _describe_origin
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
 from privopt.run.verify import load_release
@@ -119,6 +119,27 @@ def test_numbers_for_experts_have_separated_thousands(example):
         "12,500/3 (4,166.67)",
         "0.12345 of r1000",
     ]
+
+
+@pytest.mark.parametrize(
+    ("solver", "expected"),
+    [
+        ({"name": "own", "version": "", "iterations": 0}, {"solver": "name: own, iterations: 0", "made with": None}),
+        ({"name": "own", "version": " ", "versions": {"numpy": "2.1", "scipy": ""}}, {"made with": "numpy 2.1"}),
+        ({"name": "", "version": None, "path": [], "versions": {}}, {"solver": None, "made with": None}),
+        ({}, {"solver": None, "made with": None}),
+    ],
+)
+def test_empty_facts_about_the_solver_are_left_out(example, solver, expected):
+    result = evolve(load_release(example("words")).result, solver=solver)
+    facts = _describe_origin(result)
+    assert {name: facts[name] for name in expected} == expected
+
+
+def test_page_has_no_empty_facts_about_the_solver(example):
+    _, page = header_of("photo-censor", example)
+    provenance = page.split('<h3 id="provenance">')[1]
+    assert not re.search(r"<td>\s*</td>|\w: ?(,|</td>)", provenance)
 
 
 def test_text_beside_costs_agrees_with_the_bars(example):

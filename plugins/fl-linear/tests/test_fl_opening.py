@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 import math
+import re
 import time
 
 import numpy as np
@@ -19,6 +20,7 @@ from fl_linear_paper.cost_table import Table
 from privopt.declare import load_problem
 from privopt.errors import InputError, StoppedError
 from privopt.interfaces import SolveContext
+from privopt.report.write_report import write_report
 from privopt.run.solve import solve
 from privopt.run.task import Options
 from privopt.run.verify import verify
@@ -134,6 +136,14 @@ def test_city_with_opening_costs_is_optimal(city):
     assert value * (1 - 1e-6) <= findings["lower_bound"] <= value
     assert result["objective"]["lower_bound"] is None  # the counts are no file of the folder, so nobody can check it
     assert verify(output_folder).complaints == ()
+    page = write_report(output_folder).read_text("utf-8")
+    bound = re.search(
+        r"<dt>bound by the solver</dt><dd>([\d,.]+) <small>units of cost</small> <small>(.*?)</small>", page
+    )
+    assert float(bound[1].replace(",", "")) == pytest.approx(findings["lower_bound"], rel=1e-5)
+    assert bound[2] == "not proved by the files"
+    assert "optimal by the solver&#39;s bound, which is not proved" in page
+    assert "proved bound" not in page
     for method in ("laplace", "reconnection"):
         output_folder, result, release = run(path, method)
         opening = result["details"]["told"]["opening"]

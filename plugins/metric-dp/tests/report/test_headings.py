@@ -48,7 +48,7 @@ def test_report_shows_title_purpose_and_unit(titled_release):
     assert f"<title>{escaped_title}</title>" in page
     assert f"<h1>{escaped_title}</h1>" in page
     purpose = "<p>Where vans stop, for the \u00e9tat &amp; its offices.</p>"
-    assert page.index("<h1>") < page.index(purpose) < page.index(">exponential: p.toml</p>")
+    assert page.index("<h1>") < page.index(purpose) < page.index(">exponential, from p.toml</p>")
     loss = titled_release.result.objective.value
     sentence = f"It costs {format_digits(loss)} km on average: {format_digits(0.8 * loss)} <i>minutes."
     assert titled_release.meaning[-1] == sentence
@@ -98,8 +98,8 @@ def test_heading_changes_no_figure(titled_release, tmp_path):
     assert verify(titled_release.folder).verdict == "proved"
     assert checker.check(titled_release.folder, str) == 0
     page = write_report(bare.folder).read_text("utf-8")
-    assert "<title>exponential: p.toml</title>" in page
-    assert page.count("exponential: p.toml") == 2
+    assert "<title>exponential, from p.toml</title>" in page
+    assert page.count("exponential, from p.toml") == 2
 
 
 @pytest.mark.parametrize("name", ["words", "lr-geo", "fl-linear", "hierarchical-dp", "photo-censor"])
