@@ -24,7 +24,7 @@ __all__ = ["AdditiveNoise", "NoiseCall", "ScaledNoiseRelease", "certify_noise"]
 
 # One release is a single sample, which cannot show that noise was drawn. So every such certificate rests on this
 # assumption.
-DRAWN: Final = "that the noise was drawn, freshly and at those scales"
+DRAWN: Final = "that the noise was drawn, freshly and at those {scales}"
 # The notions whose budgets certify_noise can add up, by the name in Guarantee.kind.
 _NOTIONS: Final[Mapping[str, type[PrivacyConstraint[Any]]]] = {
     notion.kind: notion for notion in (PureDP, LocalDP, ZCDP, ApproxDP)
@@ -34,6 +34,8 @@ _SUMS: Final = {
     "laplace": "sensitivity / scale",
     "gaussian": "squared L2 sensitivity / (2 variance)",
 }
+# What a call's scale is called.
+_SCALE_NAMES: Final = {"laplace": "scale", "gaussian": "variance"}
 
 
 @frozen(kw_only=True)
@@ -64,7 +66,7 @@ def certify_noise(
     failures: Sequence[str] = (),
     notes: Mapping[str, Any] | None = None,
     checked: int | None = None,
-    rests_on: str = DRAWN,
+    rests_on: str | None = None,
 ) -> Certificate:
     """Certify, in exact rationals, that the noise calls together spend at most the budget of a guarantee.
 
@@ -79,9 +81,10 @@ def certify_noise(
             ``extra``) or ``approx-dp`` (with ``delta_text``).
         calls: The noise calls that the release states.
         failures: Other claims that failed, one line each. If there are any, the certificate does not hold.
-        notes: Fields to add to the certificate's notes, which already contain scales and sensitivities.
+        notes: Fields to add to the certificate's notes, which already contain ``sensitivities`` and ``scales`` (if all
+            noise is Gaussian, ``variances``; if some is, ``scales_or_variances``).
         checked: The number of values to which noise was added. The default is the number of calls.
-        rests_on: The assumption that cannot be checked from the release.
+        rests_on: The assumption that cannot be checked from the release; None for the drawing of the noise.
 
     Raises:
         UsageError: A call's law is neither Laplace nor Gaussian, so the mechanism must certify its noise itself.
@@ -100,7 +103,8 @@ def certify_noise(
         shift = Shift(law=call.law, scale=call.scale, change=change, square=change)
         loss = notion.cost_of_call(shift) if is_valid else None
         if loss is None:
-            noise_text = f"{call.law} noise of scale {call.scale} at sensitivity {call.sensitivity}"
+            scale_text = f"{_SCALE_NAMES[call.law]} {call.scale}"
+            noise_text = f"{call.law} noise of {scale_text} at sensitivity {call.sensitivity}"
             complaints.append(f"{call.name} has {noise_text}, which does not satisfy {guarantee.kind}")
             continue
         spent += loss
@@ -108,8 +112,10 @@ def certify_noise(
             complaints.append(f"{call.name} spends {loss}, its share of the budget is {call.budget_share}")
     laws = sorted({call.law for call in calls}, reverse=True)
     arithmetic = f"exact rationals: sum of {' and of '.join(_SUMS[law] for law in laws)}"
+    scale_names = [f"{_SCALE_NAMES[law]}s" for law in laws] or ["scales"]
     certificate_notes: dict[str, Any] = {
-        "scales": [str(call.scale) for call in calls],
+        # Names of fields have no blanks.
+        "_or_".join(scale_names): [str(call.scale) for call in calls],
         "sensitivities": [str(call.sensitivity) for call in calls],
         **(notes or {}),
     }
@@ -136,7 +142,7 @@ def certify_noise(
         # A call may add noise to many numbers, but only the mechanism knows how many.
         checked=len(calls) if checked is None else checked,
         arithmetic=arithmetic,
-        rests_on=rests_on,
+        rests_on=DRAWN.format(scales=" or ".join(scale_names)) if rests_on is None else rests_on,
         notes=certificate_notes,
         failures=tuple(complaints),
     )

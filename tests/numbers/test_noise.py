@@ -288,6 +288,24 @@ def test_names_share_law_and_other_failures():
     assert not certify_noise(rho, gaussian * 2).holds
 
 
+def test_certificates_call_scales_and_variances_what_they_are():
+    rho = Guarantee(kind="zcdp", extra={"rho_text": "5"})
+    laplace, gaussian = NoiseCall(scale=Fraction(3)), NoiseCall(scale=Fraction(2), law="gaussian")
+    for calls, name, words in (
+        ([laplace], "scales", "scales"),
+        ([gaussian] * 2, "variances", "variances"),
+        ([gaussian, laplace], "scales_or_variances", "scales or variances"),
+        ([], "scales", "scales"),
+    ):
+        certificate = certify_noise(rho, calls)
+        assert [key for key in certificate.notes if key != "sensitivities"] == [name]
+        assert certificate.notes[name] == [str(call.scale) for call in calls]
+        assert certificate.rests_on == f"that the noise was drawn, freshly and at those {words}"
+    failed = certify_noise(rho, [NoiseCall(scale=Fraction(0), law="gaussian")])
+    assert "gaussian noise of variance 0 at sensitivity 1" in failed.failures[0]
+    assert certify_noise(rho, [laplace], rests_on="my word").rests_on == "my word"
+
+
 def test_rho_with_too_large_delta_does_not_hold():
     calls = [NoiseCall(scale=Fraction(2), law="gaussian")]
     approx = {"kind": "approx-dp", "epsilon": Fraction(1)}

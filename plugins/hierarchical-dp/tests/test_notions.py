@@ -42,9 +42,11 @@ def test_every_method_keeps_both_notions(tmp_path, method, privacy):
     release = solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options(method=method))
     certificate = release.result.certificate
     assert (certificate.holds, certificate.evidence) == (True, "declared")
+    assert "scales" not in certificate.notes
+    assert certificate.rests_on == "that the noise was drawn, freshly and at those variances"
     spent_rho = sum(
         GAUSSIAN.spend_of(Fraction(text), int(delta))
-        for text, delta in zip(certificate.notes["scales"], certificate.notes["sensitivities"], strict=True)
+        for text, delta in zip(certificate.notes["variances"], certificate.notes["sensitivities"], strict=True)
     )
     if privacy is ZCDP:
         assert Fraction(99, 1000) < spent_rho <= Fraction(1, 10)

@@ -29,8 +29,11 @@ __all__ = ["Counts"]
 MOST_CELLS = 10**7
 """The largest number of cells that a table can have per region, as in ``solve``. Larger tables are refused."""
 
-DRAWN = "that the noise was drawn, freshly and at those scales"
-"""The assumption behind every certificate of noise, which a single release cannot prove."""
+DRAWN = "that the noise was drawn, freshly and at those"
+"""The assumption behind every certificate of noise, without its last word, "scales" or "variances".
+
+A single release cannot prove it.
+"""
 
 
 class Counts:
@@ -114,7 +117,7 @@ class Counts:
 
     def _read_noisy(self) -> None:
         """Read the noisy values, their scales and the exact totals from noisy.npz."""
-        levels, name = self.regions.levels, "scales" if self.kind == "pure-dp" else "variances"
+        levels, name = self.regions.levels, self.scale_name
         numbered = range(1, len(levels) + 1)
         # read_npz expects the name, type and number of dimensions of each array.
         noisy_arrays = " ".join(
@@ -148,6 +151,16 @@ class Counts:
             need(len(texts) == len(levels), f"noisy.npz: {table.prefix}{name}: expected {len(levels)}", 2)
             table.scales = [ratio(text) if text else Fraction(0) for text in texts]
         self.exact_numbers = [[*arrays.pop(0).flat] for _ in range(self.promise.exact)]
+
+    @property
+    def scale_name(self) -> str:
+        """What the sizes of noise are called: scales of Laplace noise under pure DP, otherwise Gaussian variances."""
+        return "scales" if self.kind == "pure-dp" else "variances"
+
+    @property
+    def drawn(self) -> str:
+        """The assumption on which the certificate rests."""
+        return f"{DRAWN} {self.scale_name}"
 
     @property
     def order(self) -> str:
@@ -269,7 +282,8 @@ class Counts:
         self._need_within_budget(self.spent)
         self._check_shares(times)
         name = "epsilon" if self.kind == "pure-dp" else "rho"
-        return f"{name} {float(self.spent):g} {self.promise.unit} is spent; it rests on what no folder shows: {DRAWN}"
+        spent = f"{name} {float(self.spent):g} {self.promise.unit}"
+        return f"{spent} is spent; it rests on what no folder shows: {self.drawn}"
 
     def _need_within_budget(self, spent: Fraction, where: str = "") -> None:
         """Check that an amount of epsilon or rho does not exceed the budget.
@@ -419,8 +433,9 @@ class Counts:
         self._check_guarantee()
         certificate = self.result["certificate"]
         need(certificate["holds"] is True and certificate["evidence"] == "declared", "certificate: not declared")
-        need(certificate["kind"] == self.kind and certificate["rests_on"] == DRAWN, "certificate.rests_on")
-        need([*map(Fraction, certificate["scales"])] == self.scales, "certificate.scales: not those of noisy.npz")
+        need(certificate["kind"] == self.kind and certificate["rests_on"] == self.drawn, "certificate.rests_on")
+        name = self.scale_name
+        need([*map(Fraction, certificate[name])] == self.scales, f"certificate.{name}: not those of noisy.npz")
         sensitivities = [str(self.promise.sensitivity)] * len(self.scales)
         need(certificate["sensitivities"] == sensitivities, f"certificate.sensitivities: {sensitivities[0]} is right")
         need(certificate["allowed"] == float(self.allowed), f"certificate.allowed: {certificate['allowed']}")
