@@ -18,6 +18,7 @@ from privopt.estimate.estimate_tables import channel_of, check_groups
 from privopt.estimate.flow_page import flow_page
 from privopt.estimate.flows import Flows, estimate_flows
 from privopt.estimate.shares import EstimateOptions
+from privopt.estimate.written_digits import round_frame
 from privopt.files.new_folder import check_files, new_file
 from privopt.interfaces import Channel, Progress
 from privopt.interfaces.cost import cost_of_draw
@@ -125,7 +126,7 @@ def write_flows(
             path = stack.enter_context(new_file(page, force=force))
             path.write_text(flow_page(flows, opened, reports.name), "utf-8")
         if (out := targets["--out"]) is not None:
-            flows.to_frame().write_csv(stack.enter_context(new_file(out, force=force)))
+            round_frame(flows.to_frame()).write_csv(stack.enter_context(new_file(out, force=force)))
     return flows
 
 

@@ -20,6 +20,7 @@ from privopt.errors import UsageError, number_of
 from privopt.estimate.count_reports import count_tables, groups_of, noisy_counts_of, read_groups
 from privopt.estimate.page import estimate_page, share_layer
 from privopt.estimate.shares import Estimate, EstimateOptions, Intervals, estimate, estimate_of_counts
+from privopt.estimate.written_digits import round_frame
 from privopt.files.new_folder import check_files, new_file
 from privopt.interfaces import Channel, NoisyCounts, Progress, abilities
 from privopt.report.map_files import write_layer
@@ -200,7 +201,7 @@ def write_estimate(
         if geo is not None and isinstance(channel, Channel):
             path = stack.enter_context(new_file(geo, force=force, option="--geo"))
             write_layer(share_layer(result, channel), path)
-        result.to_frame().write_csv(stack.enter_context(new_file(out, force=force)))
+        round_frame(result.to_frame()).write_csv(stack.enter_context(new_file(out, force=force)))
     return result
 
 

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
+from attrs import evolve
 
 from privopt.arrays import Figure, Floats
 from privopt.declare.notebook import format_digits, format_percent
 from privopt.errors import number_of
 from privopt.estimate.shares import NOISY_COUNTS, SMOOTH, Estimate
+from privopt.estimate.written_digits import round_shares
 from privopt.interfaces import Channel
 from privopt.interfaces.abilities import channel_of
 from privopt.interfaces.reporting import Layer, Section
@@ -45,7 +47,10 @@ def share_layer(estimate: Estimate, channel: Channel) -> Layer:
         columns["group"] = [names[number] for number in estimate.group_of.tolist()]
     if estimate.assumption:
         columns["assumes"] = [SMOOTH] * len(channel.inputs)
-    columns |= {name: values.tolist() for name, values in _by_record(estimate).items()}
+    # Rounded before records get their group's figures, so that they are those of the table.
+    shares, low, high = round_shares(estimate.shares, estimate.low, estimate.high)
+    rounded = evolve(estimate, shares=shares, low=low, high=high)
+    columns |= {name: values.tolist() for name, values in _by_record(rounded).items()}
     kind: Literal["geographic", "planar"] = "geographic" if channel.geographic else "planar"
     features = point_features(channel.inputs, channel.coordinates, columns, geographic=channel.geographic)
     return Layer(kind=kind, features=features)

@@ -8,6 +8,7 @@ engineering coordinate system, which GDAL (and so QGIS) can read. If it were ``n
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,12 @@ from privopt.interfaces.reporting import Feature, Layer
 
 ENDINGS: Final = (".geojson", ".json")
 """The extensions that GeoJSON files can have, in lower case."""
+DEGREE_DECIMALS: Final = 7
+"""The number of decimals of coordinates in degrees, about 1 cm (RFC 7946, section 11.2)."""
+PLANAR_DIGITS: Final = 9
+"""The number of significant digits in which a planar layer's extent is written. The unit can be anything."""
+PROPERTY_DIGITS: Final = 10
+"""The number of significant digits of properties that are not whole numbers."""
 
 
 def point_features(
@@ -57,9 +64,10 @@ def write_layer(layer: Layer, path: Path) -> None:
     if layer.kind == "planar":
         head["crs"] = {"type": "name", "properties": {"name": _plane(layer.unit)}}
         head["coordinates"] = f"planar, {layer.unit}: no place on Earth"
-    # JSON cannot express numbers that are not finite: _feature replaces them in properties, and allow_nan=False refuses
+    # JSON cannot express numbers that are not finite: they become null in properties, and allow_nan=False refuses
     # them as coordinates.
-    head["features"] = [_feature(feature) for feature in layer.features]
+    decimals = _coordinate_decimals(layer)
+    head["features"] = [_feature(feature, decimals) for feature in layer.features]
     path.write_text(json.dumps(head, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n", "utf-8")
 
 
@@ -74,17 +82,37 @@ def _plane(unit: str) -> str:
     return f'ENGCRS["planar coordinates",EDATUM["none"],{axes},{length}]'
 
 
-def _feature(feature: Feature) -> dict[str, Any]:
+def _coordinate_decimals(layer: Layer) -> int:
+    """Return the number of decimals to which all coordinates of a layer are rounded, so that equal ones stay equal."""
+    if layer.kind == "geographic":
+        return DEGREE_DECIMALS
+    positions = [position for feature in layer.features for position in feature.path]
+    # The extent in each direction. A layer with a single place has none.
+    extents = [max(axis) - min(axis) for axis in zip(*positions, strict=True)]
+    extent = max(filter(math.isfinite, extents), default=0.0)
+    return DEGREE_DECIMALS if extent == 0.0 else PLANAR_DIGITS - 1 - math.floor(math.log10(extent))
+
+
+def _round_property(value: Any) -> Any:
+    """Return a property as it is written: a number that is not finite is null, and one that is not whole is rounded."""
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return None
+    return value if value.is_integer() else float(f"{value:.{PROPERTY_DIGITS}g}")
+
+
+def _feature(feature: Feature, decimals: int) -> dict[str, Any]:
     """Return a point or line as a GeoJSON object.
 
-    Numeric properties that are not finite become null, because JSON cannot express them.
+    Args:
+        feature: The point or line.
+        decimals: The number of decimals of its coordinates. Below 0, they are rounded to tens, hundreds and so on.
     """
-    line = [list(position) for position in feature.path]
+    # Adding 0.0 turns -0.0 into 0.0.
+    line = [[round(number, decimals) + 0.0 for number in position] for position in feature.path]
     return {
         "type": "Feature",
         "geometry": {"type": feature.shape, "coordinates": line[0] if len(line) == 1 else line},
-        "properties": {
-            name: None if isinstance(value, float) and not np.isfinite(value) else value
-            for name, value in feature.properties.items()
-        },
+        "properties": {name: _round_property(value) for name, value in feature.properties.items()},
     }

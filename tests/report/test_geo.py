@@ -1,11 +1,14 @@
 """Maps for GIS users: true to the release, planar and geographic told apart."""
 
 import json
+import math
 import shutil
 
 import pytest
 
 from privopt.errors import UsageError
+from privopt.interfaces.reporting import Feature, Layer
+from privopt.report.map_files import write_layer
 from privopt.report.write_report import write_geo
 from privopt.run.verify import load_release
 
@@ -45,6 +48,43 @@ def test_properties_match_the_release(example, tmp_path):
     assert mean == pytest.approx(result.objective.value, rel=1e-9)
     assert max(fact["share_of_epsilon"] for fact in facts) <= 1 + 1e-9
     assert sum(fact["released"] for fact in facts) == pytest.approx(1)
+
+
+def test_numbers_have_no_more_digits_than_mean_something(example, tmp_path):
+    """A centimetre of position and ten digits of a property; whole numbers and ids are as they were."""
+    folder = example("optimal-lp")
+    places = load_release(folder).problem.data.records.coordinates
+    features = write_map(folder, tmp_path)["features"]
+    for feature, (latitude, longitude) in zip(features, places.tolist(), strict=True):
+        assert feature["geometry"]["coordinates"] == [round(longitude, 7), round(latitude, 7)]
+        for value in feature["properties"].values():
+            assert not isinstance(value, float) or value == float(f"{value:.10g}")
+
+
+def write_points(tmp_path, coordinates, kind, **properties):
+    features = [Feature(path=(place,), properties=properties) for place in coordinates]
+    write_layer(Layer(kind=kind, features=features), tmp_path / "l.geojson")
+    return json.loads((tmp_path / "l.geojson").read_text())["features"]
+
+
+def test_planar_coordinates_are_rounded_by_their_extent(tmp_path):
+    coordinates = [(1 / 3 * size, 2 / 3 * size) for size in (1, 2, 4)]
+    for unit in (1e-12, 1.0, 1e9):
+        places = [(x * unit, y * unit) for x, y in coordinates]
+        for feature, place in zip(write_points(tmp_path, places, "planar"), places, strict=True):
+            written = feature["geometry"]["coordinates"]
+            assert written == pytest.approx(place, abs=5e-9 * unit)
+            assert all(len(repr(number).partition("e")[0].replace(".", "").strip("0-")) <= 10 for number in written)
+    # Places far from the origin keep their distances.
+    far = write_points(tmp_path, [(5e6, 4e6), (5e6 + 1 / 3, 4e6)], "planar")
+    assert far[1]["geometry"]["coordinates"] == pytest.approx([5e6 + 1 / 3, 4e6], abs=1e-8)
+    assert write_points(tmp_path, [(-1e-9, 0.1)], "planar")[0]["geometry"]["coordinates"] == [0.0, 0.1]
+
+
+def test_properties_keep_their_types(tmp_path):
+    facts = {"share": 1 / 3, "whole": 12345678901234.0, "count": 7, "yes": True, "none": None, "id": "0.1234567890123"}
+    written = write_points(tmp_path, [(12.0, 41.0)], "geographic", **facts, nan=math.nan, inf=math.inf)[0]["properties"]
+    assert written == {**facts, "share": 0.3333333333, "nan": None, "inf": None}
 
 
 def test_connections_are_lines_to_the_facility(example, tmp_path):
