@@ -80,6 +80,16 @@ def test_page_draws_offline(watch_page, page_of, name):
     assert observer.outside == []
 
 
+def test_page_begins_with_the_default_policy(watch_page, page_of):
+    """As docs/reference/client.md says: by the clock, so that a second press gives the same report again."""
+    page = open_page(watch_page, page_of("plane")).page
+    assert page.input_value("#keep") == page.locator("privopt-location").get_attribute("keep") == "time"
+    page.select_option("#place", "p3")
+    first = press_and_report(page)
+    assert {press_and_report(page) for _ in range(5)} == {first}
+    assert page.locator("#count").inner_text() == "1"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_control_is_in_reach(watch_page, page_of, axe, scheme):
     """WCAG by axe-core, all of its rules, before and after a report."""

@@ -25,7 +25,11 @@ WORDS = {
         "every facility is large enough",
         "at most 52.5 times in 100; by chance, 50.",
     ),
-    "hierarchical-dp": ("groups are counted in 9 regions", "of the truth (95", "at most 50.1 times in 100"),
+    "hierarchical-dp": (
+        "groups are counted in Land and in the 8 regions within it, on 3 levels",
+        "of the truth (95",
+        "at most 50.1 times in 100",
+    ),
     "photo-censor": ("best guesses (it was guess 1, now it is guess",),
 }
 

@@ -175,11 +175,12 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         tree, noun = release.tree, release.layout.noun
         regions = sum(int(tree.first_here(level).sum()) for level in range(tree.depth))
         total = format_digits(float(release.numbers[0].sum()))
-        levels = f" on {number_of(tree.depth, 'level')}" if tree.depth > 1 else ""
-        sentences = [
-            f"About {total} {noun} are counted in {number_of(regions, 'region')}{levels}, with random noise in the "
-            "numbers."
-        ]
+        # The whole is named, because "in 3 regions" would be read as three parts of it.
+        where = tree.name_of(0, 0)
+        if tree.depth > 1:
+            within = number_of(regions - 1, "region")
+            where += f" and in the {within} within it, on {tree.depth} levels"
+        sentences = [f"About {total} {noun} are counted in {where}, with random noise in the numbers."]
         exact = problem.design(result.method).exact
         if exact:
             on_levels = "in each region" if exact == tree.depth else f"in the regions down to level_{exact}"
