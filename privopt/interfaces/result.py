@@ -314,10 +314,12 @@ class Result:
         For example, the proof may need true counts, which are not in the folder. ``verify`` does not check this bound.
         None if there is none, or if the folder proves a bound.
         """
-        bound = self.details.told.get("lower_bound")
+        bound: Any = self.details.told.get("lower_bound")
         # The details are not verified, so in a tampered folder this can be any JSON value, such as a huge integer.
-        is_number = isinstance(bound, (int, float)) and not isinstance(bound, bool) and -1e300 < bound < 1e300
-        return float(bound) if is_number and self.objective.lower_bound is None else None
+        is_number = isinstance(bound, (int, float)) and not isinstance(bound, bool)
+        if not is_number or not -1e300 < bound < 1e300 or self.objective.lower_bound is not None:
+            return None
+        return float(bound)
 
     @property
     def status_in_words(self) -> str:

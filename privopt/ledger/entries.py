@@ -57,13 +57,13 @@ def _read_hours(value: Amount | None) -> Fraction | None:
     return None if value is None else amount_of(value, "window")
 
 
-def _check_account(instance: object, attribute: object, value: object) -> None:
+def _check_account(instance: object, attribute: object, value: Any) -> None:
     """Refuse an account that is not in :data:`UNITS` (an attrs validator)."""
     if value not in UNITS:
         raise UsageError(f"account must be one of {', '.join(UNITS)}, got {cut(repr(value))}")
 
 
-def _check_calendar(instance: object, attribute: object, value: object) -> None:
+def _check_calendar(instance: object, attribute: object, value: Any) -> None:
     """Refuse a calendar that is neither a :class:`Calendar` nor None (an attrs validator)."""
     if value is not None and not isinstance(value, Calendar):
         raise UsageError(f"calendar must be a Calendar such as Calendar('day', 'Europe/Rome'), got {cut(repr(value))}")

@@ -39,13 +39,13 @@ _FIRST_DAY: Final = {"day": "", "week": "-1", "month": "-01"}
 """The suffix that turns a period's name into the ISO 8601 date of its first day."""
 
 
-def _check_period(instance: object, attribute: object, value: object) -> None:
+def _check_period(instance: object, attribute: object, value: Any) -> None:
     """Refuse a kind of period that is not in :data:`PERIODS` (an attrs validator)."""
     if not isinstance(value, str) or value not in PERIODS:  # a list, for example, cannot be looked up
         raise UsageError(f"per must be one of {', '.join(PERIODS)}, got {cut(repr(value))}")
 
 
-def _check_zone(instance: object, attribute: object, value: object) -> None:
+def _check_zone(instance: object, attribute: object, value: Any) -> None:
     """Refuse a time zone that is unknown, or that differs between machines (an attrs validator)."""
     try:
         is_known = isinstance(value, str) and ZoneInfo(value).key not in MACHINE_ZONES

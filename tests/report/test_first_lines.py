@@ -9,7 +9,7 @@ from attrs import evolve
 from helpers.examples import EXAMPLES
 
 from privopt.errors import UsageError
-from privopt.report.page import _add_decimals, _describe_origin
+from privopt.report.page import _add_decimals, _describe_origin, _solver_figures
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
 from privopt.run.verify import load_release
@@ -138,6 +138,27 @@ def test_empty_facts_about_the_solver_are_left_out(example, solver, expected):
     result = evolve(load_release(example("words")).result, solver=solver)
     facts = _describe_origin(result)
     assert {name: facts[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("bound", "status", "tile"),
+    [
+        (None, "feasible (no lower bound to compare with)", ("proved bound", "none", "")),
+        (0.0, "feasible by the solver's bound, which is not proved", ("bound by the solver", "0")),
+        ("value", "optimal by the solver's bound, which is not proved", ("bound by the solver",)),
+        *((odd, "feasible (no lower bound to compare with)", ("proved bound", "none", "")) for odd in (True, "x", [1])),
+        (10**400, "feasible (no lower bound to compare with)", ("proved bound", "none", "")),
+    ],
+)
+def test_bound_of_the_solver_is_shown_though_no_file_proves_it(example, bound, status, tile):
+    result = load_release(example("fl-linear")).result
+    told = {"lower_bound": result.objective.value if bound == "value" else bound}
+    result = evolve(result, details=evolve(result.details, told=told))
+    assert result.status_in_words == status
+    assert _solver_figures(result)[1][: len(tile)] == tile
+    proved = evolve(result, objective=evolve(result.objective, lower_bound=0.5))
+    assert proved.told_bound is None
+    assert _solver_figures(proved)[1][0] == "proved bound"
 
 
 def test_page_has_no_empty_facts_about_the_solver(example):
