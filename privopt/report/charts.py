@@ -181,7 +181,7 @@ def draw_maps(
         # Values beyond the scale have its last colour, which the arrow at the end of the colour bar indicates.
         extend = "max" if highest > common_end else "neither"
         figure.colorbar(dots, ax=figure.axes, label=label, location="bottom", aspect=40, extend=extend)
-    # Places in one row: their second coordinates differ by nothing but rounding errors, so that axis would mean nothing.
+    # Places in one row: their second coordinates differ by rounding errors alone, so that axis would mean nothing.
     width, height = np.ptp(places, axis=0).tolist()
     if height <= 1e-9 * width:
         figure.set_figheight(2.2)
