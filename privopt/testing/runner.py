@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Literal
+from unittest.mock import patch
 
 import hypothesis
 from attrs import asdict, evolve, frozen
 from hypothesis import strategies as st
 from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Unsatisfiable
+from hypothesis.internal.conjecture import providers
 
 from privopt.errors import PrivoptError, UnknownNameError
 from privopt.testing.checks import checks as all_checks
@@ -192,6 +195,21 @@ def _not_done(reason: str) -> dict[str, Any]:
     return {"status": status, "reason": str(reason), "missed": not isinstance(reason, Elsewhere | LeftOut)}
 
 
+@contextmanager
+def _without_local_constants() -> Iterator[None]:
+    """Keep Hypothesis from parsing all modules of the process that are not installed, for constants to draw.
+
+    Parsing takes seconds in a checkout, and lets the drawn problems depend on where privopt is installed. Hypothesis
+    has no setting for this. A version without this function draws as it likes.
+    """
+    known_constants = getattr(providers, "_local_constants", None)
+    if known_constants is not None and hasattr(providers, "_get_local_constants"):
+        with patch.object(providers, "_get_local_constants", lambda: known_constants):
+            yield
+    else:
+        yield
+
+
 def run_examples(check: str, example: Callable[[st.DataObject], object], how: Effort, seed: int) -> CheckResult:
     """Run the examples of one check, which may test a mechanism, a solver, a ledger class or another kind.
 
@@ -231,7 +249,8 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
     status: Status = "passed"
     reason = ""
     try:
-        hypothesis.seed(seed)(how.settings()(hypothesis.given(st.data())(body)))()
+        with _without_local_constants():
+            hypothesis.seed(seed)(how.settings()(hypothesis.given(st.data())(body)))()
     except CheckFailedError as error:
         status, reason = "failed", str(error)
     except (Unsatisfiable, FailedHealthCheck):

@@ -26,6 +26,7 @@ from privopt.execution.clock import interrupts
 from privopt.files import new_folder
 from privopt.interfaces import Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, SolveContext
 from privopt.registry import Entry, Registered, registry, using
+from privopt.run import publish
 from privopt.run.solve import solve
 from privopt.run.task import Options
 from privopt.run.verify import CACHE
@@ -109,7 +110,7 @@ class Run:
         stated: The :class:`privopt.interfaces.Result` from result.json; None if the run failed.
         problem: The loaded problem that the mechanism solved; None if its ``solve`` did not return.
         release: The release that the mechanism returned; None if its ``solve`` did not return.
-        changed: Sentences on changes that ``solve`` made to the problem.
+        changed: Sentences on changes that ``solve`` made to the problem, if the run compared it.
         error: The error that ended the run; None if it succeeded.
     """
 
@@ -129,22 +130,25 @@ class _Recorder(Registered):
 
     Attributes:
         mechanism_class: The class under trial.
+        compared: Whether the problem is compared with a copy from before the solve (:attr:`Run.changed`).
         notes: The values that the last ``solve`` recorded, by the names of the :class:`Run` attributes that they are
             stored in.
     """
 
     mechanism_class: type[Mechanism[Any, Any]]
+    compared: bool = False
     notes: dict[str, Any] = field(factory=dict, eq=False)
 
     def load(self) -> Mechanism[Any, Any]:
         """Return a mechanism like the one under trial, but whose ``solve`` records its problem and release."""
-        cls, notes = self.mechanism_class, self.notes
+        cls, notes, compared = self.mechanism_class, self.notes, self.compared
 
         def solve_and_note(self: Mechanism[Any, Any], problem: object, context: SolveContext) -> Outcome[Any]:
             """Solve the problem as the class under trial does, and record the problem, the release and any changes."""
             original_problem = None
-            with contextlib.suppress(Exception):  # a problem that cannot be copied is not compared
-                original_problem = deepcopy(problem)
+            if compared:
+                with contextlib.suppress(Exception):  # a problem that cannot be copied is not compared
+                    original_problem = deepcopy(problem)
             with watch_noise():  # this stops a mechanism that never stops drawing noise
                 outcome = cls.solve(self, problem, context)
             changed = tuple(changes(original_problem, problem, "problem"))
@@ -266,14 +270,22 @@ class Subject:
             self._folder = None
 
     @contextlib.contextmanager
-    def registered(self) -> Iterator[_Recorder]:
+    def registered(self, *, compared: bool = False) -> Iterator[_Recorder]:
         """Replace the mechanism in the registry with a recorder for the duration of the block.
 
         The subject has its own cache of verifications, so that verdicts from elsewhere are not reused. Files are not
         flushed to disk, because they need not survive a power failure and flushing took a third of a run's time.
+
+        Args:
+            compared: Whether problems are compared with copies from before the solve, which takes a twentieth of a
+                run's time.
         """
         recorder = _Recorder(
-            spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class
+            spec=self.spec,
+            plugin=self.plugin,
+            version=self.version,
+            mechanism_class=self.mechanism_class,
+            compared=compared,
         )
         environment = {CACHE: str(self._home_folder() / "held")}
         with (
@@ -283,23 +295,36 @@ class Subject:
         ):
             yield recorder
 
-    def run(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
+    def run(
+        self,
+        problem: GeneratedProblem,
+        *,
+        fresh: Hashable = 0,
+        verified: bool = True,
+        compared: bool = False,
+        **options: Any,
+    ) -> Run:
         """Run the pipeline on a problem, or return the cached run from an equal call.
 
         Args:
             problem: The problem to solve.
             fresh: The run's key. A different value gives a new run on the same problem.
+            verified: Whether to verify the written folder. Without verification, a run takes about half the time. Checks
+                that would discard a run whose folder does not hold need none.
+            compared: Whether the problem is compared with a copy from before the solve (:attr:`Run.changed`).
             options: Options for :class:`privopt.run.task.Options`.
         """
         # Equal problems can be different objects, so the key consists of their texts.
-        key = (problem.identity, fresh, tuple(sorted(options.items())))
+        key = (problem.identity, fresh, tuple(sorted(options.items())), verified, compared)
+        if not verified and (*key[:3], True, compared) in self._runs:
+            key = (*key[:3], True, compared)
         # Removing and inserting the run again makes it the last one. _forget_oldest removes the first runs, but a check
         # may still read this run's folder after the next run.
         earlier_run = self._runs.pop(key, None)
         if earlier_run is None:
             if len(self._runs) >= MAX_KEPT_RUNS:
                 self._forget_oldest()
-            earlier_run = self._run_pipeline(problem, options)
+            earlier_run = self._run_pipeline(problem, options, verified=verified, compared=compared)
         self._runs[key] = earlier_run
         return earlier_run
 
@@ -309,12 +334,16 @@ class Subject:
         for key in list(self._runs)[: MAX_KEPT_RUNS // 4]:
             shutil.rmtree(self._runs.pop(key).folder.parent, ignore_errors=True)
 
-    def _run_pipeline(self, problem: GeneratedProblem, options: Mapping[str, Any]) -> Run:
+    def _run_pipeline(
+        self, problem: GeneratedProblem, options: Mapping[str, Any], *, verified: bool, compared: bool
+    ) -> Run:
         """Run ``privopt solve`` on a problem, and return the run even if it ended in an error.
 
         Args:
             problem: The problem, which is written into a new folder.
             options: Options for :class:`privopt.run.task.Options`.
+            verified: Whether the written folder is verified.
+            compared: Whether the problem is compared with a copy from before the solve.
 
         Raises:
             KeyboardInterrupt: The user interrupted the kit.
@@ -322,7 +351,10 @@ class Subject:
         home = self.new_folder()
         unfinished_run = Run(given=problem, source=problem.write(home / "given"), folder=home / "out")
         pipeline_options = Options(method=self.method.name, allow_unsafe=True, **options)
-        with self.registered() as recorder, interrupts() as interrupt_received:
+        unverified = (
+            contextlib.nullcontext() if verified else patch.object(publish, "check_written", lambda folder: None)
+        )
+        with self.registered(compared=compared) as recorder, interrupts() as interrupt_received, unverified:
             try:
                 summary = solve(self.spec.name, unfinished_run.source, unfinished_run.folder, pipeline_options)
             except Exception as error:  # the mechanism's error is a finding, and must not end the kit

@@ -365,10 +365,8 @@ def _promised_log_ratio(trial: Trial, pair: tuple[GeneratedProblem, GeneratedPro
         count: The number of draws from each.
     """
     first, second = ([*draw_outcomes(trial, trial.subject.load(problem), count)] for problem in pair)
-    # The number of columns that one table for both series would have, so that the two tables have the same columns.
-    width = Table.of([*first, *second]).numbers.shape[1]
     symmetric = trial.subject.notion.symmetric
-    return propose_tests(Table.of(first, width), Table.of(second, width), 1.0, 0.0, symmetric=symmetric)[0].score
+    return propose_tests(*Table.pair_of(first, second), 1.0, 0.0, symmetric=symmetric)[0].score
 
 
 def draw_outcomes(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:

@@ -273,7 +273,8 @@ class Trial:
         Args:
             problem: The problem.
             fresh: The run's key. Another value gives another run on the same problem instead of the cached one.
-            options: Options for :class:`privopt.run.task.Options`.
+            options: Options for :class:`privopt.run.task.Options`, and ``verified`` and ``compared`` of
+                :meth:`privopt.testing.under_trial.Subject.run`.
         """
         pipeline_run = self.subject.run(problem, fresh=fresh, **options)
         if pipeline_run.error is None:
@@ -288,7 +289,7 @@ class Trial:
         Args:
             problem: The problem.
             fresh: The run's key. Another value gives another run on the same problem instead of the cached one.
-            options: Options for :class:`privopt.run.task.Options`.
+            options: As for :meth:`attempt`.
         """
         pipeline_run = self.attempt(problem, fresh=fresh, **options)
         if pipeline_run.error is not None:

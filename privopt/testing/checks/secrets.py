@@ -139,17 +139,13 @@ def no_secret_leak(trial: Trial) -> None:
 def public_report(trial: Trial) -> None:
     """Check that a report page can be made from a release's folder, and that it does not depend on ``private/``.
 
-    The publisher of a release withholds the ``private/`` folder, so readers make the page without it.
+    The publisher of a release withholds the ``private/`` folder, so readers make the page without it. A folder that has
+    none is what readers get, so it has only one page.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
     """
     problem, run = trial.draw_run()
-    public_folder = trial.subject.new_folder() / run.folder.name
-    # Only the top-level folder "private" is left out, but not other folders with that name.
-    shutil.copytree(
-        run.folder, public_folder, ignore=lambda folder, names: {PRIVATE} if Path(folder) == run.folder else set()
-    )
     with trial.subject.registered():
         try:
             full_report_bytes = write_report(run.folder).read_bytes()
@@ -157,6 +153,13 @@ def public_report(trial: Trial) -> None:
             trial.fail(f"privopt report raised {error_text(error)}; expected a page", problem)
         # The folder is cached for other checks, which must not find a report in it.
         (run.folder / REPORT).unlink()
+    if not (run.folder / PRIVATE).exists():
+        return
+    public_folder = trial.subject.new_folder() / run.folder.name
+    # Only the top-level folder "private" is left out, but not other folders with that name.
+    shutil.copytree(
+        run.folder, public_folder, ignore=lambda folder, names: {PRIVATE} if Path(folder) == run.folder else set()
+    )
     with trial.subject.registered(), suppress(PrivoptError):  # some folders cannot be checked without private/
         public_report_bytes = write_report(public_folder).read_bytes()
         if public_report_bytes != full_report_bytes:

@@ -76,7 +76,7 @@ def propose_tests(first: Table, second: Table, odds: float, delta: float, *, sym
         symmetric: Whether the claim also bounds events that are more likely under the second input.
     """
     (learn_one, cut_one), (learn_two, cut_two) = _split_in_halves(first), _split_in_halves(second)
-    tests, width = [], first.numbers.shape[1]
+    tests, width = [], first.kind_numbers.shape[1]
     for view in views_of(learn_one, learn_two):
         learning_counts = [np.bincount(view.cells(t), minlength=view.count) for t in (learn_one, learn_two)]
         cutting_counts = [np.bincount(view.cells(t), minlength=view.count) for t in (cut_one, cut_two)]
@@ -102,7 +102,7 @@ def propose_tests(first: Table, second: Table, odds: float, delta: float, *, sym
 
 def _split_in_halves(table: Table) -> tuple[Table, Table]:
     """Return the first and the second half of a sample."""
-    middle = len(table.names) // 2
+    middle = len(table) // 2
     return table.part(slice(middle)), table.part(slice(middle, None))
 
 

@@ -380,10 +380,7 @@ class _Trial:
                 draws.
         """
         first_outputs, second_outputs = self.drawer.draw(candidate.a, size), self.drawer.draw(candidate.b, size)
-        if width is None:
-            joint_table = Table.of([*first_outputs, *second_outputs])
-            width = joint_table.numbers.shape[1]
-        return Table.of(first_outputs, width), Table.of(second_outputs, width)
+        return Table.pair_of(first_outputs, second_outputs, width)
 
     def _test_candidates(self, candidates: list[_Candidate], size: int, error: float) -> None:
         """Run a round's most promising tests on fresh draws, and update ``best`` and ``tested``.

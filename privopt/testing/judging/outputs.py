@@ -178,19 +178,25 @@ def _read_output(output: Any) -> tuple[Floats, Hashable, Hashable]:
 class Table:
     """A sample of n outputs, split into numbers and labels.
 
+    Draws often repeat the same few objects. Each distinct object, a *kind*, is therefore stored and examined once, and
+    each output refers to its kind.
+
     Attributes:
-        names: Each output's comparison key.
-        labels: A key for the parts of each output that are not numbers.
-        numbers: Array of shape (n, d), each output's numbers, where d is usually the most common count. Rows of odd
-            outputs contain 0.
-        oddity: Array of shape (n,), 0 for an output with d finite numbers, and 1 plus an index of :data:`ODD_OUTPUTS`
-            for an odd output.
+        index: Array of shape (n,), the kind of each output. Kinds are numbered from 0 in the order in which they first
+            occur.
+        names: Each kind's comparison key. Two kinds can have equal keys, if they are equal but distinct objects.
+        labels: A key for the parts of each kind that are not numbers.
+        kind_numbers: Array of shape (kinds, d), each kind's numbers, where d is the most common count among outputs. Rows
+            of odd outputs contain 0.
+        kind_oddity: Array of shape (kinds,), 0 for a kind with d finite numbers, and otherwise 1 plus an index of
+            :data:`ODD_OUTPUTS`.
     """
 
+    index: Ints
     names: list[Hashable]
     labels: list[Hashable]
-    numbers: Floats
-    oddity: Ints
+    kind_numbers: Floats
+    kind_oddity: Ints
 
     @classmethod
     def of(cls, outputs: Sequence[Any] | NDArray[Any], width: int | None = None) -> Table:
@@ -204,29 +210,77 @@ class Table:
         # An object that occurs several times is read only once. The list keeps all outputs alive, so their ids stay
         # unique.
         outputs = list(outputs)
-        parts_by_id: dict[int, tuple[Floats, Hashable, Hashable]] = {}
-        for output in outputs:
-            if id(output) not in parts_by_id:
-                parts_by_id[id(output)] = _read_output(output)
-        parts = [parts_by_id[id(output)] for output in outputs]
-        sizes = [numbers.size for numbers, _, _ in parts]
-        width = max(set(sizes), key=sizes.count) if width is None else width
+        output_by_id = {id(output): output for output in outputs}
+        kind_by_id = {identity: kind for kind, identity in enumerate(output_by_id)}
+        index = np.array([kind_by_id[id(output)] for output in outputs], dtype=np.int64)
+        parts = [_read_output(output) for output in output_by_id.values()]
+        sizes = np.array([numbers.size for numbers, _, _ in parts], dtype=np.int64)
+        if width is None:
+            counts_by_size = Counter(sizes[index].tolist())
+            width = max(counts_by_size, key=counts_by_size.__getitem__)
         table, oddity = np.zeros((len(parts), width)), np.zeros(len(parts), dtype=np.int64)
-        for row_number, (row, _, _) in enumerate(parts):
+        for kind, (row, _, _) in enumerate(parts):
             # 1 plus an index of ODD_OUTPUTS: another count of numbers (1), infinite (2), not a number (3).
             if row.size != width:
-                oddity[row_number] = 1
+                oddity[kind] = 1
             elif not np.isfinite(row).all():
-                oddity[row_number] = 2 + int(np.isnan(row).any())
+                oddity[kind] = 2 + int(np.isnan(row).any())
             else:
-                table[row_number] = row
+                table[kind] = row
         names, labels = [name for _, _, name in parts], [label for _, label, _ in parts]
-        return cls(names=names, labels=labels, numbers=table, oddity=oddity)
+        return cls(index=index, names=names, labels=labels, kind_numbers=table, kind_oddity=oddity)
+
+    @classmethod
+    def pair_of(cls, first: Sequence[Any], second: Sequence[Any], width: int | None = None) -> tuple[Table, Table]:
+        """Make tables from two samples of outputs, with the same number of columns.
+
+        Args:
+            first: One input's outputs.
+            second: The other input's outputs.
+            width: How many numbers each output must have; None for the most common count in both samples together.
+        """
+        joint_table = cls.of([*first, *second], width)
+        return joint_table.part(slice(len(first))), joint_table.part(slice(len(first), None))
+
+    def __len__(self) -> int:
+        """Return n, the number of outputs."""
+        return len(self.index)
+
+    @property
+    def numbers(self) -> Floats:
+        """Each output's numbers, (n, d)."""
+        return self.kind_numbers[self.index]
+
+    @property
+    def oddity(self) -> Ints:
+        """Each output's oddity, (n,), as in :attr:`kind_oddity`."""
+        return self.kind_oddity[self.index]
+
+    def count_keys(self, keys: Sequence[Hashable]) -> Counter[Hashable]:
+        """Return how many outputs have each key, in the order of first occurrence.
+
+        Args:
+            keys: The key of each kind, such as :attr:`names`.
+        """
+        counts: Counter[Hashable] = Counter()
+        for key, count in zip(keys, np.bincount(self.index, minlength=len(keys)).tolist(), strict=True):
+            counts[key] += count
+        return counts
 
     def part(self, rows: slice) -> Table:
-        """Return a table that contains a slice of the outputs."""
+        """Return a table that contains a slice of the outputs, and only their kinds."""
+        used_kinds, first_places, index = np.unique(self.index[rows], return_index=True, return_inverse=True)
+        # np.unique sorts the kinds by number. Here they are put in the order in which they first occur in the slice.
+        order = np.argsort(first_places)
+        new_number = np.empty(len(order), dtype=np.int64)
+        new_number[order] = np.arange(len(order))
+        kinds = used_kinds[order]
         return Table(
-            names=self.names[rows], labels=self.labels[rows], numbers=self.numbers[rows], oddity=self.oddity[rows]
+            index=new_number[index],
+            names=[self.names[kind] for kind in kinds.tolist()],
+            labels=[self.labels[kind] for kind in kinds.tolist()],
+            kind_numbers=self.kind_numbers[kinds],
+            kind_oddity=self.kind_oddity[kinds],
         )
 
 
@@ -263,13 +317,14 @@ def views_of(first: Table, second: Table) -> list[View]:
     views.append(
         _frequent_values_view(first, second, "the parts of the output that are not numbers", lambda table: table.labels)
     )
-    if not first.numbers.shape[1]:
+    numbers = first.numbers, second.numbers
+    if not numbers[0].shape[1]:
         return views
-    means = [table.numbers.mean(axis=0) for table in (first, second)]
-    spread = np.concatenate([first.numbers, second.numbers]).std(axis=0)
+    means = [values.mean(axis=0) for values in numbers]
+    spread = np.concatenate(numbers).std(axis=0)
     # A column that is constant over both samples also has equal means, so any divisor other than 0 will do.
     spread = np.where(spread > 0, spread, 1.0)
-    is_single = first.numbers.shape[1] == 1
+    is_single = numbers[0].shape[1] == 1
     for column in np.argsort(-np.abs(means[0] - means[1]) / spread, kind="stable")[:MAX_COLUMNS].tolist():
         words = "the number" if is_single else f"number {column}"
         views += [
@@ -288,7 +343,7 @@ def views_of(first: Table, second: Table) -> list[View]:
         ("the sum", lambda numbers: np.asarray(numbers.sum(axis=1))),
         ("the position of the greatest number", lambda numbers: numbers.argmax(axis=1).astype(np.float64)),
         ("the greatest number minus the least", lambda numbers: np.asarray(np.ptp(numbers, axis=1))),
-        ("a classifier's score", _fit_classifier(first.numbers, second.numbers)),
+        ("a classifier's score", _fit_classifier(*numbers)),
     ]
     return views + [_quantile_view(first, second, values, words) for words, values in summaries]
 
@@ -318,15 +373,15 @@ def has_fine_bits(values: Floats) -> bool:
 
 
 def _sizes_and_last_bits(column: int, table: Table) -> list[Hashable]:
-    """Return the :class:`BitPattern` of each number in a column: its magnitude and the position of its last bit.
+    """Return the :class:`BitPattern` of each kind's number in a column: its magnitude and its last bit's position.
 
     A double near 0 has finer bits than one far from 0. Therefore a small sum of an input x and noise in doubles can
     have fine bits if x is small, but not if x is large, because the noise that cancels x is then coarse (Mironov 2012).
     """
-    numbers = table.numbers[:, column]
+    numbers = table.kind_numbers[:, column]
     exponents, places = np.frexp(numbers)[1], last_bit_places(numbers).astype(np.int64)
     signs = np.sign(numbers).astype(np.int64)
-    return [*map(BitPattern, signs.tolist(), exponents.tolist(), places.tolist(), table.oddity.tolist())]
+    return [*map(BitPattern, signs.tolist(), exponents.tolist(), places.tolist(), table.kind_oddity.tolist())]
 
 
 CHANGES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
@@ -348,13 +403,14 @@ def uncompared_share(first: Table, second: Table) -> float:
     They cannot be compared, because a count of 1 says nothing about a probability. Unique outputs with an unusual count
     of numbers (oddity 1) are included, because their numbers are in no column.
     """
-    counts = Counter([*first.names, *second.names])
+    counts = first.count_keys(first.names) + second.count_keys(second.names)
+    # An output that occurs only once is the only output of its kind, so it suffices to go through the kinds.
     lone_count = sum(
-        counts[name] == 1 and (not width or oddity == 1)
-        for table, width in ((first, first.numbers.shape[1]), (second, second.numbers.shape[1]))
-        for name, oddity in zip(table.names, table.oddity.tolist(), strict=True)
+        counts[name] == 1 and (not table.kind_numbers.shape[1] or oddity == 1)
+        for table in (first, second)
+        for name, oddity in zip(table.names, table.kind_oddity.tolist(), strict=True)
     )
-    return float(lone_count / (len(first.names) + len(second.names)))
+    return float(lone_count / (len(first) + len(second)))
 
 
 def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Callable[[Table], list[Hashable]]) -> View:
@@ -364,9 +420,9 @@ def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Call
         first: Draws for the first input.
         second: Draws for the second input.
         words: A phrase that names the property that the view examines.
-        keys_of: A function that returns the key of each output in a table. Outputs with equal keys share a cell.
+        keys_of: A function that returns the key of each kind in a table. Outputs with equal keys share a cell.
     """
-    counts = Counter([*keys_of(first), *keys_of(second)])
+    counts = first.count_keys(keys_of(first)) + second.count_keys(keys_of(second))
     # An output that occurred only once says nothing about frequencies, so it belongs to the cell for all others.
     frequent_keys = sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])[:MAX_KINDS]
     cell_by_key = {name: number for number, name in enumerate(frequent_keys)}
@@ -374,7 +430,8 @@ def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Call
 
     def cells(table: Table) -> Ints:
         """Return the index of each output's cell."""
-        return np.array([cell_by_key.get(name, rest_cell) for name in keys_of(table)], dtype=np.int64)
+        kind_cells = np.array([cell_by_key.get(name, rest_cell) for name in keys_of(table)], dtype=np.int64)
+        return kind_cells[table.index]
 
     def describe(cell_numbers: list[int]) -> list[str]:
         """Return each cell's output as text."""
@@ -401,11 +458,11 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
     Args:
         first: Draws for the first input.
         second: Draws for the second input.
-        values: A function that takes the outputs' numbers, an array of shape (n, d), and returns the computed number of
-            each output, an array of shape (n,).
+        values: A function that takes the kinds' numbers, an array of shape (kinds, d), and returns the computed number
+            of each kind, an array of shape (kinds,).
         words: A phrase that names the computed number.
     """
-    samples = np.concatenate([values(table.numbers)[table.oddity == 0] for table in (first, second)])
+    samples = np.concatenate([values(table.kind_numbers)[table.index][table.oddity == 0] for table in (first, second)])
     samples = samples if samples.size else np.zeros(1)
     distinct, counts = np.unique(samples, return_counts=True)
     # A value gets its own cell if it is as frequent as an average cell, or if there are only few values.
@@ -418,9 +475,10 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
 
     def cells(table: Table) -> Ints:
         """Return the index of each output's cell."""
-        quantile_cells = np.searchsorted(edges, values(table.numbers), side="right")
+        quantile_cells = np.searchsorted(edges, values(table.kind_numbers), side="right")
         # Oddities are counted from 1, and the cells for odd outputs begin at ``last``.
-        return np.where(table.oddity > 0, last - 1 + table.oddity, quantile_cells).astype(np.int64)
+        kind_cells = np.where(table.kind_oddity > 0, last - 1 + table.kind_oddity, quantile_cells)
+        return kind_cells.astype(np.int64)[table.index]
 
     def describe(cell_numbers: list[int]) -> list[str]:
         """Describe cells, with adjacent cells merged into one interval."""

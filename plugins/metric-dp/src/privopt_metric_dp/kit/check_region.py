@@ -409,7 +409,8 @@ def every_point(trial: Trial) -> None:
     """
     # A limit on the distances of pairs cannot be combined with a guarantee between any two points.
     problem = trial.problem().without_key("privacy.neighbours_within").with_key("privacy.everywhere", True)
-    run = trial.attempt(problem)
+    # The rows are compared here, whatever was written, and a run that fails is passed over.
+    run = trial.attempt(problem, verified=False)
     if run.error is not None:  # the problem has no region, or the mechanism refuses regions
         trial.pass_over(f"no generated problem was solved with privacy.everywhere = true: {error_text(run.error)}")
     if run.stated.guarantee.scope != "everywhere":

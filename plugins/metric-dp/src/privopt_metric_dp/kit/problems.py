@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 import attrs
@@ -156,6 +157,18 @@ class MetricCase:
         return utility
 
 
+@lru_cache
+def _optional_priors(records: int) -> st.SearchStrategy[tuple[float, ...]]:
+    """Draw a prior for the records, or () for a uniform one."""
+    return st.one_of(st.just(()), priors(records))
+
+
+@lru_cache
+def _record_counts(points: int) -> st.SearchStrategy[int]:
+    """Draw how many of a space's points are records. Examples shrink to all points, which are then the outputs too."""
+    return st.integers(1, points).map(lambda n: points + 1 - n)
+
+
 @st.composite
 def metric_problems(
     draw: st.DrawFn,
@@ -183,7 +196,7 @@ def metric_problems(
     # Outputs that differ from the records are drawn only in connected spaces other than grids. The first points are
     # then the records. Hypothesis shrinks n to 1, so examples shrink to `count` records, which are also the outputs.
     split = space.cells is None and joined and count > 1
-    records = draw(st.integers(1, count).map(lambda n: count + 1 - n)) if split else count
+    records = draw(_record_counts(count)) if split else count
     within = None
     # A limit below the smallest distance is an input error, since no record would have a neighbour.
     min_distance = min((d for d in space.distances[:records, :records].ravel().tolist() if 0 < d < np.inf), default=0.0)
@@ -208,7 +221,7 @@ def metric_problems(
         within=within,
         utility=utility,
         cost=draw(costs(records, outputs)) if utility == "matrix" else None,
-        prior=draw(st.one_of(st.just(()), priors(records))),
+        prior=draw(_optional_priors(records)),
         targets=draw(st.lists(st.integers(1, 3), min_size=records, max_size=records).map(tuple))
         if utility == "travel-cost" and draw(st.booleans())
         else (),

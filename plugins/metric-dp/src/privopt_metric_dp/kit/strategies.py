@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from hypothesis import strategies as st
@@ -17,6 +18,8 @@ SHAPES = ("grid", "points", "path", "clique", "clusters", "general", "twins", "c
 """The shapes of metric spaces that :func:`metric_spaces` draws and describes."""
 
 
+# Strategies are created once for each argument, because creating one takes longer than drawing from it.
+@lru_cache
 def sizes(maximum: int) -> st.SearchStrategy[int]:
     """Draw an integer from 1 to ``maximum``. Examples shrink towards 2, because most faults need two items."""
     # Hypothesis shrinks towards the first element, so 1, a special case, comes last.
@@ -40,9 +43,8 @@ def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
         max_points: The maximum number of points. The shapes "twins" and "coincident" have at least two.
         shape: "points", "twins", "coincident" or "globe".
     """
-    lattice = st.tuples(st.integers(0, 3), st.integers(0, 3))
     count = draw(sizes(max_points))
-    spots = draw(st.lists(lattice, min_size=count, max_size=count, unique=True))
+    spots = draw(_lattice_spots(count))
     if shape in ("twins", "coincident"):
         # One more point is added, a little to the east of one of these or at the same place as one.
         spots = spots[: max(1, max_points - 1)]
@@ -53,6 +55,13 @@ def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
         # Latitudes and longitudes near Rome in steps of 1/64 degree, which are exact doubles.
         return from_points([(41.0 + x / 64, 12.0 + y / 64) for x, y in spots], "haversine")
     return from_points([*map(_to_doubles, spots)], "euclidean")
+
+
+@lru_cache
+def _lattice_spots(count: int) -> st.SearchStrategy[list[tuple[int, int]]]:
+    """Draw ``count`` different points from a 4 x 4 lattice."""
+    lattice = st.tuples(st.integers(0, 3), st.integers(0, 3))
+    return st.lists(lattice, min_size=count, max_size=count, unique=True)
 
 
 def _to_doubles(spot: tuple[int, int]) -> tuple[float, float]:
@@ -116,6 +125,12 @@ def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.Sea
         max_points: The maximum number of points.
         shapes: The shapes to draw, from :data:`SHAPES`. Failing examples shrink towards the first shape.
     """
+    return _metric_spaces(max_points, tuple(shapes))
+
+
+@lru_cache
+def _metric_spaces(max_points: int, shapes: tuple[str, ...]) -> st.SearchStrategy[MetricSpace]:
+    """Return the strategy that :func:`metric_spaces` describes."""
     strategies: dict[str, st.SearchStrategy[MetricSpace]] = {
         "grid": _draw_grid(max_points),
         "path": _draw_path(max_points),
@@ -126,6 +141,7 @@ def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.Sea
     return st.one_of([strategies[shape] for shape in shapes])
 
 
+@lru_cache
 def priors(count: int) -> st.SearchStrategy[tuple[float, ...]]:
     """Draw the prior probabilities of ``count`` records.
 
