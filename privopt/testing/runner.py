@@ -9,21 +9,19 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
-from unittest.mock import patch
 
 import hypothesis
 from attrs import asdict, evolve, frozen
 from hypothesis import strategies as st
-from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Unsatisfiable
-from hypothesis.internal.conjecture import providers
+from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Unsatisfiable, UnsatisfiedAssumption
 
 from privopt.errors import PrivoptError, UnknownNameError
 from privopt.testing.checks import checks as all_checks
 from privopt.testing.checks.base import Check, CheckFailedError, Elsewhere, History, LeftOut, Trial
 from privopt.testing.efforts import Effort, effort
+from privopt.testing.shared_problems import ProblemSource, shared_problems, without_local_constants
 from privopt.testing.under_trial import Subject, error_text
 
 
@@ -46,6 +44,9 @@ UNSOLVED: Final = "no generated problem was solved"
 """The reason given if none of a check's examples could be solved."""
 NOTHING_TO_CHECK: Final = "nothing to check was found in the {} generated problems that were solved"
 """The reason given if no example could have shown a fault, with a placeholder for the number of solved problems."""
+
+MAX_REJECTED: Final = 10
+"""The number of discarded examples after which a check ends, as in Hypothesis, as a multiple of an effort's examples."""
 
 Status = Literal["passed", "failed", "skipped", "not applicable"]
 """The status of a check that has ended, as :class:`CheckResult` describes it."""
@@ -88,7 +89,9 @@ class _TimeOverError(BaseException):
     """Raised when a check's time is over. It is not a subclass of Exception, so that Hypothesis does not catch it."""
 
 
-def _run_example(check: Check, subject: Subject, how: Effort, history: History, data: Any) -> None:
+def _run_example(
+    check: Check, subject: Subject, how: Effort, history: History, data: Any, source: ProblemSource | None = None
+) -> None:
     """Run one example of a check, and update the check's history.
 
     Args:
@@ -97,6 +100,7 @@ def _run_example(check: Check, subject: Subject, how: Effort, history: History, 
         how: The effort, with this check's share of the time.
         history: The state of the check across examples.
         data: The Hypothesis source of choices, from which problems are drawn.
+        source: The problems that are used instead of drawn ones.
 
     Raises:
         CheckFailedError: The example shows a fault.
@@ -117,7 +121,7 @@ def _run_example(check: Check, subject: Subject, how: Effort, history: History, 
     if is_over:
         raise _TimeOverError
     try:
-        check.function(Trial(subject=subject, data=data, effort=how, history=history))
+        check.function(Trial(subject=subject, data=data, effort=how, history=history, source=source))
     except HypothesisException:
         # Hypothesis discards an example by raising one of its own errors, which is not a finding.
         history.rejected += 1
@@ -161,7 +165,13 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     time_share = how.seconds / (SHARES * subject.siblings)
     how = evolve(how, examples=max(check.min_examples, round(how.examples * check.share)), seconds=time_share)
     history = History(processor_seconds())
-    result = run_examples(name, lambda data: _run_example(check, subject, how, history, data), how, seed)
+    result = _run_shared_examples(check, subject, how, history, seed)
+    if result is None or result.status == "failed":
+        # Examples that Hypothesis draws itself can be made smaller, so that a failure is shown by a simple problem.
+        search_history = History(processor_seconds())
+        search = run_examples(name, lambda data: _run_example(check, subject, how, search_history, data), how, seed)
+        if result is None or search.status == "failed":
+            result, history = search, search_history
     status, reason = result.status, result.reason
     # An example is idle if it could not have shown a fault. ``history.cannot`` says why there was nothing to check.
     effective_count = history.examples - history.idle
@@ -186,6 +196,54 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     )
 
 
+def _run_shared_examples(
+    check: Check, subject: Subject, how: Effort, history: History, seed: int
+) -> CheckResult | None:
+    """Run a check on the problems that all checks share, up to the first failure, and return the result.
+
+    The result is None if no problem could be drawn, or if the check itself makes so many choices that one Hypothesis
+    example cannot hold them. Then the check must be run by :func:`run_examples`.
+
+    Args:
+        check: The check.
+        subject: The method under trial.
+        how: The effort, with this check's share of the time.
+        history: The state of the check across examples.
+        seed: The seed from which problems are drawn.
+    """
+    start, result = time.monotonic(), CheckResult(check=check.name, version=1, status="passed")
+    source = ProblemSource(shared_problems(subject.profile, seed))
+    completed: CheckResult | None = None
+
+    def run_all(data: st.DataObject) -> None:
+        """Run one example after the other. To Hypothesis they are a single one, so that checks can discard them."""
+        nonlocal completed
+        completed = None
+        while history.examples < how.examples and history.rejected < MAX_REJECTED * how.examples:
+            if source.is_empty:
+                break
+            try:
+                _run_example(check, subject, how, history, data, source)
+            except CheckFailedError as error:
+                completed = evolve(result, status="failed", reason=str(error))
+                return
+            except _TimeOverError:
+                break
+            except UnsatisfiedAssumption:
+                continue
+        # If all examples were discarded, Hypothesis would report that nothing could be drawn.
+        completed = evolve(result, status="passed" if history.examples else "skipped")
+
+    try:
+        if not source.is_empty:
+            run_one = evolve(how, examples=1).settings()
+            with without_local_constants():
+                hypothesis.seed(seed)(run_one(hypothesis.given(st.data())(run_all)))()
+    except (Unsatisfiable, FailedHealthCheck):
+        return None
+    return None if completed is None else evolve(completed, seconds=time.monotonic() - start)
+
+
 def _not_done(reason: str) -> dict[str, Any]:
     """Return the attributes ``status``, ``reason`` and ``missed`` for the result of a check that was not run.
 
@@ -193,21 +251,6 @@ def _not_done(reason: str) -> dict[str, Any]:
     """
     status: Status = "not applicable" if isinstance(reason, Elsewhere) else "skipped"
     return {"status": status, "reason": str(reason), "missed": not isinstance(reason, Elsewhere | LeftOut)}
-
-
-@contextmanager
-def _without_local_constants() -> Iterator[None]:
-    """Keep Hypothesis from parsing all modules of the process that are not installed, for constants to draw.
-
-    Parsing takes seconds in a checkout, and lets the drawn problems depend on where privopt is installed. Hypothesis
-    has no setting for this. A version without this function draws as it likes.
-    """
-    known_constants = getattr(providers, "_local_constants", None)
-    if known_constants is not None and hasattr(providers, "_get_local_constants"):
-        with patch.object(providers, "_get_local_constants", lambda: known_constants):
-            yield
-    else:
-        yield
 
 
 def run_examples(check: str, example: Callable[[st.DataObject], object], how: Effort, seed: int) -> CheckResult:
@@ -249,7 +292,7 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
     status: Status = "passed"
     reason = ""
     try:
-        with _without_local_constants():
+        with without_local_constants():
             hypothesis.seed(seed)(how.settings()(hypothesis.given(st.data())(body)))()
     except CheckFailedError as error:
         status, reason = "failed", str(error)

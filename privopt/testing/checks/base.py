@@ -19,6 +19,7 @@ from attrs import define, evolve, field, frozen
 from privopt.errors import RegistryError
 from privopt.testing.efforts import Effort
 from privopt.testing.problems import GeneratedProblem
+from privopt.testing.shared_problems import ProblemSource
 from privopt.testing.under_trial import Run, Subject, missing_traits
 
 TINY_EPSILON: Final = Decimal("0.015625")
@@ -234,15 +235,19 @@ class Trial:
         data: The Hypothesis source of choices.
         effort: The limits on how much work the check may do, such as the number of draws.
         history: The state of the check across examples.
+        source: The problems that this check shares with others; None to draw all problems from ``data``.
     """
 
     subject: Subject
     data: Any
     effort: Effort
     history: History
+    source: ProblemSource | None = None
 
     def problem(self) -> GeneratedProblem:
         """Draw a problem from the profile's strategy."""
+        if self.source is not None:
+            return self.source.take()
         problem: GeneratedProblem = self.data.draw(self.subject.profile.problems)
         return problem
 

@@ -441,6 +441,7 @@ def metric_profile(
     return Profile(**fields)
 
 
+@lru_cache  # all methods of a mechanism have the same profile, and so the same problems
 def default_profile(problem_class: type) -> Profile | None:
     """Return the default profile for a problem class, or None if the class's plugin must define a profile.
 
