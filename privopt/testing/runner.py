@@ -46,7 +46,7 @@ NOTHING_TO_CHECK: Final = "nothing to check was found in the {} generated proble
 """The reason given if no example could have shown a fault, with a placeholder for the number of solved problems."""
 
 MAX_REJECTED: Final = 10
-"""The number of discarded examples after which a check ends, as in Hypothesis, as a multiple of an effort's examples."""
+"""The number of discarded examples after which a check ends, as in Hypothesis, per example of the effort."""
 
 Status = Literal["passed", "failed", "skipped", "not applicable"]
 """The status of a check that has ended, as :class:`CheckResult` describes it."""
