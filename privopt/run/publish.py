@@ -192,7 +192,7 @@ def publish_release(task: Task, outcome: Outcome[Any], result: Result, run: Run)
     # Warnings and explanations come from plugins and may fail, so they are collected before the folder gets its name.
     warnings = collect_warnings(task.mechanism, task.problem, outcome.release, result)
     meaning = meaning_of(task.mechanism, task.problem, outcome.release, result)
-    run.workspace.complete(folder, private=outcome.release.private_folder, check=check_written)
+    run.workspace.complete(folder, private=outcome.release.private_folder, check=_check_written)
     # The copies come first, because DIR says that they are clean and so must not exist without them.
     run.copies.publish()
     run.workspace.publish(folder, late_warnings.append)
@@ -242,7 +242,7 @@ def _write(task: Task, outcome: Outcome[Any], result: Result, run: Run, folder: 
     return result
 
 
-def check_written(folder: Path) -> None:
+def _check_written(folder: Path) -> None:
     """Verify a folder from its files alone, as a recipient would. Raise RoundTripError if verification fails."""
     try:
         verdict = verify(folder)

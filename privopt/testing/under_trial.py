@@ -24,11 +24,13 @@ from privopt.declare import load_problem
 from privopt.errors import PrivoptError, RegistryError, StoppedError, UsageError
 from privopt.execution.clock import interrupts
 from privopt.files import new_folder
-from privopt.interfaces import Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, SolveContext
+from privopt.interfaces import Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, Result, SolveContext
 from privopt.registry import Entry, Registered, registry, using
-from privopt.run import publish
+from privopt.run import solve as pipeline
+from privopt.run.publish import Run as PipelineRun
+from privopt.run.publish import SolveOutcome
 from privopt.run.solve import solve
-from privopt.run.task import Options
+from privopt.run.task import Options, Task
 from privopt.run.verify import CACHE
 from privopt.specs import NOTHING, MechanismSpec, MethodSpec
 from privopt.testing.changes import changes
@@ -159,6 +161,18 @@ class _Recorder(Registered):
         body = {"solve": solve_and_note, "__module__": cls.__module__, "__doc__": cls.__doc__}
         instance: Mechanism[Any, Any] = type(cls.__name__, (cls,), body)()
         return instance
+
+
+def _leave_unwritten(task: Task, outcome: Outcome[Any], result: Result, run: PipelineRun) -> SolveOutcome:
+    """Return the outcome of a certified run, in place of :func:`privopt.run.publish.publish_release`.
+
+    Args:
+        task: The problem and the mechanism.
+        outcome: The mechanism's outcome.
+        result: The result, with the certificate.
+        run: The options and the folder of the run.
+    """
+    return SolveOutcome(folder=run.out, result=result, stopped=outcome.stopped)
 
 
 @define(kw_only=True, eq=False)
@@ -300,7 +314,7 @@ class Subject:
         problem: GeneratedProblem,
         *,
         fresh: Hashable = 0,
-        verified: bool = True,
+        written: bool = True,
         compared: bool = False,
         **options: Any,
     ) -> Run:
@@ -309,14 +323,15 @@ class Subject:
         Args:
             problem: The problem to solve.
             fresh: The run's key. A different value gives a new run on the same problem.
-            verified: Whether to verify the written folder. Without verification, a run takes about half the time. Checks
-                that would discard a run whose folder does not hold need none.
+            written: Whether to write the release and read it back. Otherwise the run ends with the certificate, takes
+                half the time and may have no folder, which suits checks that use only the release and its result, and
+                would discard a run that fails.
             compared: Whether the problem is compared with a copy from before the solve (:attr:`Run.changed`).
             options: Options for :class:`privopt.run.task.Options`.
         """
         # Equal problems can be different objects, so the key consists of their texts.
-        key = (problem.identity, fresh, tuple(sorted(options.items())), verified, compared)
-        if not verified and (*key[:3], True, compared) in self._runs:
+        key = (problem.identity, fresh, tuple(sorted(options.items())), written, compared)
+        if not written and (*key[:3], True, compared) in self._runs:
             key = (*key[:3], True, compared)
         # Removing and inserting the run again makes it the last one. _forget_oldest removes the first runs, but a check
         # may still read this run's folder after the next run.
@@ -324,7 +339,7 @@ class Subject:
         if earlier_run is None:
             if len(self._runs) >= MAX_KEPT_RUNS:
                 self._forget_oldest()
-            earlier_run = self._run_pipeline(problem, options, verified=verified, compared=compared)
+            earlier_run = self._run_pipeline(problem, options, written=written, compared=compared)
         self._runs[key] = earlier_run
         return earlier_run
 
@@ -335,14 +350,14 @@ class Subject:
             shutil.rmtree(self._runs.pop(key).folder.parent, ignore_errors=True)
 
     def _run_pipeline(
-        self, problem: GeneratedProblem, options: Mapping[str, Any], *, verified: bool, compared: bool
+        self, problem: GeneratedProblem, options: Mapping[str, Any], *, written: bool, compared: bool
     ) -> Run:
         """Run ``privopt solve`` on a problem, and return the run even if it ended in an error.
 
         Args:
             problem: The problem, which is written into a new folder.
             options: Options for :class:`privopt.run.task.Options`.
-            verified: Whether the written folder is verified.
+            written: Whether the release is written and read back.
             compared: Whether the problem is compared with a copy from before the solve.
 
         Raises:
@@ -351,10 +366,10 @@ class Subject:
         home = self.new_folder()
         unfinished_run = Run(given=problem, source=problem.write(home / "given"), folder=home / "out")
         pipeline_options = Options(method=self.method.name, allow_unsafe=True, **options)
-        unverified = (
-            contextlib.nullcontext() if verified else patch.object(publish, "check_written", lambda folder: None)
+        publication = (
+            contextlib.nullcontext() if written else patch.object(pipeline, "publish_release", _leave_unwritten)
         )
-        with self.registered(compared=compared) as recorder, interrupts() as interrupt_received, unverified:
+        with self.registered(compared=compared) as recorder, interrupts() as interrupt_received, publication:
             try:
                 summary = solve(self.spec.name, unfinished_run.source, unfinished_run.folder, pipeline_options)
             except Exception as error:  # the mechanism's error is a finding, and must not end the kit

@@ -203,7 +203,7 @@ def test_lists_and_leaves_out_a_broken_photo(holiday):
 
 
 def test_makes_no_copies_if_nothing_is_written(holiday, tmp_path, monkeypatch):
-    monkeypatch.setattr("privopt.run.publish.check_written", lambda work: 1 / 0)
+    monkeypatch.setattr("privopt.run.publish._check_written", lambda work: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         solve("photo-censor", holiday, tmp_path / "out", Options(copy_to=tmp_path / "clean"))
     assert sorted(os.listdir(tmp_path)) == ["problem"]

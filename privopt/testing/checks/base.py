@@ -278,7 +278,7 @@ class Trial:
         Args:
             problem: The problem.
             fresh: The run's key. Another value gives another run on the same problem instead of the cached one.
-            options: Options for :class:`privopt.run.task.Options`, and ``verified`` and ``compared`` of
+            options: Options for :class:`privopt.run.task.Options`, and ``written`` and ``compared`` of
                 :meth:`privopt.testing.under_trial.Subject.run`.
         """
         pipeline_run = self.subject.run(problem, fresh=fresh, **options)

@@ -120,7 +120,7 @@ def loss_monotone(trial: Trial) -> None:
         trial.be_idle("the profile's `stricter` has no stricter problem")
         return
     # Only the loss of the stricter problem's release is of interest here.
-    loose, tight = trial.run(problem), trial.run(stricter, verified=False)
+    loose, tight = trial.run(problem), trial.run(stricter, written=False)
     maximise = trial.subject.mechanism.utility(loose.problem, trial.subject.method.name).maximise
     loose_value, tight_value = (run.stated.objective.value for run in (loose, tight))
     excess = tight_value - loose_value if maximise else loose_value - tight_value

@@ -184,7 +184,7 @@ def seed_determinism(trial: Trial) -> None:
     """
     problem = trial.problem()
     first_run = trial.run(problem, seed=KIT_SEED)
-    second_run = trial.run(problem, seed=KIT_SEED, fresh=1, verified=False)
+    second_run = trial.run(problem, seed=KIT_SEED, fresh=1)
     _check_same_release(trial, first_run, second_run.folder, "a second run")
     if trial.subject.noisy and not first_run.stated.guarantee.seeded:
         trial.fail("the noise came from --seed, but guarantee.seeded is not true (Outcome.seeded)", problem)
