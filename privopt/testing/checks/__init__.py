@@ -27,6 +27,18 @@ for _name in ORDER:
     import_module(f"{__name__}.{_name}")
 
 
+def check_names() -> list[str]:
+    """Return the names of all checks, without importing the modules of plugins, which can take a second.
+
+    Raises:
+        RegistryError: A check has another check's name. The message names the distribution.
+    """
+    for broken in registry().broken:
+        if broken.clash is not None and broken.clash[0] == "check":
+            raise RegistryError(broken.reason)
+    return list(dict.fromkeys([*CHECKS, *registry().of("check")]))
+
+
 def checks() -> dict[str, Check]:
     """Return all checks by name, after importing the modules of plugins that register checks.
 
@@ -34,9 +46,7 @@ def checks() -> dict[str, Check]:
         RegistryError: A check cannot be imported, has another check's name, or is not decorated with its own name. The
             message names the distribution.
     """
-    for broken in registry().broken:
-        if broken.clash is not None and broken.clash[0] == "check":
-            raise RegistryError(broken.reason)
+    check_names()  # raises the error if a name occurs twice
     for name, entry in registry().of("check").items():
         entry.import_target()
         if name not in CHECKS:
