@@ -186,8 +186,8 @@ class Table:
             occur.
         names: Each kind's comparison key. Two kinds can have equal keys, if they are equal but distinct objects.
         labels: A key for the parts of each kind that are not numbers.
-        kind_numbers: Array of shape (kinds, d), each kind's numbers, where d is the most common count among outputs. Rows
-            of odd outputs contain 0.
+        kind_numbers: Array of shape (kinds, d), each kind's numbers, where d is the most common count among outputs.
+            Rows of odd outputs contain 0.
         kind_oddity: Array of shape (kinds,), 0 for a kind with d finite numbers, and otherwise 1 plus an index of
             :data:`ODD_OUTPUTS`.
     """
