@@ -1,4 +1,8 @@
-"""Textbook mechanisms that researchers compare new mechanisms with."""
+"""Textbook differential privacy mechanisms that serve as baselines for new ones.
+
+This file only registers them. Each mechanism has a module whose docstring states the source, the output distribution
+and the proof of privacy.
+"""
 
 from __future__ import annotations
 

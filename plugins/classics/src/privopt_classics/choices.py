@@ -1,4 +1,7 @@
-"""Mechanisms that publish one of several public choices, each of which has a secret score."""
+"""Base classes for mechanisms that select one of several public choices by their secret scores, and publish it.
+
+Report noisy max and permute-and-flip build on this module.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ _MAX_SCORE: Final = 1 << 40
 
 @frozen(kw_only=True)
 class Choices:
-    """A problem file with public choices and their secret scores. One person changes each score by at most 1."""
+    """A problem file that lists public choices and names the file of their secret scores.
+
+    One person changes each score by at most 1.
+    """
 
     choices: tuple[str, ...] = key(help="the choices, public", check=check_names)
     scores: File = key(help="CSV: choice,score; whole numbers", secret=True)
@@ -39,13 +45,13 @@ class Choices:
     def rate(self) -> Fraction:
         """The rate of the noise or coins per unit of score: epsilon for monotone scores, otherwise epsilon / 2.
 
-        If scores are not monotone, one person may raise one score by 1 and lower another by 1, so that their difference
-        changes by 2.
+        If scores are not monotone, one person may raise one score by 1 and lower another by 1, which changes their
+        difference by 2.
         """
         return self.privacy.epsilon if self.monotone else self.privacy.epsilon / 2
 
     def read_scores(self) -> list[int]:
-        """Read the score of each choice, and return the scores in the order of the public list.
+        """Read the scores from the score file, and return them in the order of ``choices``.
 
         Raises:
             InputError: The file is malformed, or does not contain each choice exactly once.
@@ -77,7 +83,7 @@ class Winner(Release):
 
     @classmethod
     def read(cls, folder: Path, problem: Choices) -> Self:
-        """Read the rate and the choice from a release folder, in which each has a line of its own.
+        """Read the rate (first line) and the choice (second line) from the file in a release folder.
 
         Raises:
             InputError: The rate is not a positive rational number, or the choice is not among the problem's choices.
@@ -93,7 +99,7 @@ class Winner(Release):
 
 @frozen(kw_only=True)
 class ChoiceNotion(PureDP[Winner]):
-    """Pure DP for a choice drawn at a given rate: its epsilon is ``shift`` times the rate.
+    """Pure DP for a choice drawn at a given rate: the actual epsilon is ``shift`` times the rate.
 
     The docstring of each mechanism's module proves this.
 
@@ -113,7 +119,7 @@ class ChoiceNotion(PureDP[Winner]):
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement=words)
 
     def measure(self, release: Winner) -> Certificate:
-        """Compare epsilon with ``shift`` times the rate that the release states, in rational arithmetic."""
+        """Certify in rational arithmetic that ``shift`` times the rate stated in the release is at most epsilon."""
         # The choice counts as one draw of noise with scale 1 / rate, added to a number that changes by at most `shift`.
         calls = [NoiseCall(scale=1 / release.rate, sensitivity=self.shift)]
         return certify_noise(self.guarantee, calls, rests_on="that the choice was drawn at that rate")
@@ -121,10 +127,10 @@ class ChoiceNotion(PureDP[Winner]):
 
 @frozen(kw_only=True)
 class ChoiceCount(UtilityLoss[Winner]):
-    """The number of published choices, which is always 1.
+    """A placeholder loss: the number of published choices, which is always 1.
 
-    The difference between the highest score and that of the published choice would be a more useful loss, but it is
-    secret.
+    The difference between the highest score and the score of the published choice would be more useful, but publishing
+    it would reveal secret scores.
     """
 
     unit: str = "choices"
@@ -135,7 +141,7 @@ class ChoiceCount(UtilityLoss[Winner]):
 
 
 class ChoiceMechanism(Mechanism[Choices, Winner]):
-    """A mechanism that publishes one choice, with high scores being the most likely."""
+    """A mechanism that publishes one choice, drawn so that a choice with a higher score is more likely."""
 
     problem_class = Choices
     release_class = Winner
@@ -143,11 +149,11 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
     @classmethod
     @abstractmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the exact probability of each choice, which tests and the conformance kit compare with draws."""
+        """Return the probability that each choice is published. Tests and the conformance kit compare draws with it."""
 
     @abstractmethod
     def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:
-        """Draw a choice, and return its index together with the rate at which it was drawn.
+        """Draw a choice, and return its index and the rate at which it was drawn.
 
         Args:
             scores: The secret score of each choice.
@@ -156,15 +162,15 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
         """
 
     def privacy(self, problem: Choices, method: str) -> ChoiceNotion:
-        """Return pure DP at the problem's epsilon."""
+        """Return the constraint that the release must satisfy: pure DP with the problem's epsilon."""
         return ChoiceNotion(epsilon=problem.privacy.epsilon, shift=1 if problem.monotone else 2)
 
     def utility(self, problem: Choices, method: str) -> ChoiceCount:
-        """Return the loss, which is the number of published choices."""
+        """Return the utility loss, which counts the published choices and is always 1."""
         return ChoiceCount()
 
     def solve(self, problem: Choices, context: SolveContext) -> Outcome[Winner]:
-        """Read the scores and draw a choice."""
+        """Read the secret scores, draw a choice, and return it with the rate at which it was drawn."""
         scores = problem.read_scores()
         index, rate = self.choose(scores, problem.rate, context.seed)
         # `truth` holds the scores, and how far the choice's score lies below the highest one. It is not published.

@@ -1,4 +1,7 @@
-"""Noise added to a number from 0 to n and clamped to this range, as the geometric and staircase mechanisms use it."""
+"""Base class for laws that add integer noise to a number from 0 to n and clamp the result to this range.
+
+The geometric and staircase mechanisms build on it.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from privopt_classics.laws import ReportLaw
 __all__ = ["CountLaw", "check_largest"]
 
 FLOOR: Final = 1e-300
-"""The smallest probability in a channel; smaller ones are raised to it."""
+"""The smallest entry in a table of probabilities; smaller probabilities are raised to this value."""
 
 
 def check_largest(value: int) -> str | None:
-    """Return None if ``value`` can be the largest number n in a problem, else a description of valid values."""
+    """Return None if ``value`` is a valid upper end n of a problem's range, else a description of valid values."""
     return None if 1 <= value <= 100_000 else "a whole number from 1 to 100000"
 
 
@@ -56,10 +59,10 @@ class CountLaw(ReportLaw):
         """Draw ``count`` independent noise values with exactly the law's probabilities."""
 
     def probabilities(self) -> Floats:
-        """Return the (n + 1, n + 1) probabilities of each report (column) for each number (row).
+        """Return an array of shape (n + 1, n + 1): the probability of each report (column) given each number (row).
 
-        Results below 0 are clamped to the report 0 and results above n to the report n, so the first and last columns
-        contain the tail probabilities of the noise.
+        Noisy values below 0 are clamped to 0 and values above n to n, so the first and last columns contain the tail
+        probabilities of the noise.
         """
         numbers = np.arange(self.count_outputs())
         table = self.mass(np.abs(np.subtract.outer(numbers, numbers)))
@@ -69,5 +72,5 @@ class CountLaw(ReportLaw):
         return np.maximum(table, FLOOR)
 
     def draw_reports(self, index: int, count: int) -> list[str]:
-        """Return ``count`` reports: the number at ``index`` plus independent noise, clamped to 0, ..., n."""
+        """Draw ``count`` reports: the number ``index`` plus independent noise, clamped to the range from 0 to n."""
         return [str(min(max(index + noise, 0), self.problem.largest)) for noise in self.draw_noise(count)]

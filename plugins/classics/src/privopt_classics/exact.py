@@ -1,4 +1,7 @@
-"""Exact numbers and draws for the classics: a rational just below exp(epsilon), and events with exact probabilities."""
+"""Exact arithmetic and exact sampling for the classic mechanisms.
+
+The module provides a rational lower bound on exp(epsilon), and random events whose probabilities are exact.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,19 @@ from privopt.numbers.integer_draws import draw_below, draw_bernoulli_exp
 __all__ = ["MAX_EPSILON", "MIN_EPSILON", "check_epsilon", "draw_event", "draw_exp_event", "odds_below"]
 
 MIN_EPSILON: Final = Fraction(1, 10**6)
-"""Smallest epsilon. With a smaller one, reports reveal almost nothing."""
+"""The smallest epsilon that the classics accept. With a smaller value, reports would reveal almost nothing."""
 
 MAX_EPSILON: Final = Fraction(40)
-"""Largest epsilon. With a larger one, reports hide almost nothing."""
+"""The largest epsilon that the classics accept. With a larger value, reports would hide almost nothing."""
 
 _BITS: Final = 64
 """The number of fractional bits in the rational just below exp(epsilon)."""
 
 
 def check_epsilon(value: Fraction) -> str | None:
-    """Return None if epsilon lies in the range that the classics accept, else a description of that range.
+    """Return None if ``value`` is an epsilon that the classics accept, else a description of the accepted range.
 
-    The range extends from :data:`MIN_EPSILON` to :data:`MAX_EPSILON`.
+    The range extends from :data:`MIN_EPSILON` to :data:`MAX_EPSILON`, both included.
     """
     if MIN_EPSILON <= value <= MAX_EPSILON:
         return None
@@ -34,7 +37,8 @@ def check_epsilon(value: Fraction) -> str | None:
 def odds_below(epsilon: Fraction) -> Fraction:
     """Return a rational r with exp(epsilon) - 2**-62 < r <= exp(epsilon).
 
-    Local mechanisms use it as their largest ratio of probabilities, so that all their probabilities are rational.
+    Local mechanisms use r instead of exp(epsilon) as the largest ratio between a report's probabilities under two
+    secrets. All their probabilities are then rational and can be sampled exactly.
 
     >>> 2.718281828459045 <= float(odds_below(Fraction(1))) < 2.718281828459046
     True

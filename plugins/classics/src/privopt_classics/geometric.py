@@ -2,9 +2,11 @@
 
 Law: the report for a count i is min(max(i + Z, 0), n) with P(Z = z) = (1 - a) / (1 + a) a**|z| and a = exp(-epsilon).
 
-Proof: for a fixed result i + z, |z| changes by at most 1 between neighbouring counts i, i + 1, so a**|z| changes by a
-factor of at most 1 / a = exp(epsilon). Clamping does not use the secret. For any prior and any symmetric monotone loss,
-no mechanism is better after a user's best remap of the reports (the paper's main theorem).
+Proof: for a fixed result i + z, |z| changes by at most 1 between the neighbouring counts i and i + 1. Hence a**|z|
+changes by a factor of at most 1 / a = exp(epsilon). Clamping is post-processing.
+
+For any prior and any symmetric monotone loss, no mechanism has a smaller expected loss once the user has optimally
+remapped the reports (the paper's main theorem).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from privopt_classics.laws import Privacy
 
 @frozen(kw_only=True)
 class Count:
-    """A problem with a secret count of people, of which only an upper bound n is public."""
+    """A problem with a secret count of people and a public upper bound n on the count."""
 
     largest: int = key(help="the largest possible count n, public", check=check_largest)
     privacy: Privacy = key(help="how much may leak")
@@ -32,7 +34,10 @@ class Count:
 
 @frozen(kw_only=True)
 class GeometricLaw(CountLaw):
-    """A law that adds two-sided geometric noise with rate epsilon. In its formulas, a is exp(-epsilon)."""
+    """The distribution of a count plus two-sided geometric noise with rate epsilon, clamped to the range from 0 to n.
+
+    The formulas below abbreviate exp(-epsilon) as a.
+    """
 
     problem: Count
 
@@ -48,7 +53,7 @@ class GeometricLaw(CountLaw):
         return np.asarray(ratio**distances / (1 + ratio), dtype=np.float64)
 
     def draw_noise(self, count: int) -> list[int]:
-        """Draw ``count`` values of discrete Laplace noise with scale 1 / epsilon, which follow exactly this law."""
+        """Draw ``count`` values of two-sided geometric noise, also known as discrete Laplace noise, exactly."""
         noise, _ = discrete_laplace(np.zeros(count, dtype=np.int64), self.parameter)
         return [int(value) for value in noise]
 

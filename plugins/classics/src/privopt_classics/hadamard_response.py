@@ -1,12 +1,14 @@
 """Hadamard response (Acharya, Sun and Zhang 2019, the scheme for all epsilon).
 
-Law: the k answers are split into B blocks of b - 1 answers each, and a report y for an answer x has the probability
-P(y | x) = (r if y is in C_x else 1) / (s r + B b - s), with s = b / 2 and r <= exp(epsilon). A report y = (block,
-column) is in C_x if its block is that of x and H[1 + x mod (b - 1), column] = 1. H is Sylvester's Hadamard matrix of
-order b, and b is the smallest power of two that is at least k / B + 1. B is the power of two up to min(r, 2 k) with the
-smallest variance. The paper takes the largest such power, whose variance is larger by at most a constant factor.
+Law: the k answers are split into B blocks with up to b - 1 answers each. Given the true answer x, a report y has the
+probability P(y | x) = (r if y is in C_x else 1) / (s r + B b - s), where s = b / 2 and r <= exp(epsilon) is rational. A
+report y = (block, column) is in C_x if its block is that of x and H[1 + x mod (b - 1), column] = 1. H is Sylvester's
+Hadamard matrix of order b, and b is the smallest power of two that is at least k / B + 1. B is the power of two up to
+min(r, 2 k) with the smallest variance. The paper takes the largest such power, whose variance is larger by at most a
+constant factor.
 
-Proof: all rows of H except row 0 have b / 2 ones, so the denominator is the same for all x; numerators are r or 1.
+Proof: every row of H except row 0 contains b / 2 ones, so the denominator is the same for all x. All numerators are r
+or 1, so no ratio of probabilities exceeds r.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ from privopt_classics.questions import AnswerLaw, Question
 
 
 def find_sign(index: int, report: int, order: int) -> int:
-    """Return 1 if a report is in the set C_x, -1 if it is elsewhere in the block of x, and 0 if it is in another block.
+    """Return the sign of a report for the secret answer x.
+
+    The sign is 1 if the report is in the set C_x of likely reports, -1 if it is elsewhere in the block of x, and 0 if
+    it is in another block.
 
     Args:
         index: The index x of the secret answer.
@@ -41,19 +46,19 @@ def find_sign(index: int, report: int, order: int) -> int:
 
 
 def compute_order(size: int, blocks: int) -> int:
-    """Return the smallest power of two b for which ``blocks`` blocks of b - 1 answers hold all ``size`` answers."""
+    """Return the order of the Hadamard matrix: the smallest power of two b with ``blocks * (b - 1) >= size``."""
     answers_per_block = -(-size // blocks)
     return 1 << answers_per_block.bit_length()
 
 
 def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
-    """Return n times the variance of a rare answer's share when the share is estimated from n reports.
+    """Return the variance of the estimated share of a rare answer, multiplied by the number of reports.
 
     The variance depends on the senders' answers, so it is averaged over all answers except the rare one.
 
-    A report contributes its sign for the answer (:func:`find_sign`) times Z / (s (r - 1)), with the denominator Z of
-    the law. The mean of the squared sign is the probability that the report lies in the answer's block: s (r + 1) / Z
-    if the sender's answer is in this block, and 2 s / Z otherwise.
+    A report contributes its sign for the rare answer (:func:`find_sign`) times Z / (s (r - 1)), where Z is the law's
+    denominator. The mean of the squared sign is the probability that the report lies in the rare answer's block:
+    s (r + 1) / Z if the sender's answer is in this block, and 2 s / Z otherwise.
 
     Args:
         size: The number k of answers.
@@ -70,11 +75,14 @@ def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
 
 @frozen(kw_only=True)
 class HadamardLaw(AnswerLaw):
-    """A law whose reports are columns of Hadamard matrices, numbered from 0 through all blocks."""
+    """The distribution of reports in Hadamard response.
+
+    A report is a column of one block's Hadamard matrix. Columns are numbered from 0, consecutively over all blocks.
+    """
 
     @property
     def blocks(self) -> int:
-        """The number B of blocks: the power of two up to min(r, 2 k) with the smallest loss."""
+        """The number B of blocks: the power of two up to min(r, 2 k) that minimises the expected loss."""
         largest = int(min(self.parameter, Fraction(2 * self.size)))
         return min(
             (1 << power for power in range(largest.bit_length())),
@@ -83,7 +91,7 @@ class HadamardLaw(AnswerLaw):
 
     @property
     def order(self) -> int:
-        """The order b of the Hadamard matrix of each block."""
+        """The order b of the Hadamard matrix, which is the same for each block."""
         return compute_order(self.size, self.blocks)
 
     @property
@@ -96,13 +104,14 @@ class HadamardLaw(AnswerLaw):
         return self.blocks * self.order
 
     def outputs(self) -> Sequence[str]:
-        """Return the possible reports: the columns' numbers as texts."""
+        """Return the possible reports: the column numbers 0, ..., B b - 1 as texts."""
         return [str(column) for column in range(self.count_outputs())]
 
     def probabilities(self) -> Floats:
-        """Return the (k, B b) probabilities of each report for each answer.
+        """Return an array of shape (k, B b): the probability of each report (column) given each answer (row).
 
-        An entry is r if the report is in C_x and 1 otherwise, divided by the common denominator.
+        An entry is r if the report is in the answer's set C_x of likely reports and 1 otherwise, divided by
+        :attr:`denominator`.
         """
         reports, order = range(self.count_outputs()), self.order
         is_likely = np.array(
@@ -113,9 +122,9 @@ class HadamardLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        A random event first decides whether the report is in the answer's set C_x. Uniform reports are then drawn until
-        one agrees with this decision: from the answer's block alone if it must be in C_x, and otherwise from all
-        reports.
+        A random event first decides whether the report is in the answer's set C_x of likely reports. Then candidates
+        are drawn uniformly until one agrees with this decision: from the answer's block if the report must be in C_x,
+        otherwise from all reports.
         """
         order, output_count = self.order, self.count_outputs()
         set_probability, block = order // 2 * self.parameter / self.denominator, index // (order - 1)
@@ -130,7 +139,7 @@ class HadamardLaw(AnswerLaw):
         return reports
 
     def expected_loss(self) -> float:
-        """Return n times the variance of a rare answer's share when the share is estimated from n reports."""
+        """Return the variance of the estimated share of a rare answer, multiplied by the number of reports."""
         return float(compute_loss(self.size, self.blocks, self.parameter))
 
 

@@ -1,4 +1,4 @@
-"""Profiles for testing the classics with the conformance kit: small problems and their neighbouring secrets."""
+"""The conformance kit's profiles for the classic mechanisms: generators of small problems and neighbouring inputs."""
 
 from __future__ import annotations
 
@@ -42,14 +42,19 @@ QUESTIONS = Profile(
 
 
 def _make_numbers(sizes: dict[str, int], epsilon: float) -> GeneratedProblem:
-    """Return a problem about a secret number. ``sizes`` maps keys of the problem file, such as "largest", to values."""
+    """Return a problem about a secret number.
+
+    Args:
+        sizes: Values for the integer keys of the problem file, such as ``{"largest": 5}``.
+        epsilon: The budget per person.
+    """
     return GeneratedProblem(toml=to_toml({**sizes, "privacy": {"epsilon": epsilon}}))
 
 
 def _alike_numbers(problem: Any) -> Iterator[tuple[str, str, float]]:
     """Yield every pair of numbers from 0 to ``largest``, as texts, with the distance between them.
 
-    The distance is the smallest number of people who can together change one number into the other.
+    The distance is the smallest number of people who together can change one number into the other.
     """
     change = getattr(problem, "sensitivity", 1)
     for number in range(problem.largest + 1):
@@ -85,7 +90,7 @@ NUMBERS = Profile(
 
 
 def _make_choices(scores: Sequence[int], epsilon: float, monotone: bool) -> GeneratedProblem:
-    """Return a problem with one choice for each of the given scores."""
+    """Return a problem with one choice per given score, named "choice 0", "choice 1" and so on."""
     names = [f"choice {number}" for number in range(len(scores))]
     return _with_rows(names, list(zip(names, scores, strict=True)), epsilon, monotone)
 
@@ -93,7 +98,7 @@ def _make_choices(scores: Sequence[int], epsilon: float, monotone: bool) -> Gene
 def _with_rows(
     names: Sequence[str], rows: Sequence[tuple[str, int]], epsilon: float, monotone: bool
 ) -> GeneratedProblem:
-    """Return a problem with the given choices and scores.
+    """Return a problem that publishes one of the given choices by their scores.
 
     Args:
         names: The choices, in the public order.
@@ -112,7 +117,7 @@ def _with_rows(
 
 
 def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield the problems into which one person, who changes each score by at most 1, can turn this one.
+    """Yield each problem that differs from this one by the data of one person, who changes each score by at most 1.
 
     If scores are monotone, all changes have the same direction.
     """
@@ -124,7 +129,7 @@ def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem
 
 
 def _reorder_rows(problem: GeneratedProblem, chance: Random) -> Variant:
-    """Return the problem with the rows of its score file in another order."""
+    """Return the problem with the rows of its score file shuffled."""
     names, rows, monotone = (problem.facts[name] for name in ("names", "rows", "monotone"))
     shuffled_rows = chance.sample(rows, len(rows))
     reordered = _with_rows(names, shuffled_rows, problem.get("privacy.epsilon"), monotone)
@@ -132,15 +137,15 @@ def _reorder_rows(problem: GeneratedProblem, chance: Random) -> Variant:
 
 
 def make_choice_profile(mechanism: type[ChoiceMechanism], **skip: str) -> Profile:
-    """Return the kit's profile for a mechanism that publishes a choice.
+    """Return the conformance kit's profile for a mechanism that publishes a choice.
 
     Args:
-        mechanism: The mechanism, whose ``chances`` gives the exact distribution to compare draws with.
-        skip: The reason for skipping each further check, keyed by the check's name with underscores for hyphens.
+        mechanism: The mechanism. The kit compares its draws with the distribution that ``chances`` returns.
+        skip: Further checks to skip: the check's name, with underscores for hyphens, and the reason.
     """
 
     def probabilities(problem: Choices, method: str) -> list[float]:
-        """Return the exact probability of each choice in a problem."""
+        """Return the probability that each choice in the problem is published."""
         return mechanism.chances(problem.read_scores(), problem.rate)
 
     return Profile(

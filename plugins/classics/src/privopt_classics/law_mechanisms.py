@@ -1,4 +1,7 @@
-"""Privacy notions, loss and base classes for mechanisms that publish a law, the distribution of reports by secret."""
+"""Privacy notions, the utility loss and base classes for mechanisms that publish a law.
+
+A law is the probability distribution of reports for each secret (:class:`privopt_classics.laws.ReportLaw`).
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,9 @@ def _certify(kind: str, is_allowed: bool, worst: float, epsilon: Fraction, arith
     Args:
         kind: The kind of guarantee.
         is_allowed: Whether an exact comparison has shown that the law satisfies the claimed epsilon.
-        worst: Upper bound on the law's actual epsilon. It is only for readers and does not decide the verdict.
+        worst: Upper bound on the law's actual epsilon, for information only; the verdict does not depend on it.
         epsilon: The claimed epsilon.
-        arithmetic: Text that says in which arithmetic the comparison was made.
+        arithmetic: Description of the arithmetic in which the comparison was made.
     """
     allowed = float(epsilon)
     return Certificate(
@@ -47,9 +50,9 @@ def _certify(kind: str, is_allowed: bool, worst: float, epsilon: Fraction, arith
 
 @frozen(kw_only=True)
 class OddsBound(LocalDP[ReportLaw]):
-    """Local DP for a law whose parameter r is its largest ratio of probabilities.
+    """Local DP for a law whose parameter r bounds the ratio of a report's probabilities under any two secrets.
 
-    The docstring of each law's module proves that r is this ratio.
+    The docstring of each law's module proves this bound.
 
     Attributes:
         epsilon: The claimed epsilon, exact.
@@ -59,12 +62,18 @@ class OddsBound(LocalDP[ReportLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee that a report is at most exp(epsilon) times as likely under one answer as under another."""
+        """The guarantee stated for the release: local DP per person.
+
+        A report is at most exp(epsilon) times as likely under one secret as under any other.
+        """
         words = "Whatever is reported is at most exp(epsilon) times as likely under one answer as under another."
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one answer", statement=words)
 
     def measure(self, release: ReportLaw) -> Certificate:
-        """Compare the law's parameter r with a rational that is proved to be at most exp(epsilon)."""
+        """Certify that the law's parameter r satisfies 1 <= r <= exp(epsilon).
+
+        r is compared with :func:`privopt_classics.exact.odds_below`, a rational proved to be at most exp(epsilon).
+        """
         odds = release.parameter
         # With r below 1, the largest ratio of probabilities would be 1 / r, so such a law is refused.
         is_allowed = 1 <= odds <= odds_below(self.epsilon)
@@ -75,7 +84,7 @@ class OddsBound(LocalDP[ReportLaw]):
 
 @frozen(kw_only=True)
 class RateBound(PureDP[ReportLaw]):
-    """Pure DP for a law that adds noise to a number, at a rate of at most epsilon.
+    """Pure DP for a law that adds noise to a number, with a noise rate of at most epsilon.
 
     Attributes:
         epsilon: The claimed epsilon, exact.
@@ -90,14 +99,14 @@ class RateBound(PureDP[ReportLaw]):
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement=words)
 
     def measure(self, release: ReportLaw) -> Certificate:
-        """Compare the law's rate with epsilon in rational arithmetic."""
+        """Certify in rational arithmetic that the law's noise rate is at most epsilon."""
         rate = release.parameter
         return _certify(self.kind, rate <= self.epsilon, float_up(rate), self.epsilon, "rationals")
 
 
 @frozen(kw_only=True)
 class StatedLoss(UtilityLoss[ReportLaw]):
-    """The expected loss of a law, which the law computes in closed form.
+    """The expected loss of a law, evaluated by the law's closed formula.
 
     Attributes:
         unit: The unit of the loss.
@@ -125,15 +134,15 @@ class _LawMechanism(Mechanism[P, ReportLaw]):
     loss_unit: ClassVar[str]
 
     def utility(self, problem: P, method: str) -> StatedLoss:
-        """Return the expected loss of the law, in the mechanism's unit."""
+        """Return the utility loss: the law's expected loss, in the mechanism's unit."""
         return StatedLoss(unit=self.loss_unit)
 
     def parameter(self, problem: Any) -> Fraction:
-        """Return the rational that determines the law: its largest ratio of probabilities, just below exp(epsilon)."""
+        """Return the law's parameter: its largest ratio of probabilities, a rational just below exp(epsilon)."""
         return odds_below(problem.privacy.epsilon)
 
     def solve(self, problem: P, context: SolveContext) -> Outcome[ReportLaw]:
-        """Return the law that the problem determines; no search is needed."""
+        """Return the law in closed form; the problem determines it, so no search is needed."""
         return Outcome(release=self.release_class(problem=problem, parameter=self.parameter(problem)))
 
 
@@ -141,7 +150,7 @@ class LocalMechanism(_LawMechanism[P]):
     """A mechanism in the local model, in which each person draws their own report."""
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint[ReportLaw]:
-        """Return local DP at the problem's epsilon."""
+        """Return the constraint that the law must satisfy: local DP with the problem's epsilon."""
         return OddsBound(epsilon=problem.privacy.epsilon)
 
 
@@ -149,9 +158,9 @@ class CountMechanism(_LawMechanism[P]):
     """A mechanism in the central model, in which the data curator adds noise to a number."""
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint[ReportLaw]:
-        """Return pure DP at the problem's epsilon."""
+        """Return the constraint that the law must satisfy: pure DP with the problem's epsilon."""
         return RateBound(epsilon=problem.privacy.epsilon)
 
     def parameter(self, problem: Any) -> Fraction:
-        """Return epsilon, which is the rate of the noise."""
+        """Return the law's parameter: the noise rate, which equals epsilon."""
         return Fraction(problem.privacy.epsilon)

@@ -1,7 +1,7 @@
-"""The release class of mechanisms that publish a law: the probability distribution of reports for each secret.
+"""The release class for mechanisms that publish a law: the probability distribution of reports for each secret.
 
-The problems of these mechanisms contain no secrets. A release states one rational number, which determines the law, and
-each holder of a secret draws reports from the law.
+The problem files for these mechanisms contain no secrets. A release states one rational number, which determines the
+law. Each person, or the curator of the data, then draws reports for a secret from this law.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from privopt.numbers.noise import stated_scale
 from privopt_classics.exact import check_epsilon
 
 MAX_ENTRIES: Final = 1 << 22
-"""The largest number of probabilities in a channel. A law with more probabilities has no channel."""
+"""The largest number of probabilities, secrets times reports, for which a law is also available as a channel."""
 
 _FILE: Final = "law.txt"
 
 
 def check_names(names: tuple[str, ...]) -> str | None:
-    """Return None if the texts can be names of answers or choices, and otherwise a description of valid names."""
+    """Return None if ``names`` are valid names for answers or choices, else a description of valid names."""
     # Names are written to files, one per line. splitlines() also splits at "\r" and other characters that some programs
     # treat as the end of a line.
     is_plain = all(name.splitlines() == [name] == [name.strip()] for name in names)
@@ -45,12 +45,12 @@ class Privacy:
 
 @frozen(kw_only=True)
 class ReportLaw(Release):
-    """The distribution of reports for each secret, given by a public problem and one rational number.
+    """The distribution of reports for each secret, determined by a public problem and one rational number.
 
     Attributes:
         problem: The problem, which is public.
-        parameter: For a local mechanism, the largest ratio r <= exp(epsilon) of two probabilities of a report. For
-            noise on a number, the rate of the noise, at most epsilon.
+        parameter: For a local mechanism, the largest ratio r <= exp(epsilon) between a report's probabilities under
+            two secrets. For a mechanism that adds noise to a number, the rate of the noise, at most epsilon.
     """
 
     problem: Any
@@ -67,11 +67,11 @@ class ReportLaw(Release):
 
     @abstractmethod
     def outputs(self) -> Sequence[str]:
-        """Return all possible reports. There may be too many to list: see :meth:`count_outputs`."""
+        """Return all possible reports. Check :meth:`count_outputs` first, as there may be too many to list."""
 
     @abstractmethod
     def probabilities(self) -> Floats:
-        """Return the (N, K) probabilities of each report for each secret, as doubles."""
+        """Return an array of shape (N, K): the probability of each report (column) given each secret (row)."""
 
     @abstractmethod
     def draw_reports(self, index: int, count: int) -> list[str]:
@@ -79,10 +79,10 @@ class ReportLaw(Release):
 
     @abstractmethod
     def expected_loss(self) -> float:
-        """Return the expected loss in the mechanism's unit."""
+        """Return the expected loss, in the unit that the mechanism declares as its ``loss_unit``."""
 
     def sample(self, input_id: str, count: int) -> list[str]:
-        """Draw ``count`` independent reports for a secret, using the operating system's entropy.
+        """Draw ``count`` independent reports for a secret, using randomness from the operating system.
 
         Args:
             input_id: The id of the secret.

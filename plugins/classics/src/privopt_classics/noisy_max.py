@@ -1,13 +1,13 @@
 """Report noisy max (Dwork and Roth 2014, section 3.3, claim 3.9), with discrete Laplace noise.
 
-Law: the result is the choice i with the highest q_i + Z_i, where q_i is its score and P(Z = z) is proportional to
-exp(-rate |z|). A tie goes to the choice that comes first in the public order. P(i) is the sum over z of P(Z_i = z)
-times the product over j != i of the probabilities that q_j + Z_j loses against q_i + z. The rate is epsilon / 2, or
-epsilon if one person moves all scores in the same direction.
+Law: the published choice i has the highest noisy score q_i + Z_i, where q_i is the score and P(Z = z) is proportional
+to exp(-rate |z|). Among tied choices, the one that comes first in the public order is published. P(i) is the sum over z
+of P(Z_i = z) times the product over j != i of the probabilities that q_j + Z_j loses against q_i + z. The rate is
+epsilon / 2, or epsilon if one person moves all scores in the same direction.
 
-Proof: fix the noise of the other choices. Then i wins if Z_i reaches an integer threshold, which moves by at most 2
-between neighbours, or by 1 if scores are monotone, and P(Z_i >= s + c) >= exp(-rate c) P(Z_i >= s). Ties do not change
-this, because the order that breaks them is fixed.
+Proof: fix the noise of the other choices. Then i wins if Z_i reaches an integer threshold, which differs by at most 2
+between neighbouring inputs, or by 1 if scores are monotone. Moreover, P(Z_i >= s + c) >= exp(-rate c) P(Z_i >= s). Ties
+do not invalidate this argument, because the order that breaks them is fixed.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class NoisyMax(ChoiceMechanism):
 
     @classmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability of each choice by the sum in the module docstring, without terms below about exp(-50).
+        """Return the probability that each choice is published, by the sum in the module docstring.
 
-        Scores far below the highest one are raised so that the sum has fewer terms. Raised or not, a choice with such a
-        score has a probability below about exp(-350).
+        Terms below about exp(-50) are omitted. Scores far below the highest one are raised to shorten the sum. With its
+        original or its raised score, such a choice has a probability below about exp(-350).
 
         Args:
             scores: The secret score of each choice.
@@ -64,7 +64,7 @@ class NoisyMax(ChoiceMechanism):
         return chances
 
     def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:
-        """Add noise to all scores, and return the first choice with the highest noisy score.
+        """Add noise to all scores, and return the index of the first choice with the highest noisy score.
 
         Args:
             scores: The secret score of each choice.
@@ -72,7 +72,7 @@ class NoisyMax(ChoiceMechanism):
             seed: Seed for a reproducible draw, which is not private; None to draw from the operating system's entropy.
 
         Returns:
-            The index of the choice, and the rate at which the noise was actually drawn.
+            The index of the choice, and the rate with which the noise was actually drawn.
         """
         noisy, record = discrete_laplace(np.array(scores, dtype=np.int64), rate, seed=seed)
         return int(noisy.argmax()), 1 / record.scale

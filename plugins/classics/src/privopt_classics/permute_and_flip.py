@@ -1,13 +1,14 @@
 """Permute-and-flip (McKenna and Sheldon 2020, algorithm 1).
 
-Law: the result is the first choice i, in a random order, whose coin shows heads. The coin of a choice with score q_i
-shows heads with probability p_i = exp(-rate (q_max - q_i)), so P(i) is p_i times the integral, for t from 0 to 1, of
-the product of 1 - t p_j over j != i. The rate is epsilon / 2, or epsilon if one person moves all scores in the same
-direction.
+Law: the coins of the choices are flipped in a random order, and the first choice i whose coin shows heads is published.
+The coin of a choice with score q_i shows heads with probability p_i = exp(-rate (q_max - q_i)). Hence P(i) is p_i times
+the integral, for t from 0 to 1, of the product of 1 - t p_j over j != i. The rate is epsilon / 2, or epsilon if one
+person moves all scores in the same direction.
 
-Proof: the result has the distribution of the argmax of q_i + E_i with exponential noise E_i of the same rate (Ding et
-al. 2021). Fix the noise of the other choices: i wins if E_i exceeds a threshold, which moves by at most 2 between
-neighbours, or by 1 if scores are monotone; and P(E_i > s + c) >= exp(-rate c) P(E_i > s).
+Proof: the published choice has the distribution of the argmax of q_i + E_i, where the E_i are exponential noise with
+the same rate (Ding et al. 2021). Fix the noise of the other choices. Then i wins if E_i exceeds a threshold, which
+differs by at most 2 between neighbouring inputs, or by 1 if scores are monotone. Moreover, P(E_i > s + c) >=
+exp(-rate c) P(E_i > s).
 """
 
 from __future__ import annotations
@@ -27,16 +28,19 @@ from privopt_classics.exact import draw_exp_event
 
 
 class PermuteAndFlip(ChoiceMechanism):
-    """A mechanism that publishes a choice with a high score, by flipping coins with exact probabilities."""
+    """A mechanism that flips a biased coin per choice in random order, and publishes the first that shows heads.
+
+    The coins' probabilities are exact, and a choice with a higher score is more likely to show heads.
+    """
 
     kit = "privopt_classics.kit:PERMUTE_AND_FLIP"
 
     @classmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability of each choice by the integral in the module docstring.
+        """Return the probability that each choice is published, by the integral in the module docstring.
 
-        The variable t of the integral is the position of i in the random order, as a fraction from 0 to 1: each other
-        choice comes before i with probability t.
+        The integration variable t is the position of choice i in the random order, as a fraction from 0 to 1. Each
+        other choice comes before i with probability t.
 
         Args:
             scores: The secret score of each choice.

@@ -1,12 +1,12 @@
 """The piecewise mechanism for numbers in [-1, 1] (Wang et al. 2019, section III-B, algorithm 2), on a grid.
 
 Law: the secret is t = -1 + 2 i / n with i in 0, ..., n. P(j | i) = (r if i <= j < i + w else 1) / (r w + n) for j in 0,
-..., n + w - 1, where r <= exp(epsilon) and w is the integer nearest to n exp(-epsilon / 2), at least 1. A draw j is
-reported as the number 2 (j - (n + w - 1) / 2) / (A n), where A = (r - 1) w / (r w + n).
+..., n + w - 1, where r <= exp(epsilon) is rational and w is the integer nearest to n / sqrt(r), but at least 1. A draw
+j is reported as the number 2 (j - (n + w - 1) / 2) / (A n), where A = (r - 1) w / (r w + n).
 
-Proof: every row has w numerators r and n numerators 1, so no ratio exceeds r. E(j | i) = A i + B, since the mean of the
-w likely j is i + (w - 1) / 2; by symmetry the reported number has mean t. The paper's mechanism is the limit for large
-n.
+Proof: for every i, w numerators are r and n numerators are 1, so no ratio of probabilities exceeds r. E(j | i) = A i +
+B, because the mean of the w likely values j is i + (w - 1) / 2. By symmetry, the reported number has mean t. The
+paper's mechanism is the limit for large n.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from privopt_classics.laws import Privacy, ReportLaw
 
 @frozen(kw_only=True)
 class BoundedNumber:
-    """A problem with a secret number in [-1, 1], on a public grid."""
+    """A problem with a secret number on a public grid with n steps from -1 to 1."""
 
     steps: int = key(help="steps n of the grid of numbers from -1 to 1", check=check_largest)
     privacy: Privacy = key(help="how much may leak")
@@ -37,18 +37,18 @@ class BoundedNumber:
 
 @frozen(kw_only=True)
 class PiecewiseLaw(ReportLaw):
-    """A law whose reports are unbiased estimates of the true number."""
+    """The distribution of reports in the piecewise mechanism. A report is an unbiased estimate of the secret number."""
 
     problem: BoundedNumber
 
     @property
     def window(self) -> int:
-        """The number w of reports that have the higher probability, which is the same for each secret."""
+        """The number w of reports that have the higher of the two probabilities. It is the same for every secret."""
         return max(1, round(self.problem.steps / sqrt(self.parameter)))
 
     @property
     def slope(self) -> Fraction:
-        """The slope A of E(j | i) as a function of i."""
+        """The slope A of the conditional mean E(j | i) as a linear function of i."""
         r, w = self.parameter, self.window
         return (r - 1) * w / (r * w + self.problem.steps)
 
@@ -63,7 +63,7 @@ class PiecewiseLaw(ReportLaw):
         return self.problem.steps + self.window
 
     def values(self) -> Floats:
-        """Return (n + w,) the number that is reported for each j."""
+        """Return an array of shape (n + w,): the number that is reported for each index j."""
         j = np.arange(self.count_outputs())
         centred: Floats = j.astype(np.float64) - (self.count_outputs() - 1) / 2
         return 2 * centred / float(self.slope * self.problem.steps)
@@ -73,7 +73,10 @@ class PiecewiseLaw(ReportLaw):
         return [f"{value:.12g}" for value in self.values()]
 
     def probabilities(self) -> Floats:
-        """Return the (n + 1, n + w) probabilities of each j for each i: r or 1 divided by the common denominator."""
+        """Return an array of shape (n + 1, n + w): the probability of each report j (column) given each secret i (row).
+
+        An entry is r for the w likely reports i, ..., i + w - 1 and 1 otherwise, divided by the common denominator.
+        """
         n, w, r = self.problem.steps, self.window, self.parameter
         offsets = np.subtract.outer(np.arange(n + w), np.arange(n + 1)).T
         is_likely = (offsets >= 0) & (offsets < w)
@@ -83,7 +86,7 @@ class PiecewiseLaw(ReportLaw):
         """Draw ``count`` reports for the secret i = ``index``.
 
         A random event first decides whether j is one of the w likely values i, ..., i + w - 1. Then j is drawn
-        uniformly from the likely values, or from the n other values.
+        uniformly from either the likely values or the n other values.
         """
         n, w = self.problem.steps, self.window
         window_probability, outputs = self.parameter * w / (self.parameter * w + n), self.outputs()
@@ -99,8 +102,8 @@ class PiecewiseLaw(ReportLaw):
     def variance(self, index: int) -> float:
         """Return the variance of the reported number for the secret at ``index``.
 
-        It is computed in rational arithmetic, because a difference between doubles would lose all digits for a large
-        epsilon. The computation uses that the squared distances of m consecutive integers from their mean add up to
+        The computation is in rational arithmetic, because for a large epsilon the subtraction would lose all digits in
+        floating point. It uses that the squared distances of m consecutive integers from their mean add up to
         m (m**2 - 1) / 12.
         """
         n, w, r, count = self.problem.steps, self.window, self.parameter, self.count_outputs()
@@ -111,7 +114,7 @@ class PiecewiseLaw(ReportLaw):
         return float(mean_square - Fraction(2 * index - n, n) ** 2)
 
     def expected_loss(self) -> float:
-        """Return the largest variance of a report, which is attained when the secret is -1 or 1."""
+        """Return the largest variance of a report over all secrets, which is attained at -1 and 1."""
         return self.variance(0)
 
 

@@ -1,6 +1,6 @@
-"""The problem for mechanisms that randomise the answer to one question, and the base class of their laws.
+"""The problem class for mechanisms that randomise the answer to one question, and the base class for their laws.
 
-The possible answers are public. A law gives the distribution of reports for each answer.
+The possible answers are public. A law is the probability distribution of reports for each answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["AnswerLaw", "Question", "share_variance"]
 
 @frozen(kw_only=True)
 class Question:
-    """A problem with one question and a fixed set of answers. Each person's answer is secret."""
+    """A problem file for one question with a fixed set of public answers. Each person's answer is secret."""
 
     answers: tuple[str, ...] = key(help="the answers, public", check=check_names)
     privacy: Privacy = key(help="how much may leak")
@@ -26,7 +26,7 @@ class Question:
 
 @frozen(kw_only=True)
 class AnswerLaw(ReportLaw):
-    """A law for reports about a person's answer to a question."""
+    """The distribution of reports for each possible answer of a person to a question."""
 
     problem: Question
 
@@ -42,9 +42,9 @@ class AnswerLaw(ReportLaw):
 
 
 def share_variance(support: Fraction, background: Fraction) -> float:
-    """Return n times the variance of a rare answer's share when the share is estimated from n reports.
+    """Return the variance of the estimated share of a rare answer, multiplied by the number of reports.
 
-    It is q (1 - q) / (p - q)**2 (Wang, Blocki, Li and Jha 2017, section 3, for an answer that nobody gives).
+    The value is q (1 - q) / (p - q)**2 (Wang, Blocki, Li and Jha 2017, section 3, for an answer that nobody gives).
 
     Args:
         support: The probability p that a report supports its sender's true answer.

@@ -3,7 +3,7 @@
 Law: the report y is one of k possible answers. Given the true answer x, its probability is P(y | x) = (r if y = x else
 1) / (r + k - 1), where r <= exp(epsilon) is rational.
 
-Proof: all rows have the same denominator, and numerators are r or 1, so no ratio of probabilities exceeds r.
+Proof: the denominator is the same for all x, and all numerators are r or 1, so no ratio of probabilities exceeds r.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from privopt_classics.questions import AnswerLaw, Question, share_variance
 
 @frozen(kw_only=True)
 class ResponseLaw(AnswerLaw):
-    """A law whose reports are answers: the true answer or another one."""
+    """The distribution of reports in randomised response. A report is one of the k answers."""
 
     @property
     def truth_probability(self) -> Fraction:
@@ -39,7 +39,7 @@ class ResponseLaw(AnswerLaw):
         return self.records
 
     def probabilities(self) -> Floats:
-        """Return the (k, k) probabilities of each report for each answer, with the true answers on the diagonal."""
+        """Return an array of shape (k, k): the probability of each report (column) given each true answer (row)."""
         truth = self.truth_probability
         matrix = np.full((self.size, self.size), float((1 - truth) / (self.size - 1)))
         np.fill_diagonal(matrix, float(truth))
@@ -48,7 +48,8 @@ class ResponseLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        Each is the true answer with probability ``truth_probability``, and otherwise a uniform draw from the others.
+        Each report is the true answer with probability ``truth_probability``, and otherwise one of the other answers,
+        drawn uniformly.
         """
         truth_probability, others = self.truth_probability, [*self.records[:index], *self.records[index + 1 :]]
         return [
@@ -57,7 +58,7 @@ class ResponseLaw(AnswerLaw):
         ]
 
     def expected_loss(self) -> float:
-        """Return n times the variance of a rare answer's share when the share is estimated from n reports."""
+        """Return the variance of the estimated share of a rare answer, multiplied by the number of reports."""
         truth = self.truth_probability
         return share_variance(truth, (1 - truth) / (self.size - 1))
 

@@ -1,12 +1,13 @@
 """The staircase mechanism (Geng, Kairouz, Oh and Viswanath 2015), for integers (Geng and Viswanath 2016).
 
 Law: the report for a sum i is min(max(i + Z, 0), n). P(Z = z) = c b**floor(|z| / D), times b if |z| mod D >= s, where b
-is exp(-epsilon) and D the sensitivity. So each step of the staircase has D values of |z|, of which the first s, its
-upper part, are more likely than the others. The probabilities sum to 1 if c = (1 - b) / (2 s + 2 b (D - s) - (1 - b)).
+is exp(-epsilon) and D the sensitivity. Each step of the staircase therefore covers D values of |z|, of which the first
+s, the upper part of the step, are more likely than the others. The probabilities sum to 1 if c = (1 - b) / (2 s + 2 b
+(D - s) - (1 - b)).
 
-Proof: P does not increase with |z|, and P(|z| + D) = b P(|z|). Neighbouring numbers differ by at most D, so |z| grows
-by at most D, and P falls at most by the factor b. The width s is the one with the smallest expected |Z|, which is near
-D / (1 + exp(epsilon / 2)).
+Proof: P does not increase with |z|, and P(|z| + D) = b P(|z|). Neighbouring sums differ by at most D, so |z| grows by
+at most D, and P falls by at most the factor b. The width s is chosen to minimise the expected |Z|; the minimiser is
+near D / (1 + exp(epsilon / 2)).
 """
 
 from __future__ import annotations
@@ -37,12 +38,20 @@ class BoundedSum:
 
 @frozen(kw_only=True)
 class StaircaseLaw(CountLaw):
-    """A law that adds noise whose probabilities form a staircase."""
+    """The distribution of a sum plus staircase noise, clamped to the range from 0 to n.
+
+    The noise's probability is a step function of its absolute value. Each step is D, the sensitivity, values wide; its
+    first s values, the upper part, are more likely than the others. Let b be exp(-epsilon).
+    """
 
     problem: BoundedSum
 
     def absolute_noise(self, step_width: Ints) -> Floats:
-        """Return the expected absolute noise before clamping, for each given width s of a step's upper part."""
+        """Return the expected absolute noise before clamping, for each width s of the steps' upper part.
+
+        Args:
+            step_width: Array of widths s, from 1 to the sensitivity.
+        """
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, step_width
         # |z| = k D + position on step k. The k D and the positions are summed separately over all steps k.
@@ -54,27 +63,28 @@ class StaircaseLaw(CountLaw):
 
     @property
     def step_width(self) -> int:
-        """The width s of a step's upper part that has the smallest expected absolute noise."""
+        """The width s of the steps' upper part that minimises the expected absolute noise."""
         return int(self.absolute_noise(np.arange(1, self.problem.sensitivity + 1)).argmin()) + 1
 
     def _height(self, s: Ints | int) -> Floats:
-        """Return the probability c of the values closest to 0, for each width s of a step's upper part."""
+        """Return the probability c of each value on the upper part of the first step, for each given width s."""
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         return np.asarray(fall / (2 * s + 2 * b * (self.problem.sensitivity - s) - fall), dtype=np.float64)
 
     def mass(self, distances: Ints) -> Floats:
         """Return P(noise = d) for each distance d >= 0.
 
-        It is c b**k for the upper part of step k (the first s values), and c b**(k + 1) for the step's other values.
+        The probability is c b**k for the first s values of step k, and c b**(k + 1) for the step's other values.
         """
         step, within = np.divmod(distances, self.problem.sensitivity)
         masses: Floats = self._height(self.step_width) * exp(-self.parameter) ** (step + (within >= self.step_width))
         return masses
 
     def tail(self, distances: Ints) -> Floats:
-        """Return P(noise >= d) for each distance d >= 0: the mass on the rest of its step and on all later steps.
+        """Return P(noise >= d) for each distance d >= 0.
 
-        The mass on the whole of step k is c b**k (s + b (D - s)), so the masses on later steps form a geometric series.
+        The result adds the mass on the rest of d's step and the mass on all later steps. The mass on all of step k is
+        c b**k (s + b (D - s)), so the later steps form a geometric series.
         """
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, self.step_width
@@ -86,8 +96,8 @@ class StaircaseLaw(CountLaw):
     def draw_noise(self, count: int) -> list[int]:
         """Draw ``count`` noise values by rejection sampling of a step, a position on the step, and a sign.
 
-        Positions on the lower part of the step are accepted with probability b. Minus zero is rejected because it is
-        the same value as plus zero, whose probability it would double.
+        Positions on the lower part of a step are accepted with probability b. The value zero with a minus sign is
+        rejected, because otherwise zero would be drawn twice as often as it should.
         """
         period, s = self.problem.sensitivity, self.step_width
         noise: list[int] = []

@@ -1,9 +1,10 @@
 """Subset selection (Ye and Barg 2018, section III).
 
-Law: P(S | x) = (r if x in S else 1) / (r C(k - 1, w - 1) + C(k - 1, w)) for each set S with w of the k answers, where C
-is the binomial coefficient and r <= exp(epsilon).
+Law: a report is a set S of w of the k answers. Given the true answer x, P(S | x) = (r if x in S else 1) / (r C(k - 1,
+w - 1) + C(k - 1, w)), where C is the binomial coefficient and r <= exp(epsilon) is rational.
 
-Proof: the denominator depends only on k, w and r, which are public, and numerators are r or 1.
+Proof: the denominator depends only on k, w and r, which are public. All numerators are r or 1, so the ratio of two
+probabilities of a report is at most r.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from privopt_classics.questions import AnswerLaw, Question, share_variance
 
 @frozen(kw_only=True)
 class SubsetLaw(AnswerLaw):
-    """A law whose reports are sets of w answers, written with one bit for each answer, such as ``0110``."""
+    """The distribution of reports in subset selection.
+
+    A report is a set of w answers, written with one bit per answer, such as ``0110``.
+    """
 
     @property
     def subset_size(self) -> int:
@@ -39,19 +43,19 @@ class SubsetLaw(AnswerLaw):
         return likely / (likely + self.size - self.subset_size)
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports: the sets with w answers."""
+        """Return the number of possible reports: the binomial coefficient of k over w."""
         return comb(self.size, self.subset_size)
 
     def outputs(self) -> Sequence[str]:
-        """Return all sets with w answers, in lexicographic order of their members."""
+        """Return all sets of w answers as bit strings, in lexicographic order of their members."""
         return [self._format(members) for members in combinations(range(self.size), self.subset_size)]
 
     def _format(self, members: Sequence[int]) -> str:
-        """Return a set of answers, given by their indices, as a text with one bit for each answer."""
+        """Return the bit string for the set of answers at the indices ``members``."""
         return "".join("1" if position in members else "0" for position in range(self.size))
 
     def probabilities(self) -> Floats:
-        """Return the (k, number of sets) probabilities of each set for each answer.
+        """Return an array of shape (k, number of sets): the probability of each set (column) given each answer (row).
 
         An entry is r if the set contains the answer and 1 otherwise, divided by the common denominator.
         """
@@ -77,14 +81,14 @@ class SubsetLaw(AnswerLaw):
         return reports
 
     def expected_loss(self) -> float:
-        """Return n times the variance of a rare answer's share when the share is estimated from n reports."""
+        """Return the variance of the estimated share of a rare answer, multiplied by the number of reports."""
         truth, k, w = self.truth_probability, self.size, self.subset_size
         # A set contains on average w - truth of the k - 1 other answers, so each of them with this probability.
         return share_variance(truth, (w - truth) / (k - 1))
 
 
 class SubsetSelection(LocalMechanism[Question]):
-    """A mechanism that reports a set of answers, which contains the true answer more often than by chance."""
+    """A mechanism that reports a random set of answers, which contains the true answer more often than by chance."""
 
     problem_class = Question
     release_class = SubsetLaw

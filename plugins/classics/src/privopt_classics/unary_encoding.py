@@ -1,7 +1,7 @@
 """Optimised unary encoding (OUE; Wang, Blocki, Li and Jha 2017, section 4.3).
 
-Law: for the answer x, bit j of the report is 1 with probability 1 / 2 if j = x and 1 / (r + 1) otherwise, independently
-of the other bits, where r <= exp(epsilon).
+Law: a report has one bit per answer. Given the true answer x, bit j is 1 with probability 1 / 2 if j = x and 1 / (r +
+1) otherwise, independently of the other bits, where r <= exp(epsilon) is rational.
 
 Proof: only the bits x and x' have different distributions under the answers x and x'. The ratio of their joint
 probabilities is largest if bit x is 1 and bit x' is 0: (1 / 2) (r / (r + 1)) / ((1 / (r + 1)) (1 / 2)) = r.
@@ -25,7 +25,7 @@ from privopt_classics.questions import AnswerLaw, Question, share_variance
 
 @frozen(kw_only=True)
 class UnaryLaw(AnswerLaw):
-    """A law whose reports have one bit for each answer, such as ``0110``."""
+    """The distribution of reports in unary encoding. A report has one bit per answer, such as ``0110``."""
 
     @property
     def background(self) -> Fraction:
@@ -41,10 +41,10 @@ class UnaryLaw(AnswerLaw):
         return ["".join(bits) for bits in product("01", repeat=self.size)]
 
     def probabilities(self) -> Floats:
-        """Return the (k, 2**k) probabilities of each bit string for each answer.
+        """Return an array of shape (k, 2**k): the probability of each bit string (column) given each answer (row).
 
-        An entry is 1 / 2 for the answer's own bit, whatever its value, times q for each other bit that is 1 and 1 - q
-        for each other bit that is 0.
+        An entry is a product with one factor per bit: 1 / 2 for the true answer's bit, whatever its value, q for each
+        other bit that is 1, and 1 - q for each other bit that is 0.
         """
         bits = np.array(list(product((0, 1), repeat=self.size)))
         one_counts = bits.sum(axis=1)[None, :]
@@ -63,9 +63,9 @@ class UnaryLaw(AnswerLaw):
         ]
 
     def expected_loss(self) -> float:
-        """Return n times the variance of a rare answer's share when the share is estimated from n reports.
+        """Return the variance of the estimated share of a rare answer, multiplied by the number of reports.
 
-        It is 4 r / (r - 1)**2.
+        The value is 4 r / (r - 1)**2.
         """
         return share_variance(Fraction(1, 2), self.background)
 
