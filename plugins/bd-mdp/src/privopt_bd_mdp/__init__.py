@@ -1,8 +1,8 @@
 """BD-mDP: Benders decomposition for metric differential privacy (Qiu, IJCAI 2024).
 
 This file only registers the mechanism and its methods. :mod:`privopt_bd_mdp.model` contains the linear program and its
-path cuts, :mod:`privopt_bd_mdp.partitioners` contains the ways to split the records, and :mod:`privopt_bd_mdp.solver`
-chooses the sequence of solvers for each part.
+path cuts, :mod:`privopt_bd_mdp.partitioners` splits the records into subsets, and :mod:`privopt_bd_mdp.solver` chooses
+the sequence of solvers for each connected component.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,10 @@ __all__ = ["privopt_mechanisms"]
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the specification for ``bd-mdp`` with its methods: Benders decomposition and those of ``optimal-lp``.
+    """Return the specification of ``bd-mdp``, with Benders decomposition and the methods of ``optimal-lp``.
 
-    The first method is the default. Because ``decomposes`` is set, each registered decomposer becomes a further method.
+    The first method is the default. Because ``decomposes`` is set, the registry adds a method for each registered
+    decomposer.
     """
     return [
         MechanismSpec(

@@ -11,10 +11,10 @@ __all__ = ["PROFILE"]
 
 
 def _make_tables(case: MetricCase) -> dict[str, dict[str, Any]]:
-    """Return the ``[bd-mdp]`` table for a generated problem file, with a partitioner that follows from the case.
+    """Return the ``[bd-mdp]`` table for a generated problem file.
 
-    If the number of records is odd, Benders' rounds start without an earlier result ("cold"), so they must find the
-    optimum on their own.
+    The case determines the partitioner. If it has an odd number of records, the Benders iterations start without an
+    earlier result (``start = "cold"``), so they must find the optimum unaided.
     """
     # The case determines the partitioner, so a failing case can be repeated, while many cases cover all partitioners.
     kind = PARTITIONS[(case.records + len(case.epsilon)) % len(PARTITIONS)]

@@ -1,4 +1,4 @@
-"""The BD-mDP mechanism with its methods: "benders", those of optimal-lp, and every registered decomposer."""
+"""The BD-mDP mechanism, whose methods are "benders", those of optimal-lp, and every registered decomposer."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ __all__ = ["BDmDP"]
 
 
 class BDmDP(Optimal[BDmDPProblem]):
-    """The optimal mechanism, computed by partitioning the records and decomposing the program (Qiu, IJCAI 2024)."""
+    """The optimal metric DP mechanism, computed by partition and Benders decomposition (Qiu, IJCAI 2024)."""
 
     problem_class = BDmDPProblem
     kit = "privopt_bd_mdp.kit:PROFILE"
     reporting = "privopt_bd_mdp.report:BDmDPReporting"
 
     def search(self, problem: MetricInstance[BDmDPProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Search for a matrix by the ``context.method`` method, and offer every result to ``incumbent``.
+        """Search for the optimal matrix by the method ``context.method``, and offer every result to ``incumbent``.
 
-        The methods of optimal-lp run as in that mechanism. ``benders`` and the registered decomposers run the solvers
-        that :class:`privopt_bd_mdp.solver.Parts` chooses for each connected component of the required pairs.
+        The methods of optimal-lp run unchanged. For ``benders`` and the registered decomposers,
+        :class:`privopt_bd_mdp.solver.Parts` chooses the solvers for each connected component of the required pairs.
 
         Args:
             problem: The loaded problem.
-            incumbent: Receives matrices and multipliers, certifies the best matrix and proves the best bound.
-            context: The method, solver, gap and limits of the run.
+            incumbent: Receives matrices and dual multipliers, certifies the best matrix and proves the best bound.
+            context: The method, solver, optimality gap and limits of the run.
         """
         # Imported here because solvers are slow to import and many commands only read the registration.
         from privopt_bd_mdp.solver import Parts
@@ -51,10 +51,10 @@ class BDmDP(Optimal[BDmDPProblem]):
         search(instance, offers, lambda: context.free_memory, parts)
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return the solver's summary and its details for result.json.
+        """Return the solver's summary and the solver's details for result.json.
 
-        After a decomposition, the details are those of the answer, to which its trajectory is added (the values and
-        bounds over time). The report reads each part's figures from them (:func:`privopt_bd_mdp.report.sections`).
+        After a decomposition, the details are the answer's details and its trajectory, the values and bounds over time.
+        The report reads the figures for each part from them (:func:`privopt_bd_mdp.report.sections`).
         """
         solver, details = super().describe_solver(answer)
         if "parts" in answer.details:

@@ -1,9 +1,9 @@
-"""The perturbation matrix optimisation (paper, Equations (4) to (7)) as a compiled model, and its path cuts.
+"""The linear program of perturbation matrix optimisation (Qiu, IJCAI 2024, Equations (4) to (7)), and its path cuts.
 
-:class:`PMO` translates between the instance and the rows and columns of its linear program. Benders decomposition
-splits the program: the master problem contains the matrix entries of the boundary records, and each block those of some
-other records. No constraint joins two blocks. :class:`PathRows` adds constraints between boundary records, which follow
-from paths (Property 3.2), when a master solution violates them.
+:class:`PMO` compiles the program for an instance and translates between matrices, multipliers and the program's columns
+and rows. Benders decomposition splits the program by records: the master problem contains the matrix entries of the
+boundary records, and each block the entries of a connected set of other records. No constraint joins two blocks.
+:class:`PathRows` separates path cuts (Property 3.2), which are implied constraints between boundary records.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = ["PMO", "PathRows"]
 
 @frozen(kw_only=True, eq=False)
 class PMO:
-    """The compiled linear program (perturbation matrix optimisation) for an instance.
+    """The linear program for an instance: perturbation matrix optimisation, in compiled form.
 
     Attributes:
-        instance: The records, outputs and pairs.
-        form: The linear program: minimise the expected loss over rows that add up to one and satisfy the privacy
-            constraint of each pair in both directions.
+        instance: The N records, K outputs, P required pairs and costs.
+        form: The linear program: minimise the expected loss over matrices whose rows sum to one and which satisfy the
+            privacy constraint for every pair in both directions.
     """
 
     instance: Instance
@@ -44,8 +44,9 @@ class PMO:
     def of(cls, instance: Instance) -> PMO:
         """Build the linear program for an instance in the modelling language, and compile it.
 
-        Its variables are the entries z_ik of the (N, K) matrix. The ``mass`` rows make each record's probabilities add
-        up to 1. The ``geo-ind`` rows are ``z_ik <= exp(d_ij) z_jk`` for each pair in both directions.
+        The variables are the entries z_ik of the (N, K) obfuscation matrix. The ``mass`` constraints require each
+        record's probabilities to sum to 1. The ``geo-ind`` constraints are ``z_ik <= exp(d_ij) z_jk`` for every pair in
+        both directions.
         """
         n, count = instance.records, instance.outputs
         lengths = instance.lengths  # (P,) the log-ratio d_ij that each pair allows
@@ -54,7 +55,7 @@ class PMO:
         keys = (instance.pairs[:, 0] * n + instance.pairs[:, 1])[order]
 
         def length(a: Ints, b: Ints) -> Floats:
-            """Return the log-ratio allowed between records ``a[p]`` and ``b[p]``, for each required pair p."""
+            """Return the log-ratio that each required pair allows, given the indices of the pairs' two records."""
             # A pair is stored once, with the smaller record first.
             low, high = np.minimum(a, b), np.maximum(a, b)
             pair_lengths: Floats = lengths[order[np.searchsorted(keys, low * n + high)]]
@@ -74,23 +75,28 @@ class PMO:
         return cls(instance=instance, form=model.compile())
 
     def columns_of(self, records: Ints) -> Ints:
-        """Return the column indices of the entries z_ik for all ``records`` and all outputs k, record by record."""
+        """Return the program's column indices of the given records' matrix entries, ordered by record, then output."""
         k = self.instance.outputs
         return (records[:, None] * k + np.arange(k)).ravel() + self.form.variable("z").start
 
     def matrix(self, x: Floats) -> Floats:
-        """Return the (N, K) obfuscation matrix at a point ``x``, which has a value for each column of the program.
+        """Return the (N, K) obfuscation matrix for a point ``x``, an array with a value for each column of the program.
 
-        Solvers meet constraints only up to a tolerance, so negative entries become 0 and rows are scaled to sum to 1.
+        Solvers satisfy constraints only within a tolerance, so negative entries are set to 0 and rows are scaled to sum
+        to 1.
         """
         start = self.form.variable("z").start
         z = np.maximum(x[start : start + self.instance.cost.size].reshape(self.instance.cost.shape), 0.0)
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def to_duals(self, multipliers: Multipliers) -> Floats:
-        """Return the dual of each row of the program, given the ``multipliers`` of the privacy rows.
+        """Return a dual feasible solution: an array with one dual value per row of the program.
 
-        The duals of the ``mass`` rows are chosen as large as dual feasibility allows, which gives the best bound.
+        The dual values of the ``geo-ind`` rows are the negated multipliers. Those of the ``mass`` rows are as large as
+        dual feasibility allows, which yields the best bound.
+
+        Args:
+            multipliers: The non-negative multipliers of the privacy constraints.
         """
         duals = np.zeros(self.form.shape[0])
         if len(self.instance.pairs):
@@ -105,9 +111,12 @@ class PMO:
         return duals
 
     def multipliers(self, duals: Floats) -> Multipliers:
-        """Return the multipliers of the privacy rows, given ``duals``, the dual values of all rows of the program.
+        """Return the multipliers of the privacy constraints for a dual solution. This is the inverse of ``to_duals``.
 
-        This is the inverse of :meth:`to_duals`; the duals of the ``mass`` rows follow from the others.
+        The dual values of the ``mass`` rows are not needed, because they follow from the multipliers.
+
+        Args:
+            duals: The dual value of each row of the program.
         """
         shape = (2, len(self.instance.pairs), self.instance.outputs)
         if not shape[1]:
@@ -119,28 +128,28 @@ class PMO:
 
 
 class PathRows:
-    """Path cuts ``z_ik <= exp(D_ij) z_jk`` (Property 3.2), which are added when the master's solution violates them.
+    """A separator for path cuts ``z_ik <= exp(D_ij) z_jk`` in the master problem (Property 3.2).
 
     ``i`` and ``j`` are boundary records, and ``D_ij`` is the length of a shortest path between them. Each cut is a
-    combination of the program's rows along the path, and this combination proves the cut.
+    non-negative combination of the privacy constraints along the path, and this combination proves the cut.
 
     Attributes:
         pmo: The compiled program.
         boundary: (B,) The indices of the boundary records, ascending.
-        _before: (B, N) The predecessor of each record on a shortest path that starts at a boundary record.
-        _number: (N, N) The index of each directed pair in :meth:`PMO.of`; -1 if the program has no rows for it.
-        _from, _to: (P,) The first and last record on each path that can give a cut, as positions in ``boundary``.
-        _length: (P,) The lengths D_ij of these paths.
+        _before: (B, N) The predecessor of each record on a shortest path from each boundary record.
+        _number: (N, N) The index of each directed pair in :meth:`PMO.of`; -1 if it is not a required pair.
+        _from, _to: (C,) The ends of each path that can give a cut, as positions in ``boundary``.
+        _length: (C,) The lengths D_ij of these paths.
     """
 
     MOST_ROWS = 4000
-    """The largest number of cuts added at a time. If more are violated, the most violated ones are added."""
+    """The largest number of cuts returned per call. If more cuts are violated, the most violated ones are returned."""
 
     DEEPEST = 25.0
-    """The log-ratio from which on paths are omitted, because their cuts are beyond the precision of doubles."""
+    """Paths of at least this length (a log-ratio) are omitted, because doubles cannot represent their cuts well."""
 
     MISSED = 1e-7
-    """The violation above which a cut is added, about the feasibility tolerance of solvers."""
+    """The violation above which a cut is returned. It is about the feasibility tolerance of solvers."""
 
     def __init__(self, pmo: PMO, partition: Partition) -> None:
         """Compute the shortest paths between all boundary records.
@@ -168,10 +177,10 @@ class PathRows:
         """Return the path cuts that a solution of the master problem violates most, or None if it violates none.
 
         Args:
-            z: (B K,) The entries z_ik of the B boundary records in the master's order, record by record.
+            z: (B K,) The matrix entries of the B boundary records, ordered by record, then output.
 
         Returns:
-            The cuts as rows ``matrix @ z <= 0``, with their proofs.
+            The cuts ``matrix @ z <= 0``, with their proofs.
         """
         outputs = self.pmo.instance.outputs
         table = np.maximum(z.reshape(len(self.boundary), outputs), 0.0)
@@ -195,19 +204,19 @@ class PathRows:
         return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._prove_rows(path, k, half))
 
     def _prove_rows(self, path: Ints, k: Ints, half: Floats) -> Any:
-        """Return the proof of each cut: the multipliers with which the program's rows add up to the cut.
+        """Return the proof of each cut: the multipliers with which rows of the program add up to the cut.
 
-        Each ``geo-ind`` row along the path is multiplied by exp(length of the path before the row). The entries of all
-        records between the two ends then cancel.
+        The ``geo-ind`` row of each pair along the path is multiplied by exp(length of the path before the pair). The
+        entries of all records between the two ends then cancel.
 
         Args:
             path: (C,) The index of each cut's path in ``self._from`` and ``self._to``.
-            k: (C,) The output of each cut.
-            half: (C,) The factor by which the cut was scaled.
+            k: (C,) The index of each cut's output.
+            half: (C,) The factor by which each cut is scaled.
 
         Returns:
-            A sparse matrix with C rows and a column for each row of the program. Its entries are negative, like the
-            duals of ``<= 0`` rows.
+            A sparse matrix with a row for each cut and a column for each row of the program. Its entries are negative,
+            like the dual values of ``<= 0`` constraints.
         """
         form, instance = self.pmo.form, self.pmo.instance
         start = form.family("geo-ind").start
@@ -226,7 +235,7 @@ class PathRows:
         return sparse.csr_matrix((values, columns, row_ends), shape=(len(path), form.shape[0]))
 
     def _trace_steps(self, p: int) -> tuple[list[int], list[float]]:
-        """Return the indices of the directed pairs along path ``p``, and exp(length of the path before each pair)."""
+        """Return the indices of the directed pairs along path ``p``, and exp(length before the pair) for each pair."""
         # Dijkstra stores the predecessor of each record, so a path is read from its end to its start.
         first, node = int(self.boundary[self._from[p]]), int(self.boundary[self._to[p]])
         nodes = [node]

@@ -1,8 +1,9 @@
 """Partitions of a graph's nodes into boundary nodes and blocks of internal nodes.
 
-A block is a connected set of internal nodes; the master problem keeps the boundary nodes. The boundary contains either
-both ends of every edge between two subsets (Qiu, IJCAI 2024, Definition 3.2), or at least one end of each. The latter
-is a vertex cover of these edges, which is smaller.
+A partitioner first divides the nodes into subsets. The boundary then contains either both ends of every edge between
+two subsets (Qiu, IJCAI 2024, Definition 3.2), or at least one end. The second choice is a vertex cover of these edges
+and yields a smaller boundary. A block is a connected component of the remaining, internal nodes. In Benders
+decomposition, boundary nodes belong to the master problem and each block is a subproblem.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ class Partition:
 
     Attributes:
         subset: (N,) The index of each node's subset, from 0.
-        boundary: (N,) Whether a node is on the boundary, in which case the master problem keeps it.
-        block: (N,) The block of each internal node, numbered from 0 in the order of first occurrence; -1 on the
-            boundary.
+        boundary: (N,) Whether each node is on the boundary and therefore belongs to the master problem.
+        block: (N,) The index of each internal node's block, from 0 in the order of first occurrence; -1 for boundary
+            nodes.
         crossing: The number of edges between subsets.
-        border_count: The number of nodes with an edge into another subset (the paper's boundary).
+        border_count: The number of nodes with an edge into another subset, which form the paper's boundary.
     """
 
     subset: Ints
@@ -36,17 +37,17 @@ class Partition:
 
     @property
     def sizes(self) -> Ints:
-        """The number of nodes in each block."""
+        """Array with the number of nodes in each block."""
         return np.bincount(self.block[self.block >= 0])
 
     def count_neighbours(self, edges: Ints) -> Ints:
-        """Return the number of boundary nodes that have an edge into each block.
+        """Return, for each block, the number of boundary nodes that have an edge into it.
 
-        The variables of these nodes occur in the constraints (cuts) that the block adds to the master problem, so the
-        counts estimate the size of the cuts.
+        The cuts that a block adds to the master problem contain the variables of these nodes, so the count measures
+        the size of the cuts.
 
         Args:
-            edges: (E, 2) The edges of the graph, each in one direction.
+            edges: (E, 2) The edges of the graph, each listed once.
         """
         # Edges are taken in both directions, as either end can be the internal node.
         directed_edges = np.concatenate([edges, edges[:, ::-1]])
@@ -56,16 +57,16 @@ class Partition:
         return np.bincount(block_neighbours[:, 0], minlength=len(self.sizes))
 
     def members(self) -> list[Ints]:
-        """Return the internal nodes of each block, one array per block."""
+        """Return the indices of the nodes in each block, as one array per block."""
         return [np.flatnonzero(self.block == number) for number in range(len(self.sizes))]
 
 
 def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
-    """Return an (N,) mask of the nodes that have an edge into another subset, which is the paper's boundary.
+    """Return an (N,) mask of the nodes that have an edge into another subset (Qiu, IJCAI 2024, Definition 3.2).
 
     Args:
         subset: (N,) The index of each node's subset.
-        edges: (E, 2) The edges.
+        edges: (E, 2) The edges of the graph, each listed once.
     """
     crossing = edges[subset[edges[:, 0]] != subset[edges[:, 1]]]
     is_on_boundary = np.zeros(len(subset), dtype=np.bool_)
@@ -76,13 +77,13 @@ def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
 def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
     """Return an (N,) mask of a small vertex cover: a set of nodes that contains an end of every edge.
 
-    A small cover means few variables in the master problem. If the graph is bipartite, the cover is the smallest
-    possible (König's theorem). Otherwise nodes are added greedily by degree, and those that turn out to be redundant
-    are removed.
+    A smaller cover means fewer variables in the master problem. If the graph is bipartite, the cover is a minimum
+    vertex cover (König's theorem). Otherwise nodes are added greedily by degree, and redundant nodes are removed
+    afterwards.
 
     Args:
         nodes: The number of nodes, N.
-        edges: (E, 2) The edges.
+        edges: (E, 2) The edges to cover.
     """
     cover = np.zeros(nodes, dtype=np.bool_)
     if not len(edges):
@@ -107,14 +108,14 @@ def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
 
 
 def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
-    """Return an (N,) mask of a smallest vertex cover if the graph is bipartite, and None otherwise.
+    """Return an (N,) mask of a minimum vertex cover, or None if the graph is not bipartite.
 
-    The cover is derived from a maximum matching, which has as many edges as the smallest cover has nodes (König's
+    The cover is derived from a maximum matching, which has as many edges as the minimum cover has nodes (König's
     theorem).
 
     Args:
         nodes: The number of nodes, N.
-        edges: (E, 2) The edges.
+        edges: (E, 2) The edges to cover.
     """
     import networkx as nx
 
@@ -132,13 +133,15 @@ def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
 
 
 def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partition:
-    """Compute the boundary and the blocks that follow from the subsets of a graph's nodes.
+    """Divide a graph's nodes into a boundary and blocks, given a subset label for each node.
+
+    At least one node is internal, so that there is a block.
 
     Args:
         subset: (N,) The integer label of each node's subset.
-        edges: (E, 2) The edges.
+        edges: (E, 2) The edges of the graph, each listed once.
         cover: Whether the boundary is a vertex cover of the edges between subsets, which contains at least one end of
-            each edge. If False, both ends are on the boundary, as in the paper.
+            each edge. If False, it contains both ends, as in the paper.
     """
     # Partitioners may leave labels out; here they become 0, 1, 2, ...
     subset = np.unique(np.asarray(subset), return_inverse=True)[1].astype(np.int64)

@@ -1,4 +1,8 @@
-"""The paper's partitioners (section 3.4 and supplement C), and one that yields few boundary records."""
+"""Partitioners, which divide the records of a problem into subsets.
+
+They are the paper's (Qiu, IJCAI 2024, section 3.4 and supplement C), and a multilevel partitioner that minimises the
+number of boundary records.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +21,18 @@ from privopt_bd_mdp.problem import PARTITIONS
 __all__ = ["Records", "partition"]
 
 PARTITION_SEED: Final = 0
-"""A fixed seed, so that the partition depends only on the problem."""
+"""The seed for all partitioners. It is fixed so that the partition depends only on the problem."""
 
 
 @frozen(kw_only=True, eq=False)
 class Records:
-    """The partitioners' input: N records and their graph, whose E edges join records that constrain each other.
+    """The input to a partitioner: N records and a graph with an edge for each required pair of records.
 
     Attributes:
-        edges: (E, 2) The pairs of neighbouring records.
+        edges: (E, 2) The indices of the two records of each required pair.
         lengths: (E,) The distance between the records of each pair, in the problem's unit.
         coordinates: (N, dim) The records' coordinates; None if the records have none.
-        count: The number N of records.
+        count: The number of records, N.
     """
 
     edges: Ints
@@ -38,11 +42,14 @@ class Records:
 
     @property
     def adjacency(self) -> csr_array:
-        """The symmetric (N, N) adjacency matrix: 1 for each edge in both directions, and otherwise 0."""
+        """The graph's adjacency matrix: symmetric, sparse, of shape (N, N), with a 1 for each edge."""
         return edge_matrix(self.count, self.edges, both=True)
 
     def distance_vectors(self) -> Floats:
-        """Return the (N, N) shortest-path distances from each record to all others (Equation (18))."""
+        """Return an (N, N) array of the shortest-path distances between all records (Equation (18)).
+
+        Distances between records that no path joins are replaced by twice the largest finite distance.
+        """
         from scipy.sparse.csgraph import dijkstra
 
         table = np.asarray(dijkstra(edge_matrix(self.count, self.edges, self.lengths), directed=False))
@@ -56,11 +63,11 @@ def partition(kind: str, records: Records, subsets: int) -> Ints:
 
     Args:
         kind: One of :data:`privopt_bd_mdp.problem.PARTITIONS`.
-        records: The records and their graph.
-        subsets: The number of subsets, M. It is reduced to the number of records if it is larger.
+        records: The records and the graph that joins them.
+        subsets: The number of subsets, M; if it exceeds the number of records, the latter is used.
 
     Returns:
-        (N,) labels from 0. Some labels may be missing, because a partitioner may leave a subset empty.
+        (N,) The label of each record's subset, from 0. Labels may be missing, because a subset can be empty.
 
     Raises:
         UnknownNameError: The kind is unknown.
@@ -83,7 +90,12 @@ def partition(kind: str, records: Records, subsets: int) -> Ints:
 
 
 def _k_means(rows: Floats, count: int) -> Ints:
-    """Return (N,) labels for the (N, dim) rows, from the best of four seeded k-means runs with ``count`` clusters."""
+    """Return the (N,) cluster labels of the best of four seeded k-means runs.
+
+    Args:
+        rows: (N, dim) The points to cluster.
+        count: The number of clusters.
+    """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
@@ -95,9 +107,9 @@ def _k_means(rows: Floats, count: int) -> Ints:
 
 
 def _cluster_spectrally(records: Records, count: int) -> Ints:
-    """Return (N,) labels that assign the records to ``count`` clusters by spectral clustering (Equations (43) to (46)).
+    """Return the (N,) labels of ``count`` clusters found by spectral clustering (Equations (43) to (46)).
 
-    The first eigenvectors of the graph Laplacian L = D - W form a matrix whose rows are clustered by k-means.
+    k-means clusters the rows of the matrix whose columns are the first eigenvectors of the graph Laplacian L = D - W.
     """
     from scipy.linalg import eigh
 
@@ -110,10 +122,10 @@ def _cluster_spectrally(records: Records, count: int) -> Ints:
 
 
 def _partition_by_metis(records: Records, count: int) -> Ints:
-    """Return (N,) labels that split the records' graph by METIS into ``count`` parts with a small boundary.
+    """Return the (N,) labels of a METIS partition of the graph into ``count`` parts with a small boundary.
 
-    A part can exceed the mean size by a fifth. If sizes had to be equal, the boundary on a grid would be nearly twice
-    as large.
+    A part may exceed the mean size by a fifth. If all parts had to be equal in size, the boundary on a grid would be
+    nearly twice as large.
     """
     import pymetis
 

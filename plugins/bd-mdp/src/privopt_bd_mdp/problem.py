@@ -1,4 +1,4 @@
-"""The problem file for bd-mdp: the keys that every metric mechanism has, and how to partition the records."""
+"""The problem file for bd-mdp: the keys that every metric mechanism has, and the options of the decomposition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTITIONS: Final = ("distance-vector", "records", "adjacency", "spectral", "min
 
 @frozen(kw_only=True)
 class Decomposition:
-    """The ``[bd-mdp]`` table of a problem file, which says how the problem is decomposed."""
+    """The ``[bd-mdp]`` table of a problem file: the partition of the records, and the start of the iterations."""
 
     partition: Literal["distance-vector", "records", "adjacency", "spectral", "minimum-boundary"] = key(
         "distance-vector",
@@ -36,6 +36,6 @@ class Decomposition:
 
 @frozen(kw_only=True)
 class BDmDPProblem(MetricProblem):
-    """The problem file for bd-mdp: a metric problem and its decomposition."""
+    """A problem file for bd-mdp: a metric problem with the options of its decomposition."""
 
     bd_mdp: Decomposition = key(factory=Decomposition, help="how to decompose", name="bd-mdp")

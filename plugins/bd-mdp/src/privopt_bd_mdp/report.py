@@ -1,4 +1,4 @@
-"""The report's section on the decomposition: its parts, blocks, boundaries and rounds."""
+"""The report section on the decomposition: a table of parts with their blocks, boundary records and rounds."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ COLUMNS = {
 
 
 class BDmDPReporting(MetricReporting):
-    """The report that every metric mechanism has, with an additional section on the decomposition."""
+    """The report of a metric mechanism, with an additional section on the decomposition."""
 
     def report(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Sequence[Section]:
-        """Return the sections that every metric mechanism's report has, followed by the one on the decomposition."""
+        """Return the sections common to all metric mechanisms, followed by the section on the decomposition."""
         return [*super().report(problem, release, result), *sections(result)]
 
 
 def sections(result: Result) -> Sequence[Section]:
-    """Return a section with a table row for each decomposed connected part, or an empty tuple if there are none.
+    """Return a section with one table row per decomposed part, or an empty tuple if no part was decomposed.
 
-    A part is not decomposed if a closed form solved it, or if the method was not a decomposition.
+    A part is a connected component of the required pairs. It is not decomposed if a closed form solves it, or if the
+    method is not a decomposition.
     """
     # `told` contains the solver's figures, which `verify` does not check. The lead below says so.
     solver_figures = result.details.told

@@ -1,7 +1,7 @@
-"""The sequence of solvers for one problem: the methods of optimal-lp, then Benders rounds from their best result.
+"""The solvers for a problem: methods of optimal-lp, then Benders decomposition warm-started from their best result.
 
-:class:`Parts` chooses the solvers for each connected part. :func:`decompose` runs them without making a release, in
-floating point and without certificates.
+:class:`Parts` chooses the solvers for each connected component of the required pairs. :func:`decompose` runs them in
+floating point, without certificates and without making a release.
 """
 
 from __future__ import annotations
@@ -31,27 +31,34 @@ from privopt_metric_dp.solvers.star import StarSolver
 __all__ = ["OWN", "Parts", "decompose", "partition_of"]
 
 Improve = Callable[[Floats | None, Floats | None], None]
-"""A function that is called after each round with the dual values of the program's rows and the values of its columns.
-Either is None if the round found none.
+"""A function that is called after each Benders iteration with a dual solution of the program and a point.
+
+Either argument is None if the iteration did not find one.
 """
 OWN: Final = "benders"
-"""The method that this module implements. Every other method is the name of a registered decomposer."""
+"""The name of the method that this module implements. Any other name is that of a registered decomposer."""
 HALF_SHARE: Final = 0.5
-"""The share of the gap above which, if a round of column generation leaves it, the interior point method takes over."""
+"""The interior point method takes over if an iteration of column generation leaves more than this share of the gap."""
 A_NUMBER: Final = 1500.0
-"""Measured bytes for each coefficient of the program while it is built and split, and while the solvers for the master
-and the blocks store it (tests/test_bd_memory.py).
+"""Bytes of memory per coefficient of the program, measured by tests/test_bd_memory.py.
+
+They include building and splitting the program, and the copies that the solvers for the master and the blocks hold.
 """
 A_SLOPE: Final = 120.0
-"""Bytes for each entry of a cut, in total for the driver and the master's solver."""
+"""Bytes of memory per non-zero entry of a cut, in total for the Benders driver and the master's solver."""
 BLOCK_CUTS: Final = 40
-"""The approximate number of cuts that each block has in the master, as cuts whose multiplier stays 0 are dropped."""
+"""The approximate number of cuts that the master problem holds per block; cuts with multiplier 0 are dropped."""
 
 
 def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Partition:
-    """Partition the records of a connected instance into at most ``subsets`` subsets by ``options.partition``.
+    """Partition the records of a connected instance into a boundary and blocks.
 
-    The boundary is a vertex cover: it contains at least one record of each required pair between two subsets.
+    The boundary contains at least one record of each required pair between two subsets.
+
+    Args:
+        instance: The records and required pairs.
+        options: The ``[bd-mdp]`` table, which names the partitioner.
+        subsets: The largest number of subsets.
     """
     records = Records(
         edges=instance.pairs, lengths=instance.distances, count=instance.records, coordinates=instance.coordinates
@@ -68,11 +75,11 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
     Args:
         instance: The records, costs, required pairs and epsilon.
         options: The ``[bd-mdp]`` table of the problem file.
-        context: The gap, the limits and the method.
+        context: The optimality gap, the limits and the method.
 
     Returns:
-        The answer. Its details contain ``parts``, the figures for each decomposed component, and ``path``, the solvers
-        that ran.
+        The solution. Its details contain ``parts``, the figures for each decomposed component, and ``path``, the
+        solvers that ran.
 
     Raises:
         SolverError: A solver failed.
@@ -90,33 +97,32 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
 
 
 class Parts:
-    """A callable that chooses the sequence of solvers for each connected part of an instance.
+    """A callable that chooses the sequence of solvers for each part of an instance.
 
-    A connected part is a set of records that are joined by required pairs, directly or through other records. Parts are
-    independent problems.
+    A part is a connected component of the graph that the required pairs form. Parts are independent problems.
 
     Attributes:
         records: The number of records in the whole instance.
         options: The ``[bd-mdp]`` table of the problem file.
-        context: The method, the optimality gap and the limits of the run, and its folder for checkpoints.
-        figures: One dictionary for each part whose turn has come, in the order of their turns. :func:`_count_figures`
-            names its keys.
+        context: The method, optimality gap, limits and checkpoint folder of the run.
+        figures: One dictionary per part for which solvers have been chosen so far, with the keys that
+            :func:`_count_figures` lists.
     """
 
     def __init__(self, instance: Instance, options: Decomposition, context: SolveContext) -> None:
-        """Store the options of a run. Only the number of records of ``instance`` is kept."""
+        """Store the options of a run and the number of records in ``instance``."""
         self.records, self.options, self.context = instance.records, options, context
         self.figures: list[dict[str, Any]] = []
 
     def __call__(self, part: Part, memory_left: Room) -> Iterator[Solver]:
-        """Yield the solvers to run on a part, in order: first those that find a start, then the decomposition.
+        """Yield the solvers to run on a part, in order: first those that provide a warm start, then the decomposition.
 
-        If ``options.start`` is ``"auto"``, methods of optimal-lp find a matrix and multipliers from which Benders'
-        rounds start. If it is ``"star"``, only the star mechanism does, a closed form computed from shortest-path
-        distances. If it is ``"cold"``, there is no start.
+        If ``options.start`` is ``"auto"``, methods of optimal-lp find a matrix and multipliers from which the Benders
+        iterations start. If it is ``"star"``, only the star mechanism is used, a closed form computed from
+        shortest-path distances. If it is ``"cold"``, there is no warm start. Registered decomposers get none either.
 
         Args:
-            part: A connected part of the instance.
+            part: A connected component of the instance.
             memory_left: Function that returns the bytes that can still be allocated; not used here.
         """
         options, context = self.options, self.context
@@ -140,16 +146,16 @@ class Parts:
 
 
 def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
-    """Return the sizes of a connected part and of its partition, for result.json and the report.
+    """Return the sizes of a connected component and of its partition, for result.json and the report.
 
-    "boundary" counts the records that the master problem keeps, and "boundary_both_sides" those that form a pair with a
-    record of another subset. The other records form the blocks, each of which is a subproblem.
+    "boundary" counts the records in the master problem, and "boundary_both_sides" the records that form a required pair
+    with a record of another subset. All records outside the boundary form the blocks, each of which is a subproblem.
 
-    ``_Rounds.solve`` later updates ``rounds`` and adds the decomposer's own figures.
+    ``_Rounds.solve`` later updates ``rounds`` and adds figures reported by the decomposer.
 
     Args:
-        instance: The part.
-        division: The partition of its records.
+        instance: The connected component.
+        division: The partition of the component's records.
     """
     return {
         "records": instance.records,
@@ -168,13 +174,13 @@ def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
 
 @define(eq=False)
 class _Rounds:
-    """The solver that decomposes one part: Benders' rounds from the best known point, or a registered decomposer.
+    """A solver that decomposes one part, by Benders decomposition or by a registered decomposer.
 
     Attributes:
         partition: The partition of the part's records.
         options: The ``[bd-mdp]`` table of the problem file.
-        context: The limits of the run, with the part's own folder for checkpoints.
-        figures: The part's figures, which :meth:`solve` updates.
+        context: The limits of the run, with a checkpoint folder for this part alone.
+        figures: The part's figures for the report, which :meth:`solve` updates.
         name: The method: :data:`OWN`, or the name of a registered decomposer.
     """
 
@@ -188,10 +194,11 @@ class _Rounds:
         self.name = self.context.method
 
     def peak_bytes(self, part: Part) -> float:
-        """Return the estimated additional bytes that Benders' rounds need for the program, its parts and cuts.
+        """Return an estimate of the additional memory in bytes that Benders decomposition needs at its peak.
 
-        For each output, a block's cut has an entry for each boundary record with an edge into the block. The memory
-        that any other decomposer needs is unknown, so 0 is returned for it.
+        The estimate covers the program, its split into master and blocks, and the cuts. For each output, a block's cut
+        has an entry for each boundary record with an edge into the block. The result is 0 for a registered decomposer,
+        because its memory use is unknown.
         """
         if self.name != OWN:
             return 0.0
@@ -205,10 +212,10 @@ class _Rounds:
         return float(A_NUMBER * numbers + A_SLOPE * BLOCK_CUTS * cut_entries + 40.0 * records**2)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Solve a part by decomposition, and offer every point and its multipliers (see :class:`Solver`).
+        """Solve a part by decomposition, and offer every point and every dual solution found (see :class:`Solver`).
 
         Args:
-            part: A connected part of the instance.
+            part: A connected component of the instance.
             offers: Receives matrices, their losses, multipliers and bounds.
 
         Raises:
@@ -219,11 +226,11 @@ class _Rounds:
         blocks = [pmo.columns_of(members) for members in self.partition.members()]
 
         def offer(duals: Floats | None, x: Floats | None) -> None:
-            """Offer the result of a round for the part; an argument is None if the round found no such result.
+            """Offer the result of one iteration. An argument is None if the iteration did not find it.
 
             Args:
-                duals: The dual values of all rows of the program.
-                x: The point, which has a value for each column of the program.
+                duals: The dual value of each row of the program.
+                x: A point, which has a value for each column of the program.
             """
             z = None if x is None else pmo.matrix(x)
             multipliers = None if duals is None else pmo.multipliers(duals)
@@ -246,16 +253,16 @@ class _Rounds:
         offer(result.duals, result.x)
 
     def _run_benders(self, pmo: PMO, blocks: list[Ints], offers: PartOffers, improve: Improve) -> Decomposed:
-        """Run Benders' rounds from the best matrix and multipliers that earlier solvers offered.
+        """Run Benders decomposition, warm-started from the best matrix and multipliers that earlier solvers offered.
 
         Args:
-            pmo: The linear program of the part.
-            blocks: The columns of the program that belong to each block.
-            offers: The best results so far, and the gap to reach.
-            improve: Called with the duals and the point of each round.
+            pmo: The linear program for the part.
+            blocks: The indices of the program's columns in each block.
+            offers: The best results so far, and the optimality gap to reach.
+            improve: Called with the dual solution and the point of each iteration.
 
         Raises:
-            SolverError: The solver failed on the master or on a block.
+            SolverError: The solver failed on the master problem or on a block.
         """
         best = offers.best
         start = Start(x=None if best.candidate is None else evaluate(best.candidate).ravel())
