@@ -1,4 +1,4 @@
-"""LR-Geo: locally relevant geo-obfuscation (PoPETs 2025)."""
+"""LR-Geo: locally relevant geo-obfuscation (Qiu et al., PoPETs 2025). This file only registers the mechanism."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from privopt.specs import MechanismSpec, MethodSpec, hookimpl
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the specification for LR-Geo and its methods, which privopt registers."""
+    """Return the specification of ``lr-geo`` and its methods, the first of which is the default."""
     return [
         MechanismSpec(
             name="lr-geo",

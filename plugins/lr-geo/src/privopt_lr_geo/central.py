@@ -1,7 +1,7 @@
-"""CLR-Geo on the users' side: uploads, certification of the answers, and the fallback if no answer comes.
+"""CLR-Geo from the users' side: their uploads, the certification of the server's answers, and fallback mechanisms.
 
-CLR-Geo is a single linear program over the matrices of all users, which a server solves. A user's matrix only has rows
-for the records near the user, its LR (locally relevant) set.
+CLR-Geo (Qiu et al., PoPETs 2025) is one linear program for the matrices of all users, which a server solves. A user's
+matrix only has rows for the user's LR (locally relevant) set, the records near the user.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from privopt_metric_dp.solvers.exponential import exponential
 __all__ = ["CentralSearch", "clients_of", "terms_of"]
 
 EPSILON_SLACK: Final = 1e-7
-"""The share of epsilon that the program leaves unused, so that repairs need not change entries that users share."""
+"""The share of epsilon that the program leaves unused. It keeps repairs from changing entries that users share."""
 COEFFICIENT_BYTES: Final = 64.0
-"""Bytes for each matrix entry before the program is built: the distances and costs that users and server store."""
+"""Bytes of memory per matrix entry before the program is built, for the distances and costs in the packages."""
 SHARE_OF_TIME: Final = 0.15
-"""The share of the remaining time that is spent on a single mechanism for all records before the users' program."""
+"""The share of the remaining time spent on a fallback, one optimal matrix for all records, before the program."""
 LARGEST_MATRIX: Final = 4_000_000
-"""The largest number of entries, records times outputs, for which such a mechanism is computed in that time."""
+"""The largest number of entries, records times outputs, for which the optimal fallback matrix is computed."""
 
 
 def clients_of(
     problem: LRGeoInstance, seed: int | None, costs: TableCosts | None = None, sets: Iterable[LRSet] | None = None
 ) -> list[Client]:
-    """Return each user with its LR set (the records near it) and its upload, in the order of the records.
+    """Return each user with its LR set and its upload, in the order of the users' records.
 
     Args:
-        problem: The problem as the users see it.
-        seed: Seed for the random order in which each user sends its rows, and for the random centre that it uses in
-            place of its own position. If None, a seed is drawn.
-        costs: The table from which users estimate costs. By default, the problem's own table.
-        sets: The users' LR sets, if they have been computed already.
+        problem: The problem with its users.
+        seed: Seed for the random order of each user's rows, and for the random centre of the circle that each user
+            requests from the cost reference table. If None, a seed is drawn.
+        costs: The reference table from which users estimate their costs. By default, the one the problem declares.
+        sets: The users' LR sets, if they have already been computed.
 
     Raises:
         OutOfTime: The innermost time limit was reached.
@@ -85,7 +85,7 @@ def clients_of(
 
 
 def terms_of(problem: LRGeoInstance) -> Terms:
-    """Return the terms that the server announces, with an epsilon slightly smaller than the promised one."""
+    """Return the public parameters that the server announces, with an epsilon slightly below the promised one."""
     data, options = problem.data, problem.declared.lr_geo
     return Terms(
         epsilon=float(data.epsilon * (1 - Fraction(EPSILON_SLACK))),
@@ -96,24 +96,24 @@ def terms_of(problem: LRGeoInstance) -> Terms:
 
 
 class CentralSearch:
-    """The search by the ``benders`` and ``full`` methods, with other mechanisms in case the users' program takes long.
+    """A run of the ``benders`` or ``full`` method, with fallback mechanisms in case the program takes too long.
 
     Attributes:
         problem: The problem with its users.
-        context: The method, gap and limits for the run.
-        sets: Each user's LR set: the records near the user, for which its matrix needs rows.
-        records: (U,) The records that are in at least one user's LR set, ascending.
-        incumbent: Receives mechanisms, certifies the best of them and keeps the one with the least loss.
-        solved: The server's solution; None before it arrives, or if none does.
-        stop_reason: Why the server found no solution; None if it found one.
+        context: The method, optimality gap and limits of the run.
+        sets: Each user's LR set: the records near the user, which are the rows of its matrix.
+        records: (U,) The indices of the records in at least one LR set, ascending.
+        incumbent: Receives mechanisms, certifies the best of them and keeps the one with the smallest loss.
+        solved: The server's solution; None if there is none yet or the server failed.
+        stop_reason: The error with which the server failed; None if it found a solution.
     """
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
-        """Find the users' LR sets: the records within the path distance Gamma of each user.
+        """Compute the users' LR sets: the records within path distance Gamma of each user.
 
         Args:
             problem: The problem with its users.
-            context: The method, gap and limits for the run.
+            context: The method, optimality gap and limits of the run.
         """
         self.problem, self.context = problem, context
         with context.time_phase("build"), within(context.search_time):
@@ -127,12 +127,12 @@ class CentralSearch:
 
     @cached_property
     def costs(self) -> TableCosts | None:
-        """The table from which users estimate costs, or None if users know the costs exactly."""
+        """The cost reference table from which users estimate costs, or None if users know the costs exactly."""
         return costs_of(self.problem)
 
     @cached_property
     def clients(self) -> list[Client]:
-        """The users and their uploads, in the order of ``sets``.
+        """The users with their uploads, in the order of ``sets``.
 
         The program depends on the users' random draws, so a run that resumes from a checkpoint repeats them.
         """
@@ -144,7 +144,7 @@ class CentralSearch:
     # --- the search -----------------------------------------------------------------------------------
 
     def run(self) -> Outcome[LRGeoRelease]:
-        """Ask the server for a solution, or return the best certified mechanism if that takes too long.
+        """Return the server's solution after certification, or the best certified mechanism if the server is too slow.
 
         Raises:
             StoppedError: Nothing feasible was found in time, and the users cannot compute a mechanism by themselves.
@@ -183,10 +183,10 @@ class CentralSearch:
         return self.best(stopped=soft.left == 0.0 or not isinstance(self.stop_reason, NotBegunError))
 
     def ask_server(self) -> ProgramSolution:
-        """Let the server solve the users' program.
+        """Send the users' packages to the server, and return its solution of CLR-Geo.
 
         Raises:
-            NotBegunError: The program or its coefficients do not fit into memory.
+            NotBegunError: The program or the packages do not fit into memory.
             StoppedError: No solution was found in time.
         """
         data, context = self.problem.data, self.context
@@ -201,10 +201,10 @@ class CentralSearch:
             return server.solve(packages, terms, evolve(context, seed=None))
 
     def offer_exponential(self) -> None:
-        """Offer the exponential mechanism, which users can compute without the server.
+        """Offer the exponential mechanism to the incumbent as a fallback that needs no server.
 
-        Its rows depend only on records and outputs. So different users have equal rows for the same place, and nobody
-        needs to upload anything. Nothing is offered if some record has no output at a finite distance.
+        Its rows depend only on the public map, so users can compute them without an upload. No offer is made if some
+        record has no output at a finite distance.
         """
         data = self.problem.data
         with suppress(InputError):
@@ -212,9 +212,10 @@ class CentralSearch:
             self.incumbent.offer("exponential", candidate=z, value=self.evaluate_loss(z))
 
     def offer_optimal(self) -> None:
-        """Offer one mechanism for all records, computed by the methods of optimal-lp.
+        """Offer the incumbent one matrix for all records, computed by the methods of optimal-lp.
 
-        A failure of the solver or a lack of memory is only noted for the report, because this mechanism is a fallback.
+        The matrix is a fallback, so if the solver fails or memory runs out, this is only noted for the report. No offer
+        is made for a large problem.
 
         Raises:
             OutOfTime: The time limit was reached.
@@ -241,11 +242,11 @@ class CentralSearch:
         self.incumbent.offer(solution.method, candidate=z, value=self.evaluate_loss(z))
 
     def evaluate_loss(self, candidate: Sequence[Answer] | Floats) -> float:
-        """Return the mean loss of the users' own rows before certification.
+        """Return the mean loss, over the users, of the rows from which they would report.
 
         Args:
-            candidate: The server's answers, one for each user; or a common (U, K) matrix with a row for each record in
-                an LR set.
+            candidate: Either the server's answers, one per user, or a common (U, K) matrix with one row for each record
+                in ``self.records``. It need not be certified.
         """
         users = self.problem.users
         if isinstance(candidate, np.ndarray):
@@ -260,14 +261,17 @@ class CentralSearch:
     # --- certification by the users -------------------------------------------------------------------
 
     def certify(self, candidate: Sequence[Answer] | Floats) -> tuple[float, LRGeoRelease]:
-        """Certify a candidate. Under a time limit, also run the later measurements, so that their time is known.
+        """Repair and certify a candidate, and return its loss and the release.
+
+        Under a time limit, the measurements made at the end of a run are rehearsed, so that the incumbent learns how
+        much time to reserve for them.
 
         Args:
-            candidate: The server's answers, one for each user; or a common (U, K) matrix with a row for each record in
-                an LR set.
+            candidate: Either the server's answers, one per user, or a common (U, K) matrix with one row for each record
+                in ``self.records``.
 
         Returns:
-            The mean loss of the users' own rows, and the release.
+            The mean loss of the rows from which users report, and the release.
 
         Raises:
             CertificationError: No repair satisfies the guarantee.
@@ -286,15 +290,15 @@ class CentralSearch:
         return MeanOfUsers(cost=data.cost[self.problem.users]).evaluate(release), release
 
     def prove(self, proof: None, value: float) -> tuple[float, None]:
-        """Return no bound, because a bound on the users' program does not bound the loss of their own rows."""
+        """Return minus infinity: a bound on CLR-Geo does not bound the loss of the rows from which users report."""
         return -np.inf, None
 
     def certify_common(self, z: Floats) -> LRGeoRelease:
-        """Repair and certify a common matrix, from which each user takes the rows for its LR set.
+        """Return a release in which each user's matrix consists of rows from one certified common matrix.
 
         Args:
-            z: (U, K) The probabilities of the K outputs for each of the U records in LR sets. They satisfy the
-                guarantee up to rounding errors.
+            z: (U, K) The probability of each output for each record in ``self.records``. The rows must satisfy the
+                privacy constraints up to rounding errors.
 
         Raises:
             CertificationError: No repair satisfies the guarantee.
@@ -310,10 +314,13 @@ class CentralSearch:
         return LRGeoRelease.of_users(self.problem, weights[np.searchsorted(records, users)], matrices)
 
     def certify_answers(self, answers: Sequence[Answer]) -> LRGeoRelease:
-        """Let each user repair and certify its matrix, and return the release with the users' own rows.
+        """Return a release in which each user's matrix is its answer from the server, repaired and certified.
 
         Args:
-            answers: The server's answers, one for each client and in the same order.
+            answers: The server's answers, in the order of ``self.clients``.
+
+        Raises:
+            CertificationError: No repair of an answer satisfies the guarantee.
         """
         data, matrices, rows = self.problem.data, {}, []
         for client, answer in zip(self.clients, answers, strict=True):
@@ -325,10 +332,10 @@ class CentralSearch:
         return LRGeoRelease.of_users(self.problem, np.array(rows), matrices)
 
     def best(self, *, stopped: bool) -> Outcome[LRGeoRelease]:
-        """Return the certified mechanism with the least loss: the server's solution or one that users can compute.
+        """Return the certified mechanism with the smallest loss: the server's solution or a fallback.
 
         Args:
-            stopped: Whether a limit or an interrupt ended the work early.
+            stopped: Whether a limit or an interrupt ended the run early.
 
         Raises:
             StoppedError: No mechanism was certified.
@@ -362,11 +369,11 @@ class CentralSearch:
         )
 
     def outcome(self, release: LRGeoRelease, solved: ProgramSolution) -> Outcome[LRGeoRelease]:
-        """Return the outcome for the server's solution, which the users have certified.
+        """Return the outcome of a run in which the users certified the server's solution.
 
         Args:
             release: The certified release.
-            solved: The server's solution, with its value and bound.
+            solved: The server's solution, with its objective and lower bound.
         """
         lp = {"value": solved.value, "lower_bound": solved.lower_bound}
         cost_details = {} if self.costs is None else self.costs.details()

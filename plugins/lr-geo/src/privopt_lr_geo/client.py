@@ -1,4 +1,4 @@
-"""One user: its upload to the server, and how it repairs and certifies the server's answer."""
+"""The user's side of CLR-Geo: the package that a user uploads, and the certification of the server's answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from privopt_metric_dp.matrix.repair import RepairedWeights, repair
 __all__ = ["Client"]
 
 MAX_ENTRY: Final = 2.0
-"""The largest absolute value that an entry of an answer can have. Entries are probabilities up to solver errors."""
+"""The largest absolute value accepted for an entry in the server's answer: a probability with a solver's error."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -25,9 +25,9 @@ class Client:
     """A user who uploads a package and certifies the answer.
 
     Attributes:
-        around: The user's LR set: the n records near the user, for which its matrix needs rows.
-        order: (n,) The random order in which rows are sent.
-        package: The user's upload, with rows in this order. Entries for outputs near a record are free variables, and
+        around: The user's LR set: the n records near the user, which are the rows of its matrix.
+        order: (n,) The random permutation of the rows in the upload.
+        package: The upload, with rows permuted by ``order``. Entries for outputs near a record are free variables; the
             other entries fall exponentially with the distance (section 4.3).
     """
 
@@ -37,20 +37,20 @@ class Client:
 
     @property
     def costs(self) -> Floats:
-        """(n, K) The user's estimated costs for its records, times the prior. They are never below the true costs."""
+        """(n, K) The costs for the user's records, times the prior: exact, or estimates that are never too low."""
         return self._restore_order(self.package.costs)
 
     def _restore_order(self, rows: Floats) -> Floats:
-        """Return (n, K) rows in the order of the user's records, given them in the order in which they were sent."""
+        """Undo the permutation of the rows: return the (n, K) array ``rows`` in the order of the user's records."""
         restored = np.empty_like(rows)
         restored[self.order] = rows
         return restored
 
     def accept(self, answer: Answer, epsilon: Fraction) -> RepairedWeights:
-        """Restore the order of the rows, repair them to integers, and certify all required pairs of the LR set.
+        """Repair the server's answer to integer weights that are certified for all required pairs in the LR set.
 
         Args:
-            answer: The server's answer, with rows in the order in which they were sent.
+            answer: The server's answer, with rows permuted like those of the package.
             epsilon: The promised epsilon, exact.
 
         Raises:

@@ -1,11 +1,11 @@
-"""The user's side of the cost reference table: the circle to request, and the cost bounds from the answer.
+"""The user's side of the cost reference table: the circle to request, and cost bounds derived from the answer.
 
-The server's table contains the expected costs between cells of a public grid (:mod:`privopt_lr_geo.reference`). A user
-does not know the targets of travel, so it derives bounds on its costs from the part of the table inside a circle.
+The server's table contains the expected costs between cells of a public grid (:mod:`privopt_lr_geo.reference`). Users
+do not know the targets of travel, so they bound their costs by means of the part of the table inside a circle.
 
-Costs are bounded from above by Equation (27) and from below by Equation (33). Public knowledge tightens both bounds:
-costs are non-negative and at most the travel between the two places, and staying in place costs nothing. An output
-outside the circle costs at most as much as one inside, plus the travel between the two outputs.
+Equation (27) of Qiu et al., PoPETs 2025, bounds costs from above and Equation (33) from below. Public knowledge
+tightens both bounds: a cost is non-negative and at most the travel distance between the record and the output. An
+output outside the circle costs at most as much as one inside, plus the travel distance between the two outputs.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from privopt_lr_geo.reference import Cells, Places, ReferenceTable
 __all__ = ["Estimates", "TableCosts", "circle_around", "costs_of", "estimate_costs"]
 
 ROUNDING_SHARE: Final = 1e-12
-"""A relative bound on the rounding errors in sums of doubles. Rounding to single precision is bounded separately."""
+"""A relative bound on the rounding errors in sums of doubles. Rounding to single precision is treated separately."""
 
 
 @frozen(kw_only=True, eq=False)
 class Estimates:
-    """Bounds on the costs of a user's records, which are not weighted by the prior.
+    """Bounds on the cost of each output for each record in a user's LR set, not weighted by the prior.
 
     Attributes:
-        upper: (n, K) The upper bounds.
-        lower: (n, K) The lower bounds.
+        upper: (n, K) The upper bounds, in the problem's unit of loss.
+        lower: (n, K) The lower bounds, in the same unit.
         covered_share: The share of (record, output) pairs for which the circle contains the cells of both.
-        sent_bytes: The size in bytes of the part of the table that the server sent.
+        sent_bytes: The size in bytes of the extract from the table that the server sent.
     """
 
     upper: Floats
@@ -45,26 +45,31 @@ class Estimates:
 
 
 def circle_around(options: LRGeoOptions, centre: int) -> Request:
-    """Return the circle to request, centred at the record ``centre`` of the LR set (the records near the user).
+    """Return a request for the circle with radius 2 Gamma + r_obf around a record in the user's LR set.
 
-    By Proposition 4.3, the circle covers all entries that matter: any two records of the set are within 2 Gamma of each
-    other (``options.radius`` is Gamma), and the relevant outputs of each row are within r_obf of its record.
+    By Proposition 4.3, the circle covers all relevant matrix entries. Any two records in the LR set are within 2 Gamma
+    of each other, and the relevant outputs for a record are within r_obf of it.
+
+    Args:
+        options: The ``[lr-geo]`` table; its ``radius`` is Gamma and its ``obfuscation_radius`` r_obf.
+        centre: The index of the record at the centre.
     """
     # The factor 1 + 1e-9 keeps places at exactly this distance inside in spite of rounding errors.
     return Request(centre=centre, radius=(2.0 * options.radius + options.obfuscation_radius) * (1.0 + 1e-9))
 
 
 def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract) -> Estimates:
-    """Return bounds on the costs of the given records, computed from the table inside a circle.
+    """Return bounds on the costs for the given records, computed from an extract of the table.
 
     Args:
-        places: The public map.
-        cells: The public grid.
-        records: (n,) The records in a user's LR set.
-        extract: The part of the table for the cells inside the circle.
+        places: The public places.
+        cells: The cells of the public grid.
+        records: (n,) The indices of the records in a user's LR set.
+        extract: The extract for the cells inside the requested circle.
 
     Raises:
-        InputError: The circle does not cover both a record and an output, and no road connects the two.
+        InputError: No bound exists for some record and output, because no road connects them and the circle does not
+            cover both.
     """
     count = len(places.data.outputs)
     outputs = places.first_output + np.arange(count)
@@ -108,24 +113,21 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
 
 
 class TableCosts:
-    """The users' access to the server's cost reference table, which answers each request with an extract.
+    """A source of cost bounds for users, which queries the server's cost reference table on their behalf.
 
     Attributes:
         data, options: The map, and the ``[lr-geo]`` table of the problem file.
-        places, cells: The public places and the public grid.
+        places, cells: The public places, and the cells of the public grid.
         table: The server's table.
-        all_estimates: The bounds that were derived from each request so far.
-
-    Raises:
-        InputError: The problem's loss is not travel between places, or the table is too large.
+        all_estimates: The bounds derived from each request so far.
     """
 
     def __init__(self, problem: LRGeoInstance, cell_km: float) -> None:
-        """Lay the grid over the map, and create the server's cost reference table.
+        """Lay a grid over the map, and create the server's cost reference table.
 
         Args:
-            problem: The problem.
-            cell_km: Side length of a cell in km.
+            problem: The problem, whose loss must be a travel cost.
+            cell_km: The side length of a cell in km.
         """
         self.data, self.options = problem.data, problem.declared.lr_geo
         self.places = Places.from_problem(problem)
@@ -134,11 +136,14 @@ class TableCosts:
         self.all_estimates: list[Estimates] = []
 
     def of(self, records: Ints, centre: int) -> Estimates:
-        """Return (n, K) bounds on the costs of the given records, using one request to the server.
+        """Return bounds on the costs for the given records, using one request to the server.
 
         Args:
-            records: (n,) The records in a user's LR set.
-            centre: The record of the set at the centre of the requested circle.
+            records: (n,) The indices of the records in a user's LR set.
+            centre: The index of the record, one of ``records``, at the centre of the requested circle.
+
+        Raises:
+            InputError: The extract would be too large, or no bound exists for some record and output.
         """
         extract = self.table.circle(circle_around(self.options, centre))
         bounds = estimate_costs(self.places, self.cells, records, extract)
@@ -146,9 +151,10 @@ class TableCosts:
         return bounds
 
     def details(self) -> dict[str, Any]:
-        """Return figures for result.json: the number of cells, the largest answer in bytes, coverage, and the shifts.
+        """Return figures on the requests so far, for result.json.
 
-        A shift is the travel distance between a place and its cell.
+        The figures are the number of cells, the size of the largest extract, the mean covered share, and the shifts,
+        which are the travel distances between places and their nearest cells.
         """
         shift = self.cells.shift
         return {
@@ -164,6 +170,6 @@ class TableCosts:
 
 
 def costs_of(problem: LRGeoInstance) -> TableCosts | None:
-    """Return the cost reference table, or None if the problem declares none and users know the costs exactly."""
+    """Return access to the cost reference table, or None if the problem declares none and costs are public."""
     cell_km = problem.declared.lr_geo.reference_cell_km
     return None if cell_km is None else TableCosts(problem, cell_km)

@@ -1,10 +1,10 @@
-"""The ``exact`` method: a guarantee over the whole population, without uploads.
+"""The ``exact`` method: metric DP between all records on the map, without uploads.
 
-The server publishes column weights, one number x_s for each column s, and each user computes its own row from them. The
+The server publishes column weights, one number x_s for each column s, from which each user computes its row. The
 weights of the star mechanism solve W x = 1, where W_is = exp(-rate D_is) falls with the path distance D_is
-(:mod:`privopt_lr_geo.star_weights`). If no solution x >= 0 exists, or if its loss misses the requested gap, the optimal
-mechanism is computed. Its whole matrix is then published, because a request for one row would reveal the user's place.
-If that takes too long, positive weights at a smaller rate are used.
+(:mod:`privopt_lr_geo.star_weights`). If no positive solution exists, or if its loss misses the requested gap, the
+optimal mechanism is computed. Its whole matrix is then published, because a request for one row would reveal the user's
+position. If this takes too long, positive weights at a smaller rate are used.
 """
 
 from __future__ import annotations
@@ -41,25 +41,41 @@ else:
 __all__ = ["ExactSearch", "certified_pairs", "population_loss", "search_seconds"]
 
 LARGEST_MATRIX: Final = 36_000_000
-"""The largest number of entries, records times outputs, for which a bound is computed. A bound takes a tree over all
-records for each output."""
+"""The largest number of entries, records times outputs, for which the optimum and a lower bound are computed.
+
+A lower bound requires a tree over all records for each output.
+"""
 CLOSING_TIMES: Final = 1.5
-"""The time reserved for repairing, certifying, writing and reading back, as a multiple of the time that building and
-certifying the first candidate took. Multiples of 0.7 to 1.0 were measured on 1,331 records, with 10 users and with all.
+"""The time reserved for the end of a run, as a multiple of the time for building and certifying the first candidate.
+
+The end of a run consists of repairing, certifying, writing and reading back. Multiples of 0.7 to 1.0 were measured with
+1,331 records, both with 10 users and with all records as users.
 """
 MANY_CHECKS: Final = 20_000_000_000
-"""The number of pairs times outputs above which only pairs that imply all required ones are certified."""
+"""The largest number of checks, pairs times outputs, for which every required pair is certified.
+
+Above it, only pairs that imply all required ones are certified.
+"""
 
 
 def certified_pairs(data: MetricData) -> tuple[Ints, Floats, str]:
-    """Return the (P, 2) pairs that the certificate checks, their (P,) distances, and a phrase that describes them."""
+    """Return the pairs of records that the certificate checks.
+
+    Returns:
+        The (P, 2) pairs, their (P,) distances, and a phrase for the certificate that describes them.
+    """
     if len(data.pairs) * len(data.outputs) <= MANY_CHECKS:
         return data.pairs, data.distances, "every required pair"
     return *data.needed, "the required pairs that imply all others exactly"
 
 
 def population_loss(weights: Unsigned, data: MetricData) -> float:
-    """Return the expected loss over all records under the prior, for (N, K) integer weights whose rows sum to 2**63."""
+    """Return the expected loss of a matrix under the prior over all records, in the problem's unit of loss.
+
+    Args:
+        weights: (N, K) The integer weights, which sum to 2**63 in each row.
+        data: The map, with its prior and costs.
+    """
     rows = [
         data.prior[part] * np.einsum("ik,ik->i", weights[part].astype(np.float64), data.cost[part])
         for part in slices(len(weights), weights.shape[1], BLOCK)
@@ -68,11 +84,14 @@ def population_loss(weights: Unsigned, data: MetricData) -> float:
 
 
 def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -> float | None:
-    """Return the seconds that a search can take if its result must still be certified, written and read back in time.
+    """Return the seconds available to a search whose result must still be certified, written and read back in time.
 
     Args:
-        incumbent: The incumbent, which has certified a first candidate and so knows how long certifying takes.
-        context: The limits. Without a time limit, None is returned.
+        incumbent: The incumbent, which has timed the certification of a first candidate.
+        context: The limits of the run.
+
+    Returns:
+        The seconds, at least 0; None if there is no time limit.
     """
     remaining = context.remaining
     if remaining is None:
@@ -82,26 +101,25 @@ def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -
 
 
 class ExactSearch:
-    """The search by the ``exact`` method, first for column weights and then for the optimal mechanism.
+    """A run of the ``exact`` method, which searches for column weights and then for the optimal mechanism.
 
     Attributes:
-        problem, context, data: The problem, the gap and limits of the run, and the map.
-        incumbent: Receives matrices and multipliers, certifies the best matrix and proves the best bound.
-        columns: The best certified column weights, the rows that follow from them for all records, and their loss; None
-            before any are found.
-        reason: Why the star's weights are not published, or why no lower bound was computed. Empty if there is nothing
-            to explain.
-        trajectory: (seconds, bound, loss) tuples from the search for the optimum.
-        iterations: The number of iterations of that search.
-        finished: Whether the search ended by itself rather than at a limit.
+        problem, context, data: The problem, the options and limits of the run, and the map.
+        incumbent: Receives matrices and dual multipliers, certifies the best matrix and proves the best bound.
+        columns: The best certified column weights, the rows that they yield for all records, and the loss of these
+            rows. None before any weights are certified.
+        reason: Why the star's weights are not published, or why no lower bound was computed. Empty if neither applies.
+        trajectory: (seconds, lower bound, loss) tuples from the search for the optimum.
+        iterations: The number of iterations of the search for the optimum.
+        finished: Whether the search completed rather than being stopped by a limit.
     """
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
-        """Create the search.
+        """Prepare a run without searching yet.
 
         Args:
             problem: The problem. Its users only determine which rows are written.
-            context: The gap and limits for the run.
+            context: The optimality gap and limits of the run.
         """
         self.problem, self.context = problem, context
         self.data = problem.data
@@ -112,7 +130,7 @@ class ExactSearch:
         self.iterations, self.finished = 0, False
 
     def run(self) -> Outcome[LRGeoRelease]:
-        """Return column weights if they meet the requested gap, and otherwise the best mechanism found in time.
+        """Return a release by column weights if they meet the requested gap, and otherwise the best mechanism found.
 
         Raises:
             StoppedError: The time limit was reached before even the exponential mechanism was certified.
@@ -147,16 +165,17 @@ class ExactSearch:
         return self.outcome(bound)
 
     def outcome(self, bound: float | None) -> Outcome[LRGeoRelease]:
-        """Return the outcome: the column weights, or the certified matrix if its loss is less by more than the gap.
+        """Return the outcome of the run: a release by column weights if they are good enough, else by a whole matrix.
 
         Args:
             bound: Proved lower bound on the loss; None if there is none.
 
         Returns:
-            The release with its loss and bound, and the reason if the star's weights are not published.
+            The release, with its loss and bound, and with the reason if the star's weights are not published.
 
         Raises:
-            StoppedError, SolverError: No mechanism was found.
+            StoppedError: No mechanism was found in time.
+            SolverError: No method produced a mechanism.
         """
         solver: dict[str, Any] = {"name": "star"}
         if self.columns is not None and self.columns_do(bound):
@@ -187,9 +206,9 @@ class ExactSearch:
         )
 
     def columns_do(self, bound: float | None) -> bool:
-        """Return whether there are column weights whose loss is close enough to the bound or the best other mechanism.
+        """Return whether column weights were found whose loss meets the requested gap.
 
-        Close enough means within the requested gap.
+        The gap is measured from the bound, or from the loss that the incumbent's best candidate promises.
 
         Args:
             bound: Proved lower bound on the loss; None if there is none.
@@ -200,7 +219,7 @@ class ExactSearch:
         return _meets_gap(loss, bound, gap) or _meets_gap(loss, self.incumbent.promised_value, gap)
 
     def certify(self, candidate: Floats) -> tuple[float, Unsigned]:
-        """Repair an (N, K) matrix to certified integers, and return the loss and the integers.
+        """Repair an (N, K) matrix to certified integer weights, and return their loss and the weights.
 
         Raises:
             CertificationError: No repair satisfies the guarantee.
@@ -210,11 +229,11 @@ class ExactSearch:
         return population_loss(all_rows, self.data), all_rows
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, None]:
-        """Return the lower bound that the multipliers prove, rounded down, and None in place of a stored proof.
+        """Return the lower bound on the loss that dual multipliers prove, rounded down, and None as no proof is stored.
 
         Args:
             proof: Multipliers for the pairs in ``data.needed``.
-            value: The certified loss, which the search does not need here.
+            value: The certified loss; not used.
         """
         from privopt_metric_dp.proof import Rows
 
@@ -223,7 +242,10 @@ class ExactSearch:
         return Rows.of(proof, self.data, weighted, over=self.data.needed).bound(self.data, weighted), None
 
     def offer_exponential(self) -> None:
-        """Offer the exponential mechanism if the distances to all outputs are known."""
+        """Offer the exponential mechanism to the incumbent if the distances from records to outputs are known.
+
+        No offer is made if some record has no output at a finite distance.
+        """
         data = self.data
         with suppress(InputError):  # raised if some record has no output at a finite distance
             if data.crossed:
@@ -231,10 +253,13 @@ class ExactSearch:
                 self.incumbent.offer("exponential", candidate=z, value=float((data.weighted * z).sum()))
 
     def find_columns(self) -> str:
-        """Search for column weights: those of the star at nearly all of epsilon, or positive weights at a smaller rate.
+        """Search for column weights, and store the certified ones with the smallest loss in ``self.columns``.
+
+        The weights of the star mechanism, at nearly the full epsilon, are tried first. If they cannot be certified or
+        their loss exceeds that of the exponential mechanism, positive weights at a smaller rate are tried as well.
 
         Returns:
-            The reason why the star's weights are not used; empty if they are used.
+            The reason why the star's weights are not sufficient; empty if they are.
 
         Raises:
             OutOfTime: The innermost time limit was reached.
@@ -278,14 +303,14 @@ class ExactSearch:
         return reason
 
     def offer_columns(self, public: ColumnWeights, distances: Floats) -> None:
-        """Certify all rows that column weights yield, and store the weights if their loss is the least so far.
+        """Certify the rows that column weights yield, and store the weights if their loss is the smallest so far.
 
         Args:
             public: The column weights.
             distances: (N, N) The path distances between all records.
 
         Raises:
-            CertificationError: A pair of rows violates the guarantee.
+            CertificationError: Two rows violate the guarantee.
         """
         data = self.data
         all_rows = whole_matrix(public, distances.__getitem__)
@@ -301,7 +326,9 @@ class ExactSearch:
             self.columns = public, all_rows, loss
 
     def find_optimum(self) -> None:
-        """Search for the optimal mechanism, and offer the result with its lower bound.
+        """Search for the optimal mechanism, and offer the incumbent the best matrix and lower bound found.
+
+        If the solver fails, the reason is stored and no offer is made.
 
         Raises:
             OutOfTime: The innermost time limit was reached.
@@ -337,17 +364,17 @@ class ExactSearch:
 
 
 def _meets_gap(loss: float, bound: float | None, gap: float) -> bool:
-    """Return whether a loss is within a relative gap of a bound; False if there is no bound."""
+    """Return whether a loss exceeds a lower bound by at most the relative gap; False if there is no bound."""
     # The floor of 1e-12 only avoids a tolerance of 0 when the loss is 0.
     return bound is not None and loss - bound <= gap * max(abs(loss), 1e-12)
 
 
 def _make_release(problem: LRGeoInstance, published: PublicNumbers) -> LRGeoRelease:
-    """Return the exact method's release: the users' rows, and the public numbers from which every row is computed.
+    """Return the exact method's release, which consists of the users' rows and the public numbers.
 
     Args:
         problem: The problem with its users.
-        published: The public numbers.
+        published: The public numbers, from which every row is computed.
     """
     data, users = published.data, problem.users
     everybody = len(users) == len(data.records)

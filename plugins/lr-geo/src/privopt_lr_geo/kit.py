@@ -1,4 +1,4 @@
-"""The conformance kit's profile for LR-Geo: small maps on which everyone is a user."""
+"""The conformance kit's profile for LR-Geo: generated problems on small maps with a user at every record."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ __all__ = ["PROFILE"]
 def _make_options(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
     """Return the ``[lr-geo]`` table for a generated problem, with radii that cover a small part or all of its map.
 
-    Args:
-        case: The generated problem. Its size determines the radii, so a failing case can be repeated.
+    The size of the case decides which, so a failing case can be repeated.
     """
     distances = case.space.distances[: case.records, : case.records]
     lengths = distances[(distances > 0) & np.isfinite(distances)]
@@ -38,11 +37,14 @@ def _make_options(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _check_release(loaded: Any, release: Any, result: Result) -> Iterator[str]:
-    """Yield a line for each matrix that violates epsilon in its LR set, or whose user's row differs from the release.
+    """Yield one line for each fault in the users' matrices.
+
+    A matrix has a fault if it violates epsilon inside its LR set, or if its row for the user differs from the row in
+    the release.
 
     Args:
-        loaded: The problem. The required pairs are recomputed from its distances.
-        release: The release.
+        loaded: The loaded problem, with its required pairs.
+        release: The release to check.
         result: Not used.
     """
     if release.matrices is None:
@@ -60,7 +62,7 @@ def _check_release(loaded: Any, release: Any, result: Result) -> Iterator[str]:
 
 
 def _drop_prior(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the problem without its prior, which could be 0 on a user's record; LR-Geo would refuse that."""
+    """Return the problem without its prior, because LR-Geo rejects a prior that is 0 at a user's record."""
     case: MetricCase = problem.facts["case"]
     return evolve(case, prior=()).problem()
 

@@ -1,4 +1,4 @@
-"""LR-Geo's loss: the mean expected cost of the users' own rows."""
+"""LR-Geo's utility loss: the expected cost of the rows from which users report, averaged over the users."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["MeanOfUsers"]
 
 @frozen(kw_only=True, eq=False)
 class MeanOfUsers(UtilityLoss[LRGeoRelease]):
-    """The true expected cost of the row from which a user reports, averaged over the users.
+    """The expected cost of the row from which a user reports, averaged over the M users.
 
     Attributes:
-        cost: (M, K) The costs for the users' records, not weighted by the prior.
+        cost: (M, K) The true cost of each output for each user's record, not weighted by the prior.
         unit: The unit of the costs and of the loss.
     """
 
@@ -29,6 +29,6 @@ class MeanOfUsers(UtilityLoss[LRGeoRelease]):
     unit: str = ""
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Return the loss in the unit of the costs, for released integer weights whose rows sum to 2**63."""
+        """Return the loss of a release, whose rows are integer weights that sum to 2**63, in the unit of the costs."""
         rows = np.einsum("ik,ik->i", release.weights.astype(np.float64), self.cost)
         return math.fsum(rows.tolist()) / TOTAL / len(rows)

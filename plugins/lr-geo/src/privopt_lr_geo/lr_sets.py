@@ -1,4 +1,7 @@
-"""LR (locally relevant) sets: the records near a user, with their pairs and distances (sections 3 and 4.1)."""
+"""LR (locally relevant) sets: the records near a user, with the required pairs among them.
+
+They are defined in sections 3 and 4.1 of Qiu et al., PoPETs 2025.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +29,16 @@ __all__ = ["LRSet", "PathDistances", "lr_set", "lr_sets", "pairs_inside", "reach
 class PathDistances:
     """Path distances in the Geo-Ind graph (Definition 3.1), whose edges are required pairs that imply all others.
 
-    If every pair is required and the metric satisfies the triangle inequality by construction, the distance itself is
-    the path distance, and no graph is needed.
+    If every pair is required and the metric satisfies the triangle inequality by construction, the distance between two
+    records is their path distance, and no graph is built.
 
     Attributes:
         data: The map with its required pairs.
-        direct: Whether distances are already path distances.
+        direct: Whether distances between records are already path distances.
     """
 
     def __init__(self, data: MetricData) -> None:
-        """Decide whether distances are already path distances. If not, the graph is built at the first request.
+        """Decide whether distances between records are already path distances. If not, the graph is built on first use.
 
         Args:
             data: The map with its required pairs.
@@ -48,7 +51,7 @@ class PathDistances:
 
     @cached_property
     def graph(self) -> csr_array:
-        """The (N, N) graph of required pairs in both directions, in which an edge of length 0 is an explicit 0."""
+        """The (N, N) sparse matrix of edge lengths, in both directions. An edge of length 0 is stored explicitly."""
         data = self.data
         return edge_matrix(len(data.records), *data.needed, both=True)
 
@@ -56,11 +59,11 @@ class PathDistances:
         """Return the path distances from the given records to all records.
 
         Args:
-            records: (B,) The records to start from.
-            limit: The distance at which the search for paths ends.
+            records: (B,) The indices of the records to start from.
+            limit: The largest distance of interest.
 
         Returns:
-            (B, N) distances, which are infinite beyond the limit or where there is no path.
+            An array of shape (B, N). A distance is infinite if it exceeds the limit or if there is no path.
         """
         if self.direct:
             distances = self.data.metric.rows(records)
@@ -71,7 +74,7 @@ class PathDistances:
 
 
 def _is_table(data: MetricData) -> bool:
-    """Return whether distances come from a table, which can violate the triangle inequality."""
+    """Return whether the distances come from a user's table, which can violate the triangle inequality."""
     from privopt_metric_dp.space.distance_table import MatrixMetric
 
     return isinstance(data.metric, MatrixMetric)
@@ -79,14 +82,14 @@ def _is_table(data: MetricData) -> bool:
 
 @frozen(kw_only=True, eq=False)
 class LRSet:
-    """A user's LR set: the n records within path distance Gamma of the user, for which its matrix has rows.
+    """A user's LR set: the n records within path distance Gamma of the user. They are the rows of the user's matrix.
 
     Attributes:
-        user: The user's record.
-        records: (n,) The records in the set, ascending.
-        user_row: The user's position in ``records``.
+        user: The index of the user's record on the map.
+        records: (n,) The indices on the map of the records in the set, ascending.
+        user_row: The position of the user's record in ``records``.
         pairs: (P, 2) The required pairs inside the LR set, as positions in ``records``.
-        lengths: (P,) The distances between the records of these pairs.
+        lengths: (P,) The distance between the two records of each pair.
     """
 
     user: int
@@ -96,7 +99,12 @@ class LRSet:
     lengths: Floats
 
     def matrix(self, weights: Unsigned, data: MetricData) -> MatrixRelease:
-        """Return (n, K) weights as the user's own matrix, with the pairs that must be certified."""
+        """Return the user's matrix with the pairs that must be certified.
+
+        Args:
+            weights: (n, K) The integer weights of the records in the LR set.
+            data: The map, for the ids of records and outputs.
+        """
         ids = data.records.ids
         return MatrixRelease(
             weights=weights,
@@ -111,9 +119,9 @@ def lr_set(problem: LRGeoInstance, paths: PathDistances, user: int) -> LRSet:
     """Return a user's LR set: all records within path distance Gamma of the user (Definition 4.1).
 
     Args:
-        problem: The problem, which gives the radius Gamma.
+        problem: The problem, with the radius Gamma.
         paths: Path distances on the problem's map.
-        user: The user's record.
+        user: The index of the user's record.
     """
     data, options = problem.data, problem.declared.lr_geo
     # A record at exactly the distance Gamma must not be lost to rounding errors in the sum along its path.
@@ -126,20 +134,20 @@ def lr_set(problem: LRGeoInstance, paths: PathDistances, user: int) -> LRSet:
 
 
 def lr_sets(problem: LRGeoInstance) -> list[LRSet]:
-    """Return each user's LR set, in the order of the records."""
+    """Return the LR set of each user, ordered by the users' records."""
     paths = PathDistances(problem.data)
     return [lr_set(problem, paths, user) for user in problem.users.tolist()]
 
 
 def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
-    """Return the required pairs among the given records, and the distances between their records.
+    """Return the required pairs whose records are both among the given ones, and their distances.
 
     Args:
-        data: The map.
-        records: (n,) The records, ascending.
+        data: The map with its required pairs.
+        records: (n,) The indices of the records, ascending.
 
     Returns:
-        (P, 2) pairs of positions in ``records``, and (P,) distances.
+        A (P, 2) array of positions in ``records``, and a (P,) array of distances.
     """
     positions = np.full(len(data.records), -1, dtype=np.int64)
     positions[records] = np.arange(len(records))
@@ -149,19 +157,16 @@ def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
 
 
 def reach_of(data: MetricData, records: Ints) -> Floats:
-    """Return distances from records to outputs that satisfy the triangle inequality between records.
+    """Return an (n, K) array of distances from records to outputs that are consistent with the triangle inequality.
 
-    This means that the distances from two records to an output differ by at most the distance between the records.
-    Distances between points and along roads have this property, but a table can violate it. Each of its entries is
-    therefore replaced by the length of the shortest path over required pairs. This gives the largest table that has the
-    property and is nowhere above the given one.
+    Consistent means that the distances from two records to an output differ by at most the distance between the
+    records. Distances between points and along roads are consistent, but a table may not be. The entries of a table are
+    therefore replaced by shortest-path lengths over required pairs, which yields the largest consistent table that is
+    nowhere above the given one.
 
     Args:
         data: The map.
-        records: (n,) The records.
-
-    Returns:
-        (n, K) distances.
+        records: (n,) The indices of the records.
     """
     if not _is_table(data):
         return data.metric.to_outputs(records)

@@ -1,4 +1,7 @@
-"""Measures of how far rows from different users' matrices violate the metric DP inequality."""
+"""Measures of how often, and by how much, rows from different users' matrices violate metric DP.
+
+LR-Geo guarantees metric DP inside each user's matrix only. The measures are those of Qiu et al., PoPETs 2025.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +19,31 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["across_users"]
 
 EXCESS_TOLERANCE: Final = 1e-9
-"""The relative excess over the allowed ratio up to which nothing counts as a violation, as repairs can leave it."""
+"""The largest relative excess over the allowed ratio that does not count as a violation; repairs can leave so much."""
 MOST_COMPARISONS: Final = 2_000_000_000
-"""The number of row pairs times outputs above which only the users' own rows are compared."""
+"""The largest number of comparisons, row pairs times outputs, for which all rows of all matrices are compared.
+
+Above it, only the rows from which users report are compared.
+"""
 BLOCK: Final = 1 << 16
-"""The number of row pairs that are compared at once."""
+"""The number of row pairs that are compared per batch."""
 
 
 def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
     """Return the GV (Geo-Ind violation) ratio and error between rows from different users' matrices.
 
-    The ratio is the share of inequalities that are violated (Equation (34)), and the error says by how much (Equation
-    (35)). Two rows are compared if they belong to the same record or to the two records of a required pair. All rows
-    of all users' matrices are compared if the matrices are available and this does not take too many comparisons.
-    Otherwise, only the rows from which users report are compared.
+    The ratio is the share of violated inequalities (Equation (34)), and the error is the size of the violations
+    (Equation (35)). Two rows are compared if they belong to the same record or to the two records of a required pair.
+    All rows of all users' matrices are compared if the matrices are available and the number of comparisons is not too
+    large. Otherwise, only the rows from which users report are compared.
 
     Args:
         data: The map with its required pairs.
         released: The users' rows, and their matrices if available.
 
     Returns:
-        The figures in :class:`privopt_metric_dp.attacks.matrix_figures.Violations`, together with ``over``, which says
-        which rows were compared, and the ``tolerance``.
+        The figures of :class:`privopt_metric_dp.attacks.matrix_figures.Violations`. The entry ``over`` describes the
+        rows that were compared, and ``tolerance`` is the relative excess that is not counted.
     """
     matrices = released.matrices
     # Matrices by user. Without them, the released rows count as one matrix.
@@ -57,11 +63,11 @@ def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
 
 
 def _count_comparisons(data: MetricData, record: Ints) -> int:
-    """Return the number of inequalities between rows, where the two directions count as one inequality.
+    """Return the number of comparisons between rows: row pairs times outputs, without regard to direction.
 
     Args:
         data: The map with its required pairs.
-        record: (M,) The record of each row. Matrices of different users can have rows for the same record.
+        record: (R,) The index of each row's record. Matrices of different users can have rows for the same record.
     """
     count = np.bincount(record, minlength=len(data.records))
     i, j = data.pairs.reshape(-1, 2).T
@@ -75,10 +81,10 @@ def _list_row_pairs(data: MetricData, record: Ints) -> tuple[Ints, Floats]:
 
     Args:
         data: The map with its required pairs.
-        record: (M,) The record of each row.
+        record: (R,) The index of each row's record.
 
     Returns:
-        (Q, 2) pairs of rows, and (Q,) the distances between their records.
+        A (Q, 2) array of row indices, and a (Q,) array of the distances between the rows' records.
     """
     # Rows are sorted by record, so that those for record i begin at first_rows[i]. Pairs are listed in this order and
     # translated back at the end.

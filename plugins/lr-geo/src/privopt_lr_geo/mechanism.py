@@ -1,4 +1,4 @@
-"""LR-Geo as a mechanism: users and server run in one process and exchange only messages."""
+"""The LR-Geo mechanism. Users and the server run in one process here, and exchange only messages."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ ATTACKED_USERS: Final = 50
 
 
 class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
-    """Locally relevant geo-obfuscation (Qiu et al., PoPETs 2025): an optimal mechanism for each user's surroundings.
+    """Locally relevant geo-obfuscation (Qiu et al., PoPETs 2025), with a matrix optimised for each user's surroundings.
 
-    The ``benders`` and ``full`` methods solve a common program over the users' uploads. The ``exact`` method publishes
-    numbers from which each user computes its row.
+    The ``benders`` and ``full`` methods solve a joint program built from the users' uploads. The ``exact`` method
+    publishes numbers from which each user computes its row.
     """
 
     problem_class = LRGeoProblem
@@ -53,15 +53,22 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     )
 
     def load(self, declared: LRGeoProblem, file: str) -> LRGeoInstance:
-        """Return the metric problem and its users."""
+        """Load the metric problem and its users.
+
+        Raises:
+            InputError: The problem has faults.
+        """
         return LRGeoInstance.of(declared, file)
 
     def reopen(self, declared: LRGeoProblem, file: str, folder: Path) -> tuple[LRGeoInstance, LRGeoRelease]:
-        """Read the problem and the release, whose size limits the number of places to load if it contains all of them.
+        """Load the problem and read its release from a folder.
+
+        The release's size limits the number of places that are loaded, so that files of a wrong problem are not read in
+        full.
 
         Args:
             declared: The declared problem.
-            file: The name of the problem file, for messages.
+            file: The name of the problem file, for error messages.
             folder: The release folder.
 
         Raises:
@@ -83,17 +90,20 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return problem, LRGeoRelease.read(folder, problem)
 
     def channel(self, problem: LRGeoInstance, release: LRGeoRelease) -> Channel:
-        """Return the matrix as a channel for attacks, with the prior and places if it has rows for all records."""
+        """Return the released matrix as a channel for attacks.
+
+        The channel has the prior and the places if the matrix has a row for every record.
+        """
         return release.channel_over(problem.data)
 
     def privacy(self, problem: LRGeoInstance, method: str) -> PrivacyConstraint[LRGeoRelease]:
-        """Return metric DP between all records (``exact``), or inside each user's own matrix (other methods)."""
+        """Return the privacy constraint: metric DP between all records (``exact``), or inside each user's matrix."""
         if method == "exact":
             return EveryRow.over(problem.data)
         return OwnMatrices.within_radius(problem.data, problem.declared.lr_geo.radius)
 
     def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
-        """Return the loss: the mean true cost of the users' own rows or, for a region, the expected cost."""
+        """Return the utility loss: the expected true cost, averaged over the users or, for a region, over the prior."""
         if problem.data.region is not None:
             # All records are users here. MeanOfUsers divides by the number of users. The prior's weights already add up
             # to 1, so the costs are multiplied by this number to compensate.
@@ -101,14 +111,14 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 
     def bytes_needed(self, problem: LRGeoInstance, method: str) -> float:
-        """Return the number of bytes that the users' rows take."""
+        """Return an estimate of the memory, in bytes, for the users' rows."""
         return matrix_bytes(len(problem.users), len(problem.data.outputs), 0)
 
     def check_problem(self, problem: LRGeoInstance, method: str) -> None:
-        """Check that the method supports a region.
+        """Check that the method supports the problem's region, if it has one.
 
         Raises:
-            InputError: The problem has a region, but the method guarantees nothing between rows of different users.
+            InputError: The problem has a region, but the method guarantees nothing between different users' rows.
         """
         if method != "exact" and problem.data.region is not None:
             actual = f"true with --method {method}, which is private only within each user's own matrix"
@@ -128,13 +138,16 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def details(
         self, problem: LRGeoInstance, release: LRGeoRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return sizes, and the population's loss (``exact``) or how far rows of different users violate metric DP.
+        """Return details for result.json, computed from the problem and the release.
+
+        They contain the number of users. The ``exact`` method adds the population's loss. Other methods add the sizes
+        of the LR sets, and how far rows of different users violate metric DP.
 
         Args:
             problem: The problem with its users.
             release: The release, with the users' matrices or the public numbers.
             method: The method that was run.
-            recorded: Not used, because all entries follow from the problem and the release.
+            recorded: Not used.
         """
         data = problem.data
         if method == "exact":
@@ -152,11 +165,14 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         }
 
     def verify(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> list[str]:
-        """Compare records, outputs and pairs with the problem, and rows with the numbers from which they were computed.
+        """Check that the release is consistent with the problem.
+
+        Records, outputs and pairs must be those of the problem. Rows must equal those in the users' matrices or, for
+        the ``exact`` method, those recomputed from the public numbers.
 
         Args:
             problem: The problem with its users.
-            release: The release as it was read back.
+            release: The release as it was read from its folder.
             result: The stated result. Its method determines what is compared.
 
         Returns:
@@ -203,11 +219,11 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return lines[:20]
 
     def audit(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Mapping[str, Any]:
-        """Measure what an attacker learns from reports, and what the server learns from uploads.
+        """Measure how much an attacker learns from reports, and how much the server learns from uploads.
 
         Args:
             problem: The problem with its users.
-            release: The release, with the users' rows.
+            release: The release with the users' rows.
             result: The stated result. Its method determines whether there are uploads to attack.
 
         Returns:
@@ -243,23 +259,23 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return facts
 
     def meaning(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return sentences on the guarantee between nearest neighbours, an attacker's best guess, and costs."""
+        """Return sentences that explain the guarantee between neighbours, an attacker's best guess, and costs."""
         return meaning(problem, release, result)
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return warnings if the guarantee is weak or does not cover all records, or if input files look suspicious."""
+        """Return warnings about a weak guarantee, about records that it does not cover, and about suspicious inputs."""
         meaning = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users))
         return [*problem.data.warnings, *meaning.warnings]
 
 
 def _check_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> list[str]:
-    """Compare the stored pairs and distances of a matrix with the required ones, and return a line for each difference.
+    """Compare a matrix's stored pairs and distances with the required ones, and return a line if they differ.
 
     Args:
-        where: The file and the matrix, with which each line begins.
+        where: The names of the file and the matrix, with which the line begins.
         matrix: The stored matrix.
         pairs: (P, 2) The required pairs.
-        lengths: (P,) The distances between the records of these pairs.
+        lengths: (P,) The distance between the two records of each required pair.
     """
     if not np.array_equal(matrix.pairs, pairs):
         return [f"{where}: pairs: not the required ones"]

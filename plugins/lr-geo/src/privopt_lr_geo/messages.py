@@ -1,7 +1,7 @@
-"""The messages between a user and the server, made of plain arrays and numbers (section 4.2).
+"""The messages between users and the server, made up of arrays and numbers (Qiu et al., PoPETs 2025, section 4.2).
 
-Within one process the objects themselves are passed. Over a network :func:`to_bytes` and :func:`from_bytes` convert
-them.
+Within one process, the message objects are passed directly. Over a network, :func:`to_bytes` and :func:`from_bytes`
+serialise and parse them.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ __all__ = ["Answer", "Extract", "Package", "Request", "Terms", "from_bytes", "to
 T = TypeVar("T", bound=AttrsInstance)
 
 FORMAT_VERSION: Final = 1
-"""The version of the serialised form. Other versions are refused."""
+"""The version of the serialisation format. Messages with another version are rejected."""
 LARGEST_BYTES: Final = 2**31
 """The largest total size, in bytes, of a message's unpacked arrays."""
 
 
 @frozen(kw_only=True)
 class Terms:
-    """The public terms of a round, which the server announces.
+    """The public parameters of a round, which the server announces.
 
     Attributes:
         epsilon: The program's epsilon per unit of distance, slightly smaller than the promised one.
         within: gamma, the largest distance between the records of a required pair; None if all pairs are required.
-        obfuscation_radius: r_obf, in units of distance.
-        exponent: The factor f in exp(-epsilon f d), at which tied entries fall with the distance d to the output. A
-            tied entry is a multiple of a variable that all users share.
+        obfuscation_radius: r_obf, in the problem's unit of distance.
+        exponent: The factor f in exp(-epsilon f d), by which tied entries fall with the distance d to the output. A
+            tied entry is a fixed multiple of a variable that all users share.
     """
 
     epsilon: float
@@ -46,14 +46,17 @@ class Terms:
 
 @frozen(kw_only=True, eq=False)
 class Package:
-    """A user's upload: the coefficients of its program, with rows in random order and columns in the outputs' order.
+    """A user's upload: the coefficients of the user's part of the program.
+
+    The n rows belong to the records in the user's LR set, in random order. The K columns belong to the outputs, in
+    their public order.
 
     Attributes:
-        distances: (n, n) The distances between the records in the user's LR set.
-        reach: (n, K) The distances from these records to all outputs. Only min(reach, r_obf) matters.
+        distances: (n, n) The distances between the records.
+        reach: (n, K) The distances from the records to the outputs. Only min(reach, r_obf) matters.
         costs: (n, K) The costs times the prior, exact or estimated.
-        free: (n, K) Whether an entry is a variable of its own rather than tied to a shared one. This is the negation of
-            the paper's indicator matrix Q.
+        free: (n, K) Whether an entry is a separate variable instead of being tied to a shared one. This is the negation
+            of the paper's indicator matrix Q.
     """
 
     distances: Floats
@@ -90,11 +93,11 @@ class Package:
 
 @frozen(kw_only=True, eq=False)
 class Answer:
-    """The server's answer to one user: a matrix whose rows are in the order of the user's package.
+    """The server's answer to one user: the user's matrix, with rows in the order of the user's package.
 
     Attributes:
-        z: (n, K) The probabilities, which satisfy the program up to rounding. The user repairs and certifies them
-            itself.
+        z: (n, K) The probabilities, which satisfy the constraints only up to a solver's tolerance. The user repairs and
+            certifies them.
     """
 
     z: Floats
@@ -102,11 +105,11 @@ class Answer:
 
 @frozen(kw_only=True)
 class Request:
-    """A user's query to the cost reference table, which asks for a circle (Proposition 4.3).
+    """A user's request for the costs inside a circle, as part of the cost reference table (Proposition 4.3).
 
     Attributes:
-        centre: The index, on the public map, of a random record in the user's LR set.
-        radius: The radius in units of distance.
+        centre: The index on the public map of the record at the centre, chosen at random from the user's LR set.
+        radius: The radius in the problem's unit of distance.
     """
 
     centre: int
@@ -115,11 +118,11 @@ class Request:
 
 @frozen(kw_only=True, eq=False)
 class Extract:
-    """The server's answer to a query: the part of the cost table inside the circle. The targets of travel stay secret.
+    """The server's answer to a :class:`Request`: the expected costs between the cells inside the circle.
 
     Attributes:
         cells: (B,) The indices of the cells inside the circle, ascending.
-        beta: (B, B) The expected costs between these cells in km, as float32.
+        beta: (B, B) The expected costs between these cells in km, in single precision.
     """
 
     cells: Ints
@@ -127,19 +130,19 @@ class Extract:
 
 
 def to_bytes(message: AttrsInstance) -> bytes:
-    """Return a message as bytes: an npz archive that contains its fields and the format version."""
+    """Serialise a message to a compressed npz archive that contains its fields and the format version."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, format=np.int64(FORMAT_VERSION), **asdict(message))
     return buffer.getvalue()
 
 
 def from_bytes(cls: type[T], raw: bytes, largest: int | None = None) -> T:
-    """Parse a message from bytes. The message's class then checks the arrays.
+    """Parse a message that :func:`to_bytes` serialised.
 
     Args:
-        cls: The class of the message.
-        raw: The message as bytes.
-        largest: The largest size of the unpacked message in bytes; 2 GB by default.
+        cls: The class of the message. It may check the parsed arrays further.
+        raw: The serialised message.
+        largest: The largest accepted size of the unpacked message in bytes; 2 GB by default.
 
     Raises:
         InputError: The bytes are not a message of this class, have another format version, or unpack to too many bytes.

@@ -1,4 +1,8 @@
-"""LR-Geo's two guarantees and their certification: inside each user's own matrix, or between all records."""
+"""LR-Geo's two guarantees and their certification.
+
+The ``benders`` and ``full`` methods guarantee metric DP inside each user's matrix, and the ``exact`` method between all
+records.
+"""
 
 from __future__ import annotations
 
@@ -45,19 +49,19 @@ _EVERY = (
 
 @frozen(kw_only=True)
 class OwnMatrices(MetricDP):
-    """Metric DP inside each user's own matrix, as the ``benders`` and ``full`` methods guarantee it.
+    """Metric DP inside each user's matrix, the guarantee of the ``benders`` and ``full`` methods.
 
-    A user's matrix has the rows for its LR set, the records near the user. Rows of two different users can violate
-    metric DP.
+    A user's matrix has one row for each record in its LR set, the records near the user. Rows from two different users'
+    matrices can violate metric DP.
     """
 
     @classmethod
     def within_radius(cls, data: MetricData, radius: float) -> OwnMatrices:
-        """Return the ``benders`` and ``full`` methods' guarantee: metric DP among the records in each user's LR set.
+        """Return the guarantee for given LR sets: metric DP among the records within a path distance of each user.
 
         Args:
             data: The problem's data.
-            radius: Gamma, the path distance up to which records belong to a user's LR set.
+            radius: Gamma, the largest path distance between a user and the records in its LR set.
         """
         radius_text = f"{radius:g}" if data.unit == "unit of distance" else amount_text(f"{radius:g}", data.unit)
         statement = _OWN.format(
@@ -68,10 +72,10 @@ class OwnMatrices(MetricDP):
         return cls(epsilon=data.epsilon, unit=unit, scope="own-matrix", statement=statement, extra=extra, way=data.way)
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify each user's matrix over the required pairs inside its LR set.
+        """Certify each user's matrix for every required pair inside its LR set.
 
         Raises:
-            InputError: The users' private matrices are missing.
+            InputError: The release has no users' matrices, because its private folder is missing.
         """
         if not isinstance(release, LRGeoRelease) or release.matrices is None:
             expectation = "each user's matrix (this guarantee can only be checked by whoever has private/)"
@@ -93,11 +97,11 @@ class OwnMatrices(MetricDP):
 
 @frozen(kw_only=True)
 class EveryRow(MetricDP):
-    """Metric DP over all records on the map, whether or not they are users, as the ``exact`` method guarantees it."""
+    """Metric DP between all records on the map, users or not: the guarantee of the ``exact`` method."""
 
     @classmethod
     def over(cls, data: MetricData) -> EveryRow:
-        """Return the exact method's guarantee: metric DP between any two records, or any two points of a region."""
+        """Return the guarantee for a map: metric DP between any two records or, for a region, any two of its points."""
         pair_text = "two records" if data.within is None else f"two records within {data.within:g} of each other"
         statement = _EVERY if data.region is None else _EVERYWHERE
         in_unit = distance_words(data.unit, data.way)
@@ -105,10 +109,10 @@ class EveryRow(MetricDP):
         return evolve(cls.of(data), statement=text)
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify the rows for all records, which are recomputed from the published numbers.
+        """Certify the rows for all records, recomputed from the published numbers.
 
         Raises:
-            InputError: The published numbers are missing.
+            InputError: The release has no published numbers.
         """
         if not isinstance(release, LRGeoRelease) or release.published is None:
             raise InputError([Fault("public.npz", "", "nothing", "what rows are computed from")])
@@ -124,7 +128,7 @@ class EveryRow(MetricDP):
 
 
 def meaning(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-    """Return sentences on the guarantee between nearest neighbours, an attacker's best guess, and costs."""
+    """Return sentences that explain the guarantee between nearest neighbours, an attacker's best guess, and costs."""
     lines = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).sentences
     # If there are several sentences, the first is about the guarantee. If that only holds inside each user's own
     # matrix, the sentence must say so.

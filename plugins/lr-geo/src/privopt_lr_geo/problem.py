@@ -1,4 +1,4 @@
-"""LR-Geo's problem file: a metric problem, the users, and the radius of the users' LR sets."""
+"""LR-Geo's problem file: a metric problem with users and radii. It is checked when it is loaded."""
 
 from __future__ import annotations
 
@@ -25,20 +25,23 @@ PATH_TOLERANCE = 1e-9
 
 @frozen(kw_only=True)
 class RandomUsers:
-    """The ``users`` key as a number of users, who are drawn from the records without replacement by a public seed."""
+    """A form of the ``users`` key: a number of records to be drawn at random, with a public seed.
+
+    Records are drawn without replacement.
+    """
 
     random: int = key(help="how many", check=at_least(1))
     seed: int = key(0, help="of the draw, which is public", check=non_negative)
 
 
 def _check_exponent(value: float) -> str | None:
-    """Return None if ``value`` is a valid exponent, and otherwise a description of valid exponents."""
+    """Return None if ``value`` is a valid exponent f, else a description of valid exponents."""
     return None if 0 < value <= 1 else "a number above 0 and at most 1"
 
 
 @frozen(kw_only=True)
 class LRGeoOptions:
-    """The ``[lr-geo]`` table of a problem file: the users, the paper's radii, and the form of far probabilities."""
+    """The ``[lr-geo]`` table of a problem file: the users, the radii, and how probabilities fall with the distance."""
 
     users: Literal["all"] | tuple[str, ...] | RandomUsers = key(
         help='cells for which rows are computed: a list of ids, "all", or { random = 10 }; public'
@@ -61,29 +64,29 @@ class LRGeoOptions:
 
 @frozen(kw_only=True)
 class LRGeoProblem(MetricProblem):
-    """A metric problem with LR-Geo's options."""
+    """A problem file for LR-Geo: a metric problem with the table ``[lr-geo]``."""
 
     lr_geo: LRGeoOptions = key(help="options of lr-geo", name="lr-geo")
 
 
 @frozen(kw_only=True, eq=False)
 class LRGeoInstance(MetricInstance[LRGeoProblem]):
-    """A metric problem with its users.
+    """A loaded LR-Geo problem: a metric problem with its users.
 
     Attributes:
-        users: (M,) The records for which rows are computed, ascending.
+        users: (M,) The indices of the users' records, for which rows are released, ascending.
     """
 
     users: Ints
 
     @classmethod
     def of_one_user(cls, declared: LRGeoProblem, user: str, file: str = "problem") -> Self:
-        """Load the problem for one user, whose record is secret: no error message names it or a record near it.
+        """Load a problem for one user, whose record is secret and is not quoted in error messages.
 
         Args:
             declared: The public problem file.
             user: The id of the user's record, which replaces the declared users.
-            file: The name of the problem file, for faults.
+            file: The name of the problem file, for error messages.
 
         Raises:
             InputError: The record is not on the map or has a prior of 0, or the problem itself has faults.
@@ -96,16 +99,16 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
 
     @classmethod
     def of(cls, declared: LRGeoProblem, file: str = "problem") -> Self:
-        """Load the metric problem, find the users, and check the radii against the map.
+        """Load a problem, look up its users on the map, and check the radii against the map.
 
-        The users are public here, unlike in :meth:`of_one_user`.
+        The users are public, unlike in :meth:`of_one_user`.
 
         Args:
             declared: The problem file.
-            file: The name of the problem file, for faults.
+            file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: The users, radii or options have faults, all of which are listed.
+            InputError: The users, radii or options are invalid. All faults are listed.
         """
         data, faults = load(declared, file), Faults()
         users = _find_users(declared.lr_geo.users, data, faults)
@@ -116,7 +119,7 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
 
 
 def _conceal_user(fault: Fault) -> Fault:
-    """Return a fault found in a problem with one user, reworded so that it does not name the user's record."""
+    """Return the fault with a wording that does not reveal the user's record."""
     if fault.where == "lr-geo.users":
         return Fault("user", "", "another id", "the id of a record of the map")
     # _check_users adds this fault with the record's id.
@@ -126,12 +129,12 @@ def _conceal_user(fault: Fault) -> Fault:
 
 
 def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: MetricData, faults: Faults) -> Ints:
-    """Return the users' (M,) records, ascending, and add unknown and repeated users to ``faults``.
+    """Return the (M,) indices of the users' records, ascending.
 
     Args:
         declared_users: The value of the ``users`` key: "all", ids, or a number of random records.
         data: The map.
-        faults: Receives the faults.
+        faults: Receives a fault for each unknown or repeated user.
     """
     count, file, where = len(data.records), data.file, "lr-geo.users"
     if isinstance(declared_users, RandomUsers):
@@ -157,12 +160,12 @@ def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: Metri
 
 
 def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: Faults) -> None:
-    """Check that no user's record has a prior of 0, and that all vertices of a region are users.
+    """Check that no user's record has a prior of 0 or, for a region, that all of its vertices are users.
 
     Args:
         options: The ``[lr-geo]`` table.
         data: The map.
-        users: (M,) The users' records.
+        users: (M,) The indices of the users' records.
         faults: Receives the faults.
     """
     everybody = options.users == "all"
@@ -182,7 +185,7 @@ def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: F
 
 
 def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
-    """Check radii and options against the map and the loss, and add all errors to ``faults``.
+    """Check the radii and options against the map and the loss.
 
     Args:
         problem: The declared problem.

@@ -1,12 +1,12 @@
-"""The CLR-Geo program as arrays and as a model, built from the uploads of all users (Equations (20) to (22)).
+"""The CLR-Geo linear program, built from the users' packages, as arrays and as a model.
 
-The equations are those of Qiu et al., PoPETs 2025. Entry (i, k) of a user's matrix is either free, which means that it
-is a variable of its own, or tied. A tied entry is y_k times a coefficient that falls exponentially with the distance
-between record and output, up to the distance r_obf (the obfuscation radius). The variables y are shared by all users.
+The program consists of Equations (20) to (22) of Qiu et al., PoPETs 2025. Entry (i, k) of a user's matrix is either
+free, a separate variable, or tied. A tied entry is y_k times a coefficient that falls exponentially with the distance
+between record i and output k, up to the distance r_obf (the obfuscation radius). All users share the variables y.
 
-The variables y occur in the sum of every row. Beyond r_obf, a column's coefficient is the same in all rows of a user.
-Therefore each column's smallest coefficient is moved into one variable of the user, its far mass, and rows keep only
-the columns near their own place. This makes the program's constraint matrix sparse.
+The variables y occur in the sum of every row. Beyond r_obf, a column's coefficient is the same in all of a user's rows.
+Each column's smallest coefficient is therefore moved into one auxiliary variable per user, its far mass, so that a row
+only has coefficients for outputs near its record. This makes the program's constraint matrix sparse.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ __all__ = ["Central", "Piece", "assemble", "central_model", "program_bytes"]
 
 @frozen(kw_only=True, eq=False)
 class Piece:
-    """A user's block of the CLR-Geo program: the free entries with their rows and limits, and the tied coefficients.
+    """A user's block of the CLR-Geo program: its free entries, their constraints, and the coefficients of tied entries.
 
     Attributes:
-        entries: (E, 2) The row and column of each free entry.
-        mass: (n, K) The coefficient of y_k in a tied entry, and so in the sum of its row; 0 if the entry is free.
-        upper, lower: (E,) The exponents of a free entry's limits, which lies between exp(lower) y_k and exp(upper) y_k.
+        entries: (E, 2) The row and column of each free entry in the user's (n, K) matrix.
+        mass: (n, K) The coefficient of y_k in each tied entry; 0 if the entry is free.
+        upper, lower: (E,) The exponents in the constraints exp(lower) y_k <= z_e <= exp(upper) y_k on each free entry.
             They are infinite if no required pair joins the entry to a tied one.
         rows: (R, 2) The indices e and g of free entries with the constraint z_e <= exp(budget) z_g.
-        budgets: (R,) epsilon times the distance between the two records.
+        budgets: (R,) The budget in each of these constraints: epsilon times the distance between the two records.
         costs: (n, K) The costs of the entries, divided by :attr:`Central.scale`.
     """
 
@@ -53,14 +53,14 @@ class Piece:
     costs: Floats
 
     def split(self, columns: Ints) -> tuple[Floats, Floats]:
-        """Split the coefficients of y into a part common to all rows and the remainders.
+        """Split the coefficients of y into a part common to all rows and remainders.
 
         Args:
-            columns: (C,) The outputs that have a variable y.
+            columns: (C,) The indices of the outputs that have a variable y.
 
         Returns:
-            (C,) the smallest positive coefficient in each column, or 0 if none is positive; and (n, C) the coefficients
-            less this value.
+            A (C,) array with the smallest positive coefficient of each column, or 0 if none is positive, and an (n, C)
+            array of the coefficients minus this value.
         """
         mass = self.mass[:, columns]
         min_mass = np.where(mass > 0, mass, np.inf).min(axis=0)
@@ -72,16 +72,16 @@ class Piece:
 class Central:
     """The CLR-Geo program for all users, as arrays.
 
-    The variables y are scaled such that y_k is the largest tied entry in column k over all users.
+    The variables y are scaled so that y_k equals the largest tied entry in column k over all users.
 
     Attributes:
-        pieces: One piece for each user.
-        columns: (C,) The outputs that have a variable y.
-        shift: (K,) The logarithm of the scale of y; NaN if no entry in the column is tied.
+        pieces: One block of the program for each user.
+        columns: (C,) The indices of the outputs that have a variable y.
+        shift: (K,) The logarithm of each y_k's scale; NaN if no entry in the column is tied.
         scale: The number by which all costs were divided.
-        flat: The output that represents all outputs at distance r_obf or more from every record of every user; -1 if
-            there is no such output. These outputs differ only in cost, so in some optimal solution the cheapest one
-            takes all of their mass.
+        flat: The index of the output that represents all outputs at distance r_obf or more from every record of every
+            user; -1 if there is no such output. These outputs differ only in cost, so some optimal solution assigns all
+            of their mass to the cheapest one.
     """
 
     pieces: tuple[Piece, ...]
@@ -92,17 +92,20 @@ class Central:
 
     @property
     def largest_exponent(self) -> float:
-        """The largest exponent in z_e <= exp(budget) z_g, z_e <= exp(upper) y_k and y_k <= exp(-lower) z_e."""
+        """The largest exponent in the constraints z_e <= exp(budget) z_g and exp(lower) y_k <= z_e <= exp(upper) y_k.
+
+        The exponent of the second constraint's lower part counts as -lower.
+        """
         parts = [part for piece in self.pieces for part in (piece.budgets, piece.upper, -piece.lower)]
         return max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)
 
 
 BYTES_A_NUMBER: Final = 1500.0
-"""The measured peak memory, in bytes, for each coefficient of the program (tests/test_lr_geo_memory.py)."""
+"""The peak memory, in bytes per coefficient of the program, measured by tests/test_lr_geo_memory.py."""
 
 
 def program_bytes(central: Central) -> float:
-    """Return the estimated peak memory, in bytes, of building and solving the program by either method."""
+    """Return an estimate of the peak memory, in bytes, for building and solving the program by either method."""
     total = 0.0
     for piece in central.pieces:
         entries, limits = len(piece.entries), np.isfinite(piece.upper).sum() + np.isfinite(piece.lower).sum()
@@ -119,11 +122,11 @@ def program_bytes(central: Central) -> float:
 def assemble(packages: Sequence[Package], terms: Terms) -> Central:
     """Combine the users' packages into one program.
 
-    The time for each user is proportional to the number of pairs that imply all others, times the number of outputs.
+    The time per user is proportional to the number of pairs that imply all others, times the number of outputs.
 
     Args:
-        packages: One upload for each user.
-        terms: The epsilon, radius and exponent that the server announced.
+        packages: One package per user.
+        terms: The public parameters that the server announced.
     """
     # Equation (19), with the form cut off at r_obf from each row's own place. min(d, r_obf) changes by at most the
     # distance between two records, which Theorem 4.4 needs. The paper prints a cut-off at r_obf from the user, with
@@ -155,13 +158,13 @@ def assemble(packages: Sequence[Package], terms: Terms) -> Central:
 
 
 def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_], terms: Terms, scale: float) -> Piece:
-    """Return a user's block of the program: the free entries with their rows and limits, and the tied coefficients.
+    """Return a user's block of the program, built from the user's package.
 
     Args:
-        package: The user's upload.
+        package: The user's package.
         exponents: (n, K) The logarithms of the tied coefficients, relative to the scale of y.
         is_used: (K,) Whether each output has a variable y.
-        terms: The announced terms.
+        terms: The public parameters that the server announced.
         scale: The number by which costs are divided.
     """
     free = package.free
@@ -200,11 +203,14 @@ def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_],
 
 
 def _implying_pairs(package: Package, terms: Terms) -> tuple[Ints, Floats]:
-    """Return the (P, 2) required pairs of a package that imply all other required pairs, and their (P,) distances.
+    """Return required pairs of rows in a package that imply all others by the triangle inequality.
 
     Args:
-        package: A user's upload.
-        terms: The announced terms, which give the largest distance between the records of a required pair.
+        package: A user's package.
+        terms: The public parameters, with the largest distance between the records of a required pair.
+
+    Returns:
+        The (P, 2) pairs and their (P,) distances.
     """
     i, j = np.triu_indices(len(package.distances), 1)
     lengths = package.distances[i, j]
@@ -215,11 +221,11 @@ def _implying_pairs(package: Package, terms: Terms) -> tuple[Ints, Floats]:
 
 
 def central_model(central: Central) -> Model:
-    """Return CLR-Geo, the joint program for the LR-Geo matrices of all users, in the modelling language.
+    """Return CLR-Geo, the joint program for all users' matrices, as a model in the modelling language.
 
-    It consists of Equations (20) to (22) in Qiu et al., PoPETs 2025. The variables y are shared by all users. Each user
-    n has variables z<n>, its free entries, and s<n>, its far mass: the amount that the common parts of the coefficients
-    of y add to each of its rows.
+    The program consists of Equations (20) to (22) of Qiu et al., PoPETs 2025. All users share the variables y. Each
+    user n also has the variables z<n>, its free entries, and s<n>, its far mass. The far mass is the part of a row's
+    sum that is common to all of the user's rows (:meth:`Piece.split`).
 
     Args:
         central: The program as arrays.
@@ -277,7 +283,9 @@ def central_model(central: Central) -> Model:
 
 
 def _make_lookup(rows: Ints, budgets: Floats, width: int) -> Any:
-    """Return a function that looks up budgets for arrays of entries e and h, as the modelling language requires.
+    """Return a function that maps two arrays of entry indices, e and h, to the array of their pairs' budgets.
+
+    The modelling language requires such a function for parameters that are only defined for some pairs.
 
     Args:
         rows: (R, 2) The pairs of entries that have a budget.

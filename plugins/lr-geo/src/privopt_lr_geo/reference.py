@@ -1,10 +1,10 @@
-"""The paper's cost reference table (section 4.5), which the server stores and users query.
+"""The cost reference table of Qiu et al., PoPETs 2025, section 4.5, which the server stores and users query.
 
-A cost is the expected difference between the travel to the targets from a place and from its report; only the server
-knows the targets. Places are the map's records and outputs, and cells are squares of a public grid. A straight line
-joins the centre of a cell to its nearest place, and travel from the cell begins along this line. So travel satisfies
-the triangle inequality, and Lemmas B.1 and B.2 hold. Only cells that are the nearest to some place have rows, because
-no other cells are looked up.
+The table contains the expected costs between the cells of a public grid. A cost is the expected difference between the
+distances travelled to the targets from a true place and from the reported one. The server alone knows the targets.
+Places are the map's records and outputs. A straight line joins the centre of a cell to its nearest place, and travel
+from the cell begins along this line. Travel distances therefore satisfy the triangle inequality, and Lemmas B.1 and B.2
+hold. The table only has rows for cells that are the nearest to some place, because no others are looked up.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from privopt_metric_dp.space.roads import Roads
 __all__ = ["LARGEST_BYTES", "Cells", "Places", "ReferenceTable", "grid_of"]
 
 LARGEST_BYTES: Final = 4e9
-"""The largest size in bytes of a table, or of the travel distances from which it is computed."""
+"""The largest size, in bytes, of an extract from the table or of the travel distances from which it is computed."""
 
 
 def _travel_loss(problem: LRGeoInstance) -> TravelCost:
-    """Return the declared loss, which is a travel cost in every problem with a reference table."""
+    """Return the declared loss, which must be a travel cost in a problem with a reference table."""
     assert isinstance(problem.declared.utility, TravelCost)  # LRGeoInstance.of has checked this
     return problem.declared.utility
 
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """The public places, known to users and server: the records, followed by the outputs if these are other places.
+    """The P public places: the records, followed by the outputs unless these are the records.
 
     Attributes:
         data: The map.
-        coordinates: (P, 2) The latitudes and longitudes in degrees, or x and y in km.
-        roads: The roads along which travel is measured; None if travel is measured in a straight line.
+        coordinates: (P, 2) The latitude and longitude of each place in degrees, or x and y in km.
+        roads: The roads along which travel is measured; None if travel follows straight lines.
     """
 
     data: MetricData
@@ -51,7 +51,7 @@ class Places:
 
     @classmethod
     def from_problem(cls, problem: LRGeoInstance) -> Places:
-        """Return the places in a problem whose loss is travel between places that have coordinates."""
+        """Return the places of a problem with a travel cost, in which all places have coordinates."""
         data = problem.data
         spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
         points = np.concatenate([np.asarray(space.coordinates) for space in spaces])
@@ -71,25 +71,30 @@ class Places:
 
     @property
     def first_output(self) -> int:
-        """The index, among the places, of output 0."""
+        """The index of the first output among the places."""
         return 0 if self.data.outputs is self.data.records else len(self.data.records)
 
     def straight_km(self, a: Floats, b: Floats) -> Floats:
-        """Return the straight-line (or great-circle) distances in km between coordinates (..., 2), which broadcast."""
+        """Return the straight-line or great-circle distances in km between arrays of coordinates.
+
+        Args:
+            a, b: Arrays of shape (..., 2), which are broadcast against each other.
+        """
         return np.asarray(haversine(a, b) if self.is_geographic else euclidean(a, b))
 
     def to_euclidean(self, points: Floats) -> Floats:
-        """Map (n, 2) points to a Euclidean space with the same nearest neighbours: degrees become unit vectors."""
+        """Map points to a Euclidean space in which every point has the same nearest neighbours.
+
+        Args:
+            points: (n, 2) The points' coordinates. Degrees are converted to unit vectors.
+        """
         return directions(points) if self.is_geographic else points
 
     def travel(self, origins: Ints, destinations: Ints) -> Floats:
-        """Return the travel between places in km, in the longer of the two directions.
+        """Return an (A, B) array of travel distances between places in km, in the longer of the two directions.
 
         Args:
             origins, destinations: (A,) and (B,) The indices of the places.
-
-        Returns:
-            (A, B) travel in km.
         """
         if self.roads is not None:
             ids = np.asarray(self.ids, dtype=np.str_)
@@ -105,14 +110,14 @@ class Places:
 
 @frozen(kw_only=True, eq=False)
 class Cells:
-    """The cells of the public grid that are the nearest to at least one place.
+    """The C cells of the public grid that are in use, with the lines that join them to the P places.
 
     Attributes:
         coordinates: (C, 2) The cells' centres, in the unit of the places' coordinates.
-        node: (C,) The place to which each centre is joined by a straight line.
-        access: (C,) The distance in km between each centre and that place.
-        nearest: (P,) The cell that is nearest to each place.
-        shift: (P,) The travel in km between each place and its nearest cell, in the longer direction.
+        node: (C,) The index of the place to which each centre is joined by a straight line.
+        access: (C,) The length of this line in km.
+        nearest: (P,) The index of the cell that is nearest to each place.
+        shift: (P,) The travel distance in km between each place and its nearest cell, in the longer direction.
     """
 
     coordinates: Floats
@@ -123,11 +128,11 @@ class Cells:
 
     @classmethod
     def over(cls, places: Places, cell_km: float) -> Cells:
-        """Lay the grid over the places, and keep the cells that contain a place.
+        """Lay a grid over the places, and return the cells that contain at least one place.
 
         Args:
-            places: The public map.
-            cell_km: Side length of a cell in km.
+            places: The public places.
+            cell_km: The side length of a cell in km.
         """
         corner, step = grid_of(places, cell_km)
         # The corner of the grid is the centre of a cell, so rounding to the nearest integers gives the cell that
@@ -137,11 +142,11 @@ class Cells:
 
     @classmethod
     def around(cls, places: Places, centres: Floats) -> Cells:
-        """Join cell centres to their nearest places, and places to their nearest cells.
+        """Return the cells with the given centres, joined to their nearest places.
 
         Args:
-            places: The public map.
-            centres: (C, 2) The centres, in the unit of the places' coordinates.
+            places: The public places.
+            centres: (C, 2) The cells' centres, in the unit of the places' coordinates.
         """
         from scipy.spatial import cKDTree
 
@@ -160,10 +165,12 @@ class Cells:
 
 
 def grid_of(places: Places, cell_km: float) -> tuple[Floats, Floats]:
-    """Return the (2,) south-west corner of the places and the (2,) side lengths of a cell, in units of the coordinates.
+    """Return the grid's south-west corner and the side lengths of a cell, in the unit of the places' coordinates.
+
+    Both are arrays of shape (2,).
 
     Args:
-        places: The public map.
+        places: The public places, which the grid covers.
         cell_km: The side length of a cell in km.
     """
     points, step = places.coordinates, np.array([cell_km, cell_km])
@@ -177,22 +184,24 @@ def grid_of(places: Places, cell_km: float) -> tuple[Floats, Floats]:
 
 
 class ReferenceTable:
-    """The server's cost reference table, which stores travel to the targets and answers requests for circles.
+    """The server's cost reference table. It answers requests for the costs between all cells in a circle.
+
+    The costs are computed on request from the travel distances to the targets.
 
     Attributes:
-        shares: (T,) The weight of each target in the averages.
-        places: The public map.
-        cells: The public grid.
-        _travel_to_targets: (P, T) The travel in km from each place to each target.
+        shares: (T,) The weight of each target in the expected cost.
+        places: The P public places.
+        cells: The cells of the public grid.
+        _travel_to_targets: (P, T) The travel distance in km from each place to each target.
     """
 
     def __init__(self, problem: LRGeoInstance, places: Places, cells: Cells) -> None:
-        """Compute the travel from each of the P places to each of the T targets.
+        """Compute the travel distance from each place to each target.
 
         Args:
             problem: The problem. Its targets are the server's secret.
-            places: The public map.
-            cells: The public grid.
+            places: The public places.
+            cells: The cells of the public grid.
         """
         _, targets, self.shares = _travel_loss(problem).travel_targets(problem.data.records, problem.data.metric)
         self.places, self.cells = places, cells
@@ -204,13 +213,13 @@ class ReferenceTable:
             )
 
     def circle(self, request: Request) -> Extract:
-        """Return the part of the table for the cells that are nearest to the places inside a circle.
+        """Return the extract of the table for the cells nearest to the places inside a circle.
 
         Args:
-            request: The circle. Its centre is a record, and its radius is in units of distance.
+            request: The circle. Its centre is a record, and its radius is in the problem's unit of distance.
 
         Raises:
-            InputError: The table would take more than 4 GB.
+            InputError: The extract would take more than 4 GB.
         """
         data = self.places.data
         centre = np.array([request.centre])
@@ -220,13 +229,13 @@ class ReferenceTable:
         return self.rows(np.unique(self.cells.nearest[is_inside]))
 
     def rows(self, cell_numbers: Ints) -> Extract:
-        """Return the table of expected costs between the given cells.
+        """Return the extract of the table for the given cells: the expected costs between them.
 
         Args:
             cell_numbers: (B,) The indices of the cells, ascending.
 
         Raises:
-            InputError: The table would take more than 4 GB.
+            InputError: The extract would take more than 4 GB.
         """
         # The larger of the table in single precision and the travel from each cell to the targets in doubles.
         size = max(4.0 * len(cell_numbers) ** 2, 8.0 * len(cell_numbers) * len(self.shares))

@@ -1,4 +1,4 @@
-"""LR-Geo's release: the users' rows, and each user's private matrix or, for the exact method, the public numbers."""
+"""LR-Geo's release: the users' rows, with either the users' private matrices or the exact method's public numbers."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["PUBLIC", "LRGeoRelease", "MatricesOnDemand", "PublicNumbers"]
 PUBLIC: Final = "public.npz"
 MATRICES: Final = "matrices"
 LONGEST_NAME: Final = 240
-"""The largest number of bytes that an escaped id can have in a file name. File systems allow 255 with the ending."""
+"""The largest number of bytes of an encoded id in a file name. File systems allow 255 including the extension."""
 
 
 def private_file_name(user: str) -> str:
-    """Return the name of the file with a user's matrix: the id, percent-encoded except letters, digits and ``_.-~``.
+    """Return the name of the file that stores a user's matrix.
 
-    If the encoded id is too long, the name consists of its beginning, ``=`` and the id's SHA-256. No other name
-    contains ``=``.
+    The name is the user's id with all characters except letters, digits and ``_.-~`` percent-encoded. If the encoded id
+    is too long, the name consists of its beginning, ``=`` and the SHA-256 of the id. No other name contains ``=``.
     """
     name = quote(user, safe="")
     if len(name) > LONGEST_NAME:
@@ -44,13 +44,15 @@ def private_file_name(user: str) -> str:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class PublicNumbers:
-    """The public numbers that the exact method publishes, and from which all users compute their rows.
+    """The numbers that the exact method publishes, and from which every user computes its row.
+
+    They are either column weights or a whole matrix.
 
     Attributes:
         columns: The column weights; None if the whole matrix is published.
-        data: The map.
-        stored_rows: (N, K) The whole matrix: the published one, or the one that was already computed from the column
-            weights. None if it is yet to be computed.
+        data: The map with N records and K outputs.
+        stored_rows: (N, K) The whole matrix, if it is published or has already been computed from the column weights;
+            otherwise None.
     """
 
     columns: ColumnWeights | None
@@ -59,20 +61,20 @@ class PublicNumbers:
 
     @cached_property
     def all_rows(self) -> Unsigned:
-        """(N, K) The rows for all records, computed from the column weights if these are published."""
+        """(N, K) The rows for all records as integer weights, computed from the column weights if necessary."""
         if self.stored_rows is not None:
             return self.stored_rows
         assert self.columns is not None  # one of the two is there
         return whole_matrix(self.columns, PathDistances(self.data).rows)
 
     def row(self, record: int) -> Unsigned:
-        """Return one record's (K,) row as its user computes it, with the same integers as in :attr:`all_rows`."""
+        """Return the (K,) row for one record, exactly as a user computes it and equal to that row of ``all_rows``."""
         if self.columns is None:
             return np.asarray(self.all_rows[record])
         return np.asarray(self.columns.rows(PathDistances(self.data).rows(np.array([record])))[0])
 
     def write(self, folder: Path) -> None:
-        """Write to public.npz: the column weights with their rate and cap or, if there are none, the whole matrix."""
+        """Write public.npz to a folder: the column weights with their rate and cap, or else the whole matrix."""
         columns = self.columns
         if columns is None:
             np.savez(folder / PUBLIC, weights=self.all_rows)
@@ -85,8 +87,8 @@ class PublicNumbers:
         """Read the column weights with their rate and cap, or else the whole matrix, from public.npz.
 
         Args:
-            path: The file.
-            data: The map. The arrays must match its size.
+            path: The file to read.
+            data: The map, whose numbers of records and outputs the arrays must match.
 
         Raises:
             InputError: The file is malformed.
@@ -118,13 +120,15 @@ class PublicNumbers:
 
 @frozen(kw_only=True, eq=False)
 class MatricesOnDemand(Mapping[str, MatrixRelease]):
-    """Each user's matrix, cut from a common matrix on demand, as all matrices together may not fit into memory.
+    """A mapping from user ids to the users' matrices, which are extracted from a common matrix on access.
+
+    All matrices together may not fit into memory.
 
     Attributes:
         data: The map.
-        records: (U,) The records for which the common matrix has rows, ascending.
-        weights: (U, K) The rows for these records: uint64 weights that sum to 2**63.
-        sets: The users' LR sets, by user id.
+        records: (U,) The indices of the records for which the common matrix has rows, ascending.
+        weights: (U, K) The common matrix, as uint64 weights that sum to 2**63 in each row.
+        sets: The users' LR sets by user id. A matrix has one row for each record in its user's LR set.
     """
 
     data: MetricData
@@ -133,7 +137,7 @@ class MatricesOnDemand(Mapping[str, MatrixRelease]):
     sets: Mapping[str, LRSet] = field(repr=False)
 
     def __getitem__(self, user: str) -> MatrixRelease:
-        """Return a user's matrix, which has the rows for its LR set, the records near the user."""
+        """Return a user's matrix: the rows of the common matrix for the records in the user's LR set."""
         around = self.sets[user]
         return around.matrix(self.weights[np.searchsorted(self.records, around.records)], self.data)
 
@@ -148,11 +152,11 @@ class MatricesOnDemand(Mapping[str, MatrixRelease]):
 
 @frozen(kw_only=True, eq=False)
 class LRGeoRelease(MatrixRelease):
-    """The rows from which users report, and the matrices or public numbers that prove their guarantee.
+    """The rows from which users report, with the matrices or public numbers on which the guarantee rests.
 
     Attributes:
-        matrices: The users' whole matrices by user id, for the ``benders`` and ``full`` methods. None if private/ is
-            missing.
+        matrices: The users' matrices by user id, for the ``benders`` and ``full`` methods. None if the private folder
+            is missing.
         published: The public numbers, for the ``exact`` method. None for other methods.
     """
 
@@ -161,11 +165,11 @@ class LRGeoRelease(MatrixRelease):
 
     @classmethod
     def of_users(cls, problem: LRGeoInstance, rows: Unsigned, matrices: Mapping[str, MatrixRelease]) -> LRGeoRelease:
-        """Return a release of the users' rows, whose guarantee is proved by the users' own matrices.
+        """Return a release of the ``benders`` or ``full`` method.
 
         Args:
             problem: The problem with its M users.
-            rows: (M, K) Each user's row in its own matrix.
+            rows: (M, K) The row for each user's record in that user's matrix.
             matrices: The users' matrices by user id.
         """
         # There are no pairs, because nothing is promised between rows of different users.
@@ -185,11 +189,14 @@ class LRGeoRelease(MatrixRelease):
             self.published.write(folder)
 
     def for_every_record(self, data: MetricData) -> MatrixRelease:
-        """Return the rows for all records, computed from the public numbers, or else the release itself."""
+        """Return the matrix for all records, computed from the public numbers, or this release if there are none."""
         return self if self.published is None else MatrixRelease.over(data, self.published.all_rows, along_paths=True)
 
     def write_private(self, folder: Path) -> None:
-        """Write each user's matrix, which only its user and verifiers may see, to a file in ``folder``/matrices."""
+        """Write the users' matrices to the subfolder "matrices", one file per user.
+
+        A matrix must only be seen by its user and by verifiers.
+        """
         if self.matrices is None:
             return
         (folder / MATRICES).mkdir()
@@ -200,11 +207,11 @@ class LRGeoRelease(MatrixRelease):
 
     @classmethod
     def read(cls, folder: Path, problem: LRGeoInstance) -> LRGeoRelease:
-        """Read mechanism.npz and, if they exist, public.npz and private/matrices.
+        """Read a release from mechanism.npz and, if they exist, public.npz and private/matrices.
 
         Args:
-            folder: The folder of the release.
-            problem: The problem, whose map the public numbers must match.
+            folder: The release folder.
+            problem: The problem, whose numbers of records and outputs public.npz must match.
 
         Raises:
             InputError: A file is missing or malformed.

@@ -1,4 +1,4 @@
-"""LR-Geo's report: an explorer for each user's row and LR set (the records near it), and what the server saw."""
+"""The report on an LR-Geo release: an explorer for the users' rows, figures and tables, and what the server saw."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["LRGeoReporting"]
 
 SHOWN_USERS: Final = 200
-"""The largest number of users whose LR sets are marked on the map and listed in the table of what each user sent."""
+"""The largest number of users for whom LR sets are marked on the map and uploads are listed in a table."""
 
 
 class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
-    """The report on an LR-Geo release: the users' losses, and what the guarantee does and does not cover."""
+    """The report on an LR-Geo release: where reports fall, the users' losses, and the limits of the guarantee."""
 
     def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[Section]:
-        """Return the report's sections, from a map of where reports fall to the convergence of the bounds."""
+        """Return the sections of the report in the order in which they appear."""
         # `central` is true for the methods in which users upload something to a server.
         figures, central = self.figures(problem, release, result), result.method != "exact"
         sections = []
@@ -66,7 +66,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         return sections
 
     def headline(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> str:
-        """Return sentences on how many users report, how far off reports are, and how often an attacker is right."""
+        """Return sentences that state the number of users, the error of reports, and an attacker's success rate."""
         data, noun = problem.data, noun_of(problem.data.records)
         published = (
             f"{number_of(len(problem.users), 'user')} {'reports' if len(problem.users) == 1 else 'report'} one of "
@@ -77,16 +77,16 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         return f"{published} {error} {describe_guess(*rates, f'{noun} of a user')}"
 
     def in_readers_unit(self, problem: LRGeoInstance, result: Result, value: float) -> str:
-        """Return a loss in km as a text in the unit that ``[utility] per_km`` gives."""
+        """Return a loss as text, in the unit that ``[utility] per_km`` declares for readers."""
         return in_readers_unit(problem.data, result.objective, value)
 
     def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> dict[str, Figure]:
-        """Draw one user's row and range, the release's loss next to those of baselines, and the bounds by round.
+        """Draw the report's figures: one user's row and range, a comparison with baselines, and the bounds over time.
 
         Args:
             problem: The problem with its users.
-            release: The users' rows.
-            result: The stated result with its method, loss and trajectory.
+            release: The release with the users' rows.
+            result: The stated result, with its method, loss and trajectory.
 
         Returns:
             The figures by name. Figures that do not apply to the problem or the method are omitted.
@@ -111,15 +111,14 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         return figures
 
     def geo(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Layer | None:
-        """Return a map layer: the users with their losses, and the outputs with their mean probabilities.
+        """Return a map layer with a feature for each user and each output, or None if places have no coordinates.
+
+        Users carry their expected losses and likeliest outputs, and outputs their mean probabilities over the users.
 
         Args:
             problem: The problem with its users.
-            release: The users' rows.
+            release: The release with the users' rows.
             result: Not used.
-
-        Returns:
-            The layer, or None if places have no coordinates.
         """
         data, users = problem.data, problem.users
         if data.records.kind not in ("geographic", "planar") or data.records.coordinates is None:
@@ -142,34 +141,49 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
 
 
 def _lr_sets(problem: LRGeoInstance, users: Ints) -> Bools:
-    """Return an (M, N) mask of the records that are locally relevant to each user (Definition 4.1)."""
+    """Return an (M, N) mask of the records in each user's LR set (Definition 4.1).
+
+    Args:
+        problem: The problem, with the radius Gamma.
+        users: (M,) The indices of the users' records.
+    """
     limit = problem.declared.lr_geo.radius * (1.0 + PATH_TOLERANCE)
     return np.asarray(PathDistances(problem.data).rows(users, limit) <= limit)
 
 
 def _pick_user(problem: LRGeoInstance) -> int:
-    """Return the index of the user for whom figures are drawn, which is the middle one."""
+    """Return the index, in ``problem.users``, of the user for whom figures are drawn: the one in the middle."""
     return len(problem.users) // 2
 
 
 def _users_losses(problem: LRGeoInstance, z: Floats) -> Floats:
-    """Return the (M,) expected loss for each user's row in ``z`` (M, K), in the unit of the costs."""
+    """Return the (M,) expected losses of the users, in the unit of the costs.
+
+    Args:
+        problem: The problem with its M users.
+        z: (M, K) The probability of each output for each user.
+    """
     return np.asarray(np.einsum("ik,ik->i", z, problem.data.cost[problem.users]))
 
 
 def _place_layouts(data: MetricData) -> Any:
-    """Return layouts for drawing: the first for records, the last for outputs, only one if they are the same places."""
+    """Return a sequence of plot layouts: the first is for records and the last for outputs.
+
+    There is only one layout if the outputs are the records.
+    """
     return layout(data.records) if data.outputs is data.records else layout(data.records, data.outputs)
 
 
 @use_theme
 def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> Figure:
-    """Draw one user's LR set, the outputs near enough to be optimised freely, and those beyond the obfuscation radius.
+    """Draw a map with a user's LR set, and with the outputs coloured by how their probabilities are determined.
+
+    Probabilities are optimised freely, follow the exponential form, or are all equal beyond the obfuscation radius.
 
     Args:
-        release: The users' rows.
+        release: The release, for the users' ids.
         problem: The problem with its users.
-        user: The user's index among the users.
+        user: The user's index in ``problem.users``.
     """
     data, options = problem.data, problem.declared.lr_geo
     placed = _place_layouts(data)
@@ -202,11 +216,11 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
 
 @use_theme
 def _upload_figure(problem: LRGeoInstance, user: int) -> Figure:
-    """Draw what the server sees of one user: distances without names, with rows in random order.
+    """Draw the distance matrix in a user's upload as the server sees it: unlabelled and in random order.
 
     Args:
         problem: The problem with its users.
-        user: The user's index among the users.
+        user: The user's index in ``problem.users``.
     """
     records = np.flatnonzero(_lr_sets(problem, problem.users[[user]])[0])
     # This permutation is for the picture only, because the order that was sent follows from a secret seed.
@@ -219,12 +233,12 @@ def _upload_figure(problem: LRGeoInstance, user: int) -> Figure:
 
 
 def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> ExplorerData:
-    """Return the data with which the page shows where any user's report can fall.
+    """Return the data for the page's interactive map, which shows where a chosen user's report can fall.
 
     Args:
         problem: The problem with its users.
-        release: The users' rows.
-        central: Whether users have their own matrices, in which case their LR sets are marked.
+        release: The release with the users' rows.
+        central: Whether users have individual matrices, in which case their LR sets are marked.
     """
     data, users = problem.data, problem.users
     placed, loss = _place_layouts(data), "average loss"
@@ -254,7 +268,7 @@ def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool)
 
 
 def _users_section(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
-    """Return a section with a table of the users, their losses and their likeliest outputs."""
+    """Return a section with a table that lists each user with its expected loss and its likeliest output."""
     z, unit = release.probabilities, problem.data.loss_unit
     data = problem.data
     likeliest = np.array([data.outputs.label(output) for output in z.argmax(axis=1).tolist()])
@@ -266,11 +280,11 @@ def _users_section(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
 
 
 def _range_section(problem: LRGeoInstance, figure: Figure) -> Section:
-    """Return the section on one user's LR set, and on how the probabilities in its rows depend on the distance.
+    """Return the section that explains a user's LR set and how probabilities depend on the distance.
 
     Args:
         problem: The problem, with its radii.
-        figure: The figure that shows the user's range.
+        figure: The map drawn by :func:`_range_figure`.
     """
     options, unit = problem.declared.lr_geo, problem.data.unit
     user = problem.data.records.label(int(problem.users[_pick_user(problem)]))
@@ -284,7 +298,7 @@ def _range_section(problem: LRGeoInstance, figure: Figure) -> Section:
 
 
 def _server_section(problem: LRGeoInstance, figure: Figure) -> Section:
-    """Return the section on what the server saw: a figure that shows one user's upload, and the uploads' sizes."""
+    """Return the section on what the server saw: a figure of one user's upload, and a table of upload sizes."""
     users, data = problem.users[:SHOWN_USERS], problem.data
     sizes = zip(users.tolist(), _lr_sets(problem, users).sum(axis=1).tolist(), strict=True)
     rows = [(data.records.label(user), n, n * n, 3 * n * len(data.outputs)) for user, n in sizes]
@@ -301,7 +315,7 @@ def _server_section(problem: LRGeoInstance, figure: Figure) -> Section:
 
 
 def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]:
-    """Return sections on what is not covered and on the population's loss, if the details have figures for them.
+    """Return sections on violations between users' rows and on the population's loss, if the result has such figures.
 
     Args:
         problem: The problem, for the unit of the loss.
@@ -310,7 +324,7 @@ def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]
     details, sections = result.details.facts, []
 
     def table_rows(figures: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return figures as table rows, with readable names and without empty values."""
+        """Return (name, value) table rows for the figures, with readable names and without empty values."""
         return [(name.replace("_", " "), value) for name, value in figures.items() if value is not None]
 
     if gv := details.get("gv"):

@@ -1,12 +1,12 @@
-"""The exact method's rows, computed from public numbers with the same integers on every machine.
+"""The rows of the exact method, computed from published numbers and identical, to the last integer, on every machine.
 
-Row i is proportional to x_s exp(-min(rate D_is, cap)) over the columns s, one for each record. Each column gives its
-probability to the output that it serves. D are path distances, and d are distances between records. The ``rate`` is
-slightly below epsilon, |D_is - D_js| <= d_ij, and rows sum to nearly one before they are scaled to 2**63. So two rows
-differ by a factor below exp(epsilon d_ij). The certificate proves this for the integers.
+Row i is proportional to x_s exp(-min(rate D_is, cap)), with one column s for each record. A column's probability is
+assigned to the output that the column serves. D_is are path distances and d_ij distances between records. The ``rate``
+is slightly below epsilon, |D_is - D_js| <= d_ij, and rows sum to nearly one before they are scaled to 2**63. Two rows
+therefore differ by a factor below exp(epsilon d_ij). The certificate proves this for the integers.
 
 The code uses only additions, products and divisions of doubles, which IEEE 754 rounds correctly, and :func:`math.fsum`.
-It never uses a library's exp, whose last bit may depend on the processor.
+It does not use a library's exp, whose last bit may depend on the processor.
 """
 
 from __future__ import annotations
@@ -24,28 +24,31 @@ from privopt.numbers.sampling import TOTAL
 __all__ = ["BLOCK", "ColumnWeights", "steady_exp", "whole_matrix"]
 
 BLOCK: Final = 1 << 22
-"""The number of matrix entries that are processed at once."""
+"""The number of matrix entries that are processed per batch."""
 
 _LN2_HEAD: Final = 6.93147180369123816490e-01
-"""The first 32 bits of ln 2, whose product with an integer below 2**20 is exact."""
+"""The leading 32 bits of ln 2. The product with an integer below 2**20 is exact."""
 _LN2_TAIL: Final = 1.90821492927058770002e-10
-"""The remaining digits of ln 2."""
+"""The difference between ln 2 and its leading bits."""
 _TERMS: Final = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
-"""The coefficients in the Taylor series of exp, with the highest power first."""
+"""The coefficients of the Taylor polynomial of exp with degree 14, highest power first."""
 
 
 MAX_EXPONENT: Final = 700.0
-"""The largest absolute value of an exponent that :func:`steady_exp` accepts."""
+"""The largest absolute value of the argument for which :func:`steady_exp` is accurate."""
 
 
 def capped_products(distances: Floats, rate: float, cap: float) -> Floats:
-    """Return ``min(distances * rate, cap)``, where products beyond the range of doubles become the cap as well."""
+    """Return ``min(distances * rate, cap)`` entry by entry. A product that overflows counts as infinite."""
     with np.errstate(over="ignore"):
         return np.minimum(distances * rate, cap)
 
 
 def steady_exp(x: Floats) -> Floats:
-    """Return exp(x) for -700 <= x <= 0 with a relative error of 1e-15, using only correctly rounded operations."""
+    """Return exp(x) for -700 <= x <= 0 with a relative error of at most 1e-15, identical on every machine.
+
+    Only correctly rounded operations are used, so the result does not depend on the processor or a library.
+    """
     # Argument reduction by Cody and Waite: x = n ln 2 + r with |r| at most about ln 2 / 2. The product with the head of
     # ln 2 is exact. The constant is 1 / ln 2.
     n = np.rint(x * 1.4426950408889634)
@@ -60,14 +63,14 @@ def steady_exp(x: Floats) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class ColumnWeights:
-    """The column weights that the server publishes in the exact method, one for each column.
+    """The column weights that the server publishes in the exact method, from which users compute their rows.
 
     Attributes:
-        weights: (N,) The weights x, which are non-negative.
-        serves: (N,) The output to which each column gives its probability.
-        outputs: The number K of outputs.
-        rate: The rate at which weights fall with the distance, slightly below epsilon, per unit of distance.
-        cap: The largest exponent in a row. Larger products of rate and distance are replaced by it.
+        weights: (N,) The non-negative weight x of each column.
+        serves: (N,) The index of the output to which each column's probability is assigned.
+        outputs: The number of outputs, K.
+        rate: The rate, per unit of distance and slightly below epsilon, at which probabilities fall with the distance.
+        cap: The largest product of rate and distance; larger products are replaced by it.
     """
 
     weights: Floats
@@ -77,7 +80,11 @@ class ColumnWeights:
     cap: float
 
     def rows(self, distances: Floats) -> Unsigned:
-        """Return (B, K) integer rows that sum to 2**63, from (B, N) path distances, which may be infinite."""
+        """Return the (B, K) rows for B records, as integer weights that sum to 2**63 in each row.
+
+        Args:
+            distances: (B, N) The path distances from the B records to all records; they may be infinite.
+        """
         columns = steady_exp(-capped_products(distances, self.rate, self.cap)) * self.weights
         z = np.zeros((len(columns), self.outputs))
         # If several columns serve the same output, they are added in a fixed order. A sum of doubles depends on the
@@ -94,7 +101,10 @@ class ColumnWeights:
 
 
 def _round_row(row: Floats) -> Unsigned:
-    """Round a (K,) row of doubles down to integers, and add the rest to the largest one so that the sum is 2**63."""
+    """Return a (K,) row of doubles as integers with the sum 2**63.
+
+    The row is scaled and rounded down; the difference to 2**63 is added to the largest entry.
+    """
     rounded = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
     # Products can be rounded upwards, so the sum can exceed 2**63. Arithmetic modulo 2**64 then subtracts the excess
     # from the largest entry.
@@ -105,11 +115,11 @@ def _round_row(row: Floats) -> Unsigned:
 
 
 def whole_matrix(public: ColumnWeights, distances: Callable[[Ints], Floats]) -> Unsigned:
-    """Return the (N, K) rows for all records as their users would compute them. The result takes 8 N K bytes.
+    """Return the (N, K) rows for all records, exactly as users compute them from the published weights.
 
     Args:
         public: The published column weights.
-        distances: Function that returns the (B, N) path distances from the given B records.
+        distances: Function that takes B record indices and returns their (B, N) path distances to all records.
     """
     count = len(public.weights)
     rows, records = np.empty((count, public.outputs), dtype=np.uint64), np.arange(count)

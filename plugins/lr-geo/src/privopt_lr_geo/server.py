@@ -1,6 +1,7 @@
-"""The server's side: solves CLR-Geo over users' uploads (Equations (20) to (22)), whole or by Benders decomposition.
+"""The server's side of CLR-Geo, which solves the joint program for the users' packages.
 
-The server sees only packages, in which records have no names and rows are in each user's random order.
+The program consists of Equations (20) to (22) of Qiu et al., PoPETs 2025. It is solved whole or by Benders
+decomposition. The server only sees packages, in which records are unnamed and rows are in random order.
 """
 
 from __future__ import annotations
@@ -33,13 +34,11 @@ __all__ = ["NotBegunError", "ProgramSolution", "interior_start", "solve"]
 SHARE_OF_TIME: Final = 0.6
 """The largest share of the remaining time that is spent on the warm start."""
 ROW_TOLERANCE: Final = 1e-7
-"""The violation of a row that is accepted in an interior point, relative to the sum of the row's terms. Answers are
-repaired later.
-"""
+"""The largest accepted violation of a constraint by a warm start, relative to the sum of the row's absolute terms."""
 
 
 class NotBegunError(StoppedError):
-    """Raised if solving the users' program was not begun because it would take more memory than is available."""
+    """Raised if the users' program would need more memory than is available, before solving it is attempted."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -47,12 +46,12 @@ class ProgramSolution:
     """The server's solution of CLR-Geo.
 
     Attributes:
-        answers: One answer for each package, with rows in the package's order.
-        value: The value of CLR-Geo's objective, in the unit of the packages' costs.
+        answers: One answer per package, with rows in the package's order.
+        value: The objective value of CLR-Geo, in the unit of the packages' costs.
         lower_bound: Proved lower bound on the objective; None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.
         solver: The solver's name, version and number of iterations.
-        details: The number of rows and columns in the program, and the method's own figures.
+        details: The number of rows and columns of the program, and further figures that depend on the method.
     """
 
     answers: tuple[Answer, ...]
@@ -66,17 +65,17 @@ class ProgramSolution:
 def solve(
     packages: Sequence[Package], terms: Terms, context: SolveContext, *, start: Start | None = None
 ) -> ProgramSolution:
-    """Solve CLR-Geo over packages by ``context.method``, which is ``benders`` or ``full``.
+    """Solve CLR-Geo for the given packages by ``context.method``, which is ``benders`` or ``full``.
 
-    The coefficients in Benders' cuts are exponentials, which can exceed the range of solvers. If ``benders`` fails for
-    this reason, the whole program is solved instead, because its rows keep their exponents. The solution's ``details``
-    then contain the reason.
+    The coefficients of Benders cuts are exponentials, which can exceed a solver's range. If ``benders`` fails for this
+    reason, the whole program is solved instead, in which exponents are not evaluated. The solution's ``details`` then
+    contain the reason.
 
     Args:
-        packages: One package for each user.
-        terms: The announced terms.
-        context: The method, optimality gap and limits for the run. It also runs blocks in parallel and shows progress.
-        start: The starting point for Benders; by default, the result of :func:`interior_start`.
+        packages: One package per user.
+        terms: The public parameters that the server announced.
+        context: The method, optimality gap and limits of the run. It also runs blocks in parallel and shows progress.
+        start: The warm start for Benders decomposition; by default, the result of :func:`interior_start`.
 
     Raises:
         InfeasibleError: No weights y >= 0 make the rows sum to one.
@@ -106,12 +105,12 @@ def solve(
 
 
 def _solve_whole(central: Central, model: Model, context: SolveContext) -> ProgramSolution:
-    """Solve the whole program with one solver, and prove a lower bound from its multipliers.
+    """Solve the whole program with one solver, and derive a lower bound from its dual solution.
 
     Args:
         central: The program as arrays.
         model: The program in the modelling language.
-        context: The solver, gap and limits.
+        context: The solver, optimality gap and limits.
     """
     solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
     return _make_solution(
@@ -127,18 +126,18 @@ def _solve_whole(central: Central, model: Model, context: SolveContext) -> Progr
 def _solve_by_benders(
     central: Central, form: StandardForm, context: SolveContext, start: Start | None
 ) -> ProgramSolution:
-    """Solve the program by Benders decomposition, with a block for each user and a master problem over the shared y.
+    """Solve the program by Benders decomposition, with one block per user and a master problem in the shared y.
 
-    Under a time limit a start is required, because rounds without one converge too slowly.
+    Under a time limit, a warm start is required, because the iterations converge too slowly without one.
 
     Args:
         central: The program as arrays.
         form: The program in matrix form.
-        context: The gap, limits and checkpoint.
-        start: The starting point. If None, the result of :func:`interior_start` is used.
+        context: The optimality gap, limits and checkpoint folder.
+        start: The warm start. If None, the result of :func:`interior_start` is used.
 
     Raises:
-        StoppedError: There is a time limit, and no start was found in its share of the time.
+        StoppedError: There is a time limit, and no warm start was found in its share of the time.
     """
     from privopt.decompose.benders import Benders
     from privopt.decompose.checkpoint import NAME
@@ -173,17 +172,17 @@ def _solve_by_benders(
 
 
 def interior_start(form: StandardForm, seconds: float | None) -> Start | None:
-    """Return a near-optimal point and multipliers, computed by HiGHS's interior point method without crossover.
+    """Compute a warm start: a near-optimal point and multipliers from HiGHS's interior point method without crossover.
 
-    This takes 4.5 s for four users on Rome's 1,331 cells. Benders' rounds that started from the exponential form, as in
-    the paper, still had a gap of 4.3 % after 240 s.
+    This takes 4.5 s for four users on Rome's 1,331 cells. Benders iterations that started from the exponential form, as
+    in the paper, still had a gap of 4.3 % after 240 s.
 
     Args:
         form: The whole program.
         seconds: The time limit in seconds; None for no limit.
 
     Returns:
-        The start, or None if the method fails or does not finish in time.
+        The warm start, or None if the method fails or does not finish in time.
     """
     options = {"solver": "ipm", "run_crossover": "off"}
     session = get("highs").session(form, tolerance=ROW_TOLERANCE, options=options)
@@ -213,16 +212,16 @@ def _make_solution(
     solver: Mapping[str, Any],
     **details: Any,
 ) -> ProgramSolution:
-    """Convert a point in the whole program to a solution with a matrix for each user.
+    """Convert a point of the whole program to a solution with one matrix per user.
 
     Args:
         central: The program as arrays.
         form: The program in matrix form, which maps variables to positions in ``x``.
         x: The point, which has a value for each variable.
-        bound: Proved lower bound on the objective with divided costs; None if there is none.
+        bound: Proved lower bound on the objective with scaled costs; None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.
         solver: The solver's name, version and number of iterations.
-        details: The method's own figures, for the report.
+        details: Further figures for the report, which depend on the method.
     """
     # Variables of either kind can be slightly negative, within the solver's tolerance.
     y = np.zeros(len(central.shift))

@@ -1,6 +1,6 @@
-"""Attacks by a curious server on the users' uploads (docs/papers/lr-geo.md, "What is corrected").
+"""Attacks with which a curious server locates users from their uploads (docs/papers/lr-geo.md, "What is corrected").
 
-These attacks often locate the users, although sections 4.2 and 4.7 of the paper deny that the server can do so.
+They often succeed, although sections 4.2 and 4.7 of Qiu et al., PoPETs 2025, claim that the server cannot do this.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ __all__ = ["attack_server"]
 DISTANCE_TOLERANCE: Final = 1e-9
 """The relative difference up to which two distances count as equal."""
 TABLED_ENTRIES: Final = 16_000_000
-"""The largest number of records times outputs for which a row of distances is compared with those of all records."""
+"""The largest number of entries, records times outputs, for which the fingerprint attack is run."""
 
 
 def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Client]) -> dict[str, float | None]:
-    """Return the success rate of each attack on users' packages, where a guess among n candidates counts as 1 / n.
+    """Run each attack on the packages of the given users, and return its success rate.
+
+    An attack that leaves n equally good candidates, one of them right, counts as a success with probability 1 / n.
 
     Args:
         data: The public map.
         options: The radii, which are public.
-        clients: The users with their packages, and with their secrets, which show whether a guess is right.
+        clients: The users with their packages. Their secrets are only used to decide whether a guess is right.
 
     Returns:
-        The share of users for whom each attack succeeds:
+        The success rate of each attack, from 0 to 1:
 
         - ``zero_columns_name_the_set``: distances of 0 to outputs identify all records in the package.
         - ``unique_graph_centre``: only the user is within the radius of all records in the package.
-        - ``user_located``: both together give the user's record.
+        - ``user_located``: the two attacks above together identify the user's record.
         - ``fingerprint_of_one_row``: one row of distances identifies its record. None if the map is too large.
     """
     # The seed is fixed because a repeated audit must give the same figures.
@@ -73,24 +75,23 @@ def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Cli
 
 
 def _rows_by_zeros(package: Package) -> Ints:
-    """Return the (n,) outputs at distance 0, one for each row, with -1 where there is none.
+    """Return, for each of the n rows, the index of an output at distance 0, or -1 if there is none.
 
-    Such an output identifies the row's record if the outputs are the records.
+    If the outputs are the records, this output is the row's record.
     """
     zero = package.reach == 0
     return np.where(zero.any(axis=1), zero.argmax(axis=1), -1)
 
 
 def _graph_centre(package: Package, radius: float, within: float | None) -> Ints:
-    """Return the rows of a package that are within ``radius`` of all other rows, among them the user's row.
+    """Return the indices of the rows in a package that are within ``radius`` of all other rows.
 
-    A package contains the records within ``radius`` of the user along paths of required pairs (pairs for which the
-    guarantee is required). So the user's row is always returned; if it is the only one, the server has located the
-    user.
+    A package contains the records within path distance ``radius`` of the user, so the user's row is always among the
+    result. If it is the only one, the server has located the user.
 
     Args:
         package: The upload.
-        radius: Gamma, in units of distance.
+        radius: Gamma, in the problem's unit of distance.
         within: The largest distance between the records of a required pair; None if all pairs are required.
     """
     from scipy.sparse.csgraph import dijkstra
@@ -104,7 +105,12 @@ def _graph_centre(package: Package, radius: float, within: float | None) -> Ints
 
 
 def _records_like(row: Floats, table: Floats) -> Ints:
-    """Return the records whose sorted distances in ``table`` (N, K) match an unlabelled ``row`` (K,)."""
+    """Return the indices of the records whose distances to the outputs match a row of unlabelled distances.
+
+    Args:
+        row: (K,) The distances in any order.
+        table: (N, K) The distances from each record to the outputs, sorted in each row.
+    """
     sorted_row = np.sort(row)
     errors = np.abs(table - sorted_row).max(axis=1)
     return np.flatnonzero(errors <= DISTANCE_TOLERANCE * max(1.0, float(sorted_row[-1])))

@@ -1,8 +1,8 @@
-"""Each user's random row order and circle centre, derived from a seed that is stored next to the checkpoint.
+"""The random choices of users in a run: the order of their uploaded rows, and the centre of the circle they request.
 
-Both follow from a single seed for the run, which the operating system draws. A run that resumes from a checkpoint needs
-the same draws, because its program depends on them. Therefore the seed is stored in a file that only its owner can
-read.
+All choices are derived from one seed per run, which comes from the operating system's random source. A run that resumes
+from a checkpoint must repeat them, because its program depends on them. The seed is therefore stored with the
+checkpoint, in a file that only its owner can read.
 """
 
 from __future__ import annotations
@@ -23,19 +23,22 @@ __all__ = ["draw_order_and_centre", "new_seed", "stored_seed"]
 
 NAME: Final = "users.npz"
 WORD_BITS: Final = 64
-"""The number of bits in each of a seed's two words."""
+"""The number of bits in each of the two words as which a seed is stored."""
 
 
 def draw_order_and_centre(seed: int, user: int, records: Ints) -> tuple[Ints, int]:
-    """Draw the (n,) order in which a user's rows are sent, and the record at the centre of the circle that it requests.
+    """Draw a random order for a user's rows, and a random record as the centre of the circle that the user requests.
 
-    Equal arguments give equal draws, because the mean of many independent centres would reveal the user's place. One
-    user's draws reveal nothing about another's.
+    Equal arguments yield equal draws, because the mean of many independent centres would reveal the user's position.
+    One user's draws reveal nothing about another's.
 
     Args:
-        seed: The seed for the run. It must be secret, except in experiments.
-        user: The user's record.
-        records: (n,) The records in the user's LR set.
+        seed: The seed of the run. It must be secret, except in experiments.
+        user: The index of the user's record.
+        records: (n,) The indices of the records in the user's LR set.
+
+    Returns:
+        A permutation of 0, ..., n - 1, and one of ``records``.
     """
     # The key is hashed so that a user's draws reveal nothing about those of another user in the same run.
     key = sha256(f"{seed} {user}".encode()).digest()
@@ -49,15 +52,15 @@ def new_seed() -> int:
 
 
 def stored_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
-    """Return the seed of a run that is resumed from ``folder``, or store and return a new one.
+    """Return the seed that is stored in a folder, or store a new seed there and return it.
 
     Args:
-        folder: The folder for the checkpoint.
-        seed: The seed to store if none is read. If None, one is drawn.
-        resume: Whether to read the stored seed if there is one.
+        folder: The checkpoint folder.
+        seed: The new seed; if None, it is drawn by :func:`new_seed`.
+        resume: Whether to use the stored seed if there is one. If False, it is overwritten.
 
     Raises:
-        InputError: The file in the folder does not contain a seed.
+        InputError: The stored file does not contain a seed.
     """
     path = folder / NAME
     # lexists() is also true for a link that leads nowhere. Such a link is an error rather than a missing file.

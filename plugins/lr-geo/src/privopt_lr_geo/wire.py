@@ -1,9 +1,9 @@
-"""LR-Geo's messages over HTTP: a round of uploads, one solution of the users' program, and each user's answer.
+"""CLR-Geo over HTTP: clients upload packages, the server solves the joint program once, and clients fetch answers.
 
-The server is started by ``python -m privopt_lr_geo.wire serve PROBLEM --users N``, and a client by ``... ask PROBLEM
---user ID --server URL --out FOLDER``. A client stores its seed before it uploads, so that after a crash it uploads the
-same bytes again. It identifies itself by a random name. Nothing is logged. The server can learn where the user of each
-upload is, as the README explains. Run the server behind a proxy that speaks TLS.
+Start the server with ``python -m privopt_lr_geo.wire serve PROBLEM --users N``, and a client with ``python -m
+privopt_lr_geo.wire ask PROBLEM --user ID --server URL --out FOLDER``. A client stores its seed before it uploads, so
+that it uploads the same bytes again after a crash. It identifies itself by a random name. Nothing is logged. As the
+README explains, the server can infer a user's position from an upload. Run the server behind a proxy that speaks TLS.
 """
 
 from __future__ import annotations
@@ -52,39 +52,38 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 __all__ = ["UploadRound", "ask", "serve"]
 
 NAME_DIGITS: Final = 32
-"""The number of hexadecimal digits in a client's name, which is half of a SHA-256 of its seed."""
+"""The number of hexadecimal digits in a client's name: the first half of a SHA-256 hash derived from its seed."""
 POLL_SECONDS: Final = 0.2
-"""The seconds between the requests with which a client polls for its answer."""
+"""The seconds that a client waits between two requests for its answer."""
 
 
 IDLE_SECONDS: Final = 30.0
 """The seconds after which an idle connection is closed."""
 REQUEST_SECONDS: Final = 120.0
-"""The seconds allowed for a whole request and its answer, regardless of how the data arrives."""
+"""The seconds allowed for a request and its response together, however slowly the data arrives."""
 MAX_CONNECTIONS: Final = 64
-"""The number of connections that are served at a time. Further connections are closed at once."""
+"""The largest number of connections that are served at a time. Further connections are closed at once."""
 MAX_BODIES: Final = 4
-"""The number of packages of the largest size that can be received at a time. Requests state their length beforehand."""
+"""The number of packages of the largest allowed size that can be received at a time."""
 FULL: Final = "the round has all its packages"
 ENDED: Final = "the round ended without an answer"
 LARGEST_BYTES: Final = 64_000_000
-"""The largest size in bytes of an answer, and, unless ``--largest`` sets another, of a package as received or unpacked.
-"""
+"""The largest size in bytes of an answer, and the default for the largest size of a package, received or unpacked."""
 
 
 @frozen(kw_only=True, eq=False)
 class UploadRound:
-    """The packages and answers of one round of uploads. One lock serialises all requests.
+    """The state of one round of uploads: the packages received and the answers to them. It is safe for threads.
 
     Attributes:
-        records, outputs: The number of records and outputs on the public map. A package that does not fit is refused.
+        records, outputs: The numbers of records and outputs on the public map. Packages must match them.
         users: The number of packages in the round.
-        largest: The largest size of a package in bytes, both as received and unpacked.
-        seconds: The time limit in seconds for all packages to arrive, and again for all answers to be fetched.
-        _packages, _answers: The packages and answers as bytes, by the client's random name.
+        largest: The largest accepted size of a package in bytes, both as received and unpacked.
+        seconds: The time limit for all packages to arrive, and again for all answers to be fetched.
+        _packages, _answers: The serialised packages and answers, by the client's random name.
         _fetched: The names of the clients that have fetched their answers.
         _ended: Set when no further package is accepted, whether or not there are answers.
-        _changed: The lock. It is notified when a package arrives or an answer is fetched.
+        _changed: Guards the attributes above. It is notified when a package arrives or an answer is fetched.
     """
 
     records: int
@@ -99,14 +98,15 @@ class UploadRound:
     _changed: threading.Condition = field(factory=threading.Condition, init=False)
 
     def put(self, name: str, raw: bytes) -> tuple[HTTPStatus, bytes]:
-        """Accept a client's package. A repeated upload of the same package is accepted as well.
+        """Handle the upload of a package. A repeated upload of the same package is accepted as well.
 
         Args:
             name: The client's random name.
             raw: The package as it was received.
 
         Returns:
-            The status and body of the response.
+            The status and body of the response. The status is ACCEPTED, BAD_REQUEST for a malformed package, CONFLICT
+            if the client has sent a different package, or FORBIDDEN if the round takes no further packages.
         """
         try:
             # Packages are parsed before the lock is taken. A large package takes long, and others would have to wait.
@@ -133,14 +133,14 @@ class UploadRound:
         return HTTPStatus.ACCEPTED, b""
 
     def get(self, name: str) -> tuple[HTTPStatus, bytes]:
-        """Return the answer to a client, or why there is none.
+        """Handle a client's request for its answer.
 
         Args:
             name: The client's random name.
 
         Returns:
             The status and body of the response. The status is OK with an answer, ACCEPTED if the client has to wait,
-            GONE if the round has ended without an answer, and NOT_FOUND if the client has sent no package.
+            GONE if the round has ended without an answer, or NOT_FOUND if the client has sent no package.
         """
         with self._changed:
             if name in self._answers:
@@ -154,14 +154,14 @@ class UploadRound:
     def run(self, problem: LRGeoInstance, context: SolveContext) -> bool:
         """Wait for all packages, solve the program, and wait until all answers are fetched.
 
-        Packages are sorted by their random names, so that their times of arrival do not matter.
+        Packages are sorted by the clients' random names, so that the order of arrival does not matter.
 
         Args:
-            problem: The problem. Only its announced terms are used.
+            problem: The problem. Only its public parameters are used.
             context: The method and limits for the solver.
 
         Returns:
-            Whether the round had answers.
+            True if the program was solved; False if not all packages arrived in time.
         """
         try:
             with self._changed:
@@ -183,13 +183,14 @@ class UploadRound:
 
 @contextmanager
 def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.Event]:
-    """Shut down a connection, and set the yielded event, if the block takes longer than ``seconds``.
+    """Shut down a connection if the ``with`` block takes longer than ``seconds``, and yield an event that shows this.
 
-    Reads and writes then end at once. A socket timeout is not enough, because it restarts with each byte.
+    Reads and writes on the connection then end at once. A socket timeout would not suffice, because it restarts with
+    each byte.
 
     Args:
-        seconds: The seconds that the block is allowed to take.
-        connection: The connection.
+        seconds: The time limit for the block.
+        connection: The socket to shut down.
     """
 
     was_cut = threading.Event()
@@ -214,12 +215,12 @@ def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.
 
 @frozen(kw_only=True)
 class ServerLimits:
-    """Limits on the server resources that all clients together may use.
+    """Limits on the resources that all clients together may use on the server.
 
     Attributes:
         connections: The largest number of connections that are served at a time.
-        request_seconds: The seconds after which a request is cut off, together with its answer.
-        body_bytes: The largest total size in bytes of the packages that are being received at a time.
+        request_seconds: The time limit in seconds for a request and its response.
+        body_bytes: The largest total size, in bytes, of the packages that are being received at a time.
     """
 
     connections: int = MAX_CONNECTIONS
@@ -228,20 +229,20 @@ class ServerLimits:
 
 
 class _Server(ThreadingHTTPServer):
-    """An HTTP server with a thread for each connection, which limits connections and the bytes being received.
+    """An HTTP server with one thread per connection and limits on connections, time and bytes being received.
 
     Attributes:
         limits: The limits on all clients together.
-        _connections: A semaphore with a place for each connection that can be served at a time.
+        _connections: A semaphore that counts the connections that can still be accepted.
         _reserved_bytes: The total stated size of the packages that are being received, guarded by ``_lock``.
     """
 
     def __init__(self, address: tuple[str, int], running: UploadRound, limits: ServerLimits) -> None:
-        """Bind to an address and set up the limits. Requests are served once `serve_forever` runs.
+        """Bind to an address. Requests are served once ``serve_forever`` runs.
 
         Args:
             address: The host and port.
-            running: The round.
+            running: The round of uploads to serve.
             limits: The limits on all clients together.
         """
         self.limits = limits
@@ -251,11 +252,11 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _make_handler(running, self))
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for a connection, or close the connection if there are too many.
+        """Start a thread for a connection, or close the connection if too many are open.
 
         Args:
-            request: The socket of the connection.
-            client_address: Address of the client, which is passed on to the base class.
+            request: The connection's socket.
+            client_address: The client's address, which is passed on to the base class.
         """
         if self._connections.acquire(blocking=False):
             try:
@@ -267,9 +268,9 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection within the time limit of one request, and then free its place for another connection.
+        """Serve a connection within the time limit, and then let another connection take its place.
 
-        The arguments are those of :meth:`process_request`, which starts the thread that runs this method.
+        This method runs in the thread that :meth:`process_request` starts, with the same arguments.
         """
         try:
             with _cut_after(self.limits.request_seconds, request):
@@ -278,9 +279,9 @@ class _Server(ThreadingHTTPServer):
             self._connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print only an exception's type and traceback, and nothing if merely a connection broke.
+        """Print an unexpected exception's type and traceback, but neither its text nor the client's address.
 
-        The client's address would identify a user, and the text of an exception could, too.
+        Both could identify a user. Nothing is printed if a connection broke.
         """
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
@@ -289,7 +290,10 @@ class _Server(ThreadingHTTPServer):
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[bool]:
-        """Reserve ``size`` bytes for a package while it is received, and yield whether the total limit allows it."""
+        """Reserve ``size`` bytes during a ``with`` block that receives a package.
+
+        Yields True if the limit on all packages being received allows it; otherwise nothing is reserved.
+        """
         with self._lock:
             is_granted = self._reserved_bytes + size <= self.limits.body_bytes
             self._reserved_bytes += size if is_granted else 0
@@ -301,15 +305,15 @@ class _Server(ThreadingHTTPServer):
 
 
 def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHandler]:
-    """Return the class that handles the requests of a round: PUT /packages/NAME and GET /answers/NAME.
+    """Return a class that handles the HTTP requests PUT /packages/NAME and GET /answers/NAME.
 
     Args:
-        running: The round.
+        running: The round of uploads.
         http: The server, which limits the bytes that are being received.
     """
 
     class Handler(BaseHTTPRequestHandler):
-        """Handles one connection. `http.server` determines the names of the methods."""
+        """A handler for one connection. ``http.server`` prescribes the names of its public methods."""
 
         timeout = IDLE_SECONDS
 
@@ -317,7 +321,7 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
             """Log nothing, because names and addresses would identify users."""
 
         def do_PUT(self) -> None:
-            """Receive a package after checking its stated length and the name of its client."""
+            """Handle a PUT request: check the stated length and the client's name, and receive the package."""
             length = self.headers.get("Content-Length", "")
             name = self._client_name("/packages/")
             if not (length.isascii() and length.isdigit()):
@@ -331,7 +335,7 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
                 self._receive_package(name, int(length))
 
         def _receive_package(self, name: str, size: int) -> None:
-            """Receive a package of the stated size if the limit on bytes being received allows it.
+            """Receive a package of the stated size and respond, if the limit on bytes being received allows it.
 
             Args:
                 name: The client's random name.
@@ -346,17 +350,17 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
                     self._respond(*running.put(name, raw))
 
         def do_GET(self) -> None:
-            """Send the answer to a client, or the status of the round."""
+            """Handle a GET request: respond with the client's answer, or with a status if there is none yet."""
             name = self._client_name("/answers/")
             self._respond(*(running.get(name) if name else (HTTPStatus.NOT_FOUND,)))
 
         def _client_name(self, prefix: str) -> str | None:
-            """Return the client's name from the path of the request, or None if the path has another form."""
+            """Return the client's name from the request's path, or None if the path is not ``prefix`` and a name."""
             match = re.fullmatch(f"{prefix}([0-9a-f]{{{NAME_DIGITS}}})", self.path)
             return match and match[1]
 
         def _respond(self, status: HTTPStatus, body: bytes = b"") -> None:
-            """Send a status and a body."""
+            """Send a response with the given status and body."""
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -372,14 +376,17 @@ def serve(
     address: tuple[str, int],
     limits: ServerLimits | None = None,
 ) -> bool:
-    """Serve one round of uploads over HTTP, and return whether the round had answers.
+    """Serve one round of uploads over HTTP, and return True if the program was solved.
+
+    The server's URL is printed when it is ready.
 
     Args:
         problem: The problem. Only its map, epsilon and radii are used, not its users.
         context: The method, "benders" or "full", and the solver's limits.
         running: The round to serve.
-        address: The host and port. Port 0 selects a free port, which is printed.
-        limits: The limits on all clients together. By default, there is room for four packages of the largest size.
+        address: The host and port. Port 0 selects a free port.
+        limits: The limits on all clients together. By default, four packages of the largest size can be received at a
+            time.
     """
     limits = limits or ServerLimits(body_bytes=MAX_BODIES * running.largest)
     with _Server(address, running, limits) as http:
@@ -393,16 +400,16 @@ def serve(
 
 
 def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) -> MatrixRelease:
-    """Send the package of a problem's only user, wait for the answer, and certify it.
+    """Upload a user's package to a server, wait for the answer, and return the user's certified matrix.
 
     Args:
-        problem: The problem, which has one user.
+        problem: The problem, which must have exactly one user.
         url: The server's address, http:// or https://.
-        folder: The user's private folder, which receives its seed and then its matrix, ``mechanism.npz``.
-        seconds: The seconds to wait for the answer.
+        folder: The user's private folder, to which the seed and the matrix, ``mechanism.npz``, are written.
+        seconds: The time limit for the answer.
 
     Raises:
-        UsageError: The URL has another form.
+        UsageError: The URL is not of the form http://HOST:PORT or https://HOST:PORT.
         InputError: The server's answer cannot be parsed.
         StoppedError: No answer came in time, the round ended without one, or the server refused the package.
         CertificationError: No repair of the answer satisfies the guarantee.
@@ -423,11 +430,14 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
 
 
 def _find_client(problem: LRGeoInstance, seed: int) -> list[Client]:
-    """Return a list with the problem's only user, without quoting records around the user in error messages.
+    """Return a list with the problem's only user and its package.
 
     Args:
-        problem: The problem, which has one user.
-        seed: The seed for the user's draws.
+        problem: The problem, which must have exactly one user.
+        seed: The seed for the user's random draws.
+
+    Raises:
+        InputError: The user's costs cannot be bounded. The message does not quote records near the user.
     """
     try:
         return clients_of(problem, seed, sets=lr_sets(problem))
@@ -436,13 +446,13 @@ def _find_client(problem: LRGeoInstance, seed: int) -> list[Client]:
 
 
 def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
-    """Upload a package if the server does not have it, and wait for the answer.
+    """Upload a package unless the server already has it, and return the serialised answer once it is available.
 
     Args:
         url: The server's address.
         name: The client's random name.
-        raw: The package as bytes.
-        seconds: The seconds to wait.
+        raw: The serialised package.
+        seconds: The time limit for the answer.
 
     Raises:
         StoppedError: No answer came in time, the round ended without an answer, or the server refused the package.
@@ -468,19 +478,25 @@ def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
 
 
 def _describe_end(body: bytes) -> str:
-    """Return why there is no answer, without quoting the server's own text, which could reveal the package."""
+    """Return a text that explains why there is no answer.
+
+    An unknown text from the server is not quoted, because it could reveal the package.
+
+    Args:
+        body: The body of the server's response.
+    """
     return next((text for text in (FULL, ENDED) if body == text.encode()), "the server gave no answer")
 
 
 def _open_connection(url: str, seconds: float = IDLE_SECONDS) -> HTTPConnection:
-    """Return an unopened connection to a server, which verifies the server's certificate if it uses TLS.
+    """Return a connection to a server that is not open yet. With TLS, it verifies the server's certificate.
 
     Args:
-        url: http://HOST:PORT or https://HOST:PORT.
-        seconds: The seconds that the connection can be silent before it times out.
+        url: The server's address, http://HOST:PORT or https://HOST:PORT.
+        seconds: The socket timeout.
 
     Raises:
-        UsageError: The URL has another form.
+        UsageError: The URL is malformed, has another scheme, or contains a login.
     """
     kinds: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
     try:
@@ -497,17 +513,19 @@ def _open_connection(url: str, seconds: float = IDLE_SECONDS) -> HTTPConnection:
 def _send_request(
     url: str, verb: str, path: str, body: bytes | None = None, largest: int = LARGEST_BYTES
 ) -> tuple[HTTPStatus | None, bytes]:
-    """Send a request, and return status and body, with the status None if the server is unreachable or too slow.
+    """Send an HTTP request, and return the status and body of the response.
+
+    The status is None if the server is unreachable, too slow, or sends a malformed response.
 
     Args:
         url: The server's address.
         verb: "GET" or "PUT".
         path: The path on the server.
         body: The body of a PUT request.
-        largest: The largest size of the answer in bytes.
+        largest: The largest accepted size of the response's body in bytes.
 
     Raises:
-        StoppedError: The answer has more than ``largest`` bytes.
+        StoppedError: The response's body has more than ``largest`` bytes.
     """
     remaining_seconds = max(clock().left, 0.001)
     connection = _open_connection(url, min(IDLE_SECONDS, remaining_seconds))
@@ -537,7 +555,7 @@ def main(arguments: Sequence[str]) -> int:
         arguments: The arguments after the program's name.
 
     Returns:
-        The exit code: 0 if there was an answer, 2 for wrong input, and 5 for any other failure.
+        The exit code: 0 on success, 2 for invalid input, and 5 for any other failure.
     """
     parser = argparse.ArgumentParser(prog="python -m privopt_lr_geo.wire")
     sides = parser.add_subparsers(dest="side", required=True)
