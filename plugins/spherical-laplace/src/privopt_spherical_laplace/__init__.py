@@ -1,7 +1,7 @@
-"""Laplace noise on the sphere: metric DP between any two points on Earth, drawn exactly, without an artefact.
+"""Laplace noise on the sphere: metric DP between any two points on Earth, sampled exactly and without a matrix.
 
 This module only registers the mechanism. :mod:`privopt_spherical_laplace.sampler` draws reports, and
-:mod:`privopt_spherical_laplace.law` has the closed forms.
+:mod:`privopt_spherical_laplace.law` evaluates closed forms for the distance between a position and its report.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ __all__ = ["privopt_mechanisms"]
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the spec of the mechanism."""
+    """Return the specification of the mechanism and its only method."""
     return [
         MechanismSpec(
             name="spherical-laplace",

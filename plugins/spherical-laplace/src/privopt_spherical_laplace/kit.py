@@ -1,4 +1,4 @@
-"""The profile for testing spherical-laplace with the conformance kit: problems and pairs of positions."""
+"""The conformance kit's profile for spherical-laplace: generators of problems and of pairs of positions."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ _PLACES: Final = ((0.0, 0.0), (45.5, 9.2), (89.9, -30.0), (90.0, 0.0), (-33.9, 1
 # Generated problems take their points from the beginning of this list.
 _POINTS: Final = ((0.0, 0.0), (45.5, 9.2), (45.6, 9.3), (-33.9, 151.2), (89.0, -30.0), (90.0, 0.0))
 _CHANNEL_EXPONENTS: Final = (0.01, 25.0)
-"""Range of epsilon d within which the channel between points is accurate enough to be tested."""
+"""The range of epsilon times distance within which the channel between points is accurate enough to be tested."""
 _EPSILONS: Final = ("1.4", "0.1", "20.0", "0.0001")
 
 
 def great_circle_km(first: tuple[float, float], second: tuple[float, float]) -> float:
-    """Return the distance in km between two positions (latitude, longitude) in degrees, on the mechanism's sphere."""
+    """Return the great-circle distance, in km, between two (latitude, longitude) positions in degrees."""
     (a, b), (c, d) = (tuple(map(math.radians, position)) for position in (first, second))
     height = math.sin((a - c) / 2) ** 2 + math.cos(a) * math.cos(c) * math.sin((b - d) / 2) ** 2
     return 2 * 6371.0088 * math.asin(min(1.0, math.sqrt(height)))
 
 
 def _alike(problem: SphereInstance) -> Iterator[tuple[str, str, float]]:
-    """Yield pairs of positions (``LAT,LON`` or ids) with their distance in km. For most pairs, epsilon d is near 1."""
+    """Yield pairs of positions, as ids or texts of the form ``LAT,LON``, with the distance between them in km.
+
+    For most pairs, epsilon times the distance is near 1.
+    """
     # The angle in degrees over which epsilon d is 1.
     step = math.degrees(1.0 / (float(problem.epsilon) * 6371.0088))
     for latitude, longitude in _PLACES:
@@ -57,9 +60,9 @@ def sphere_problem(epsilon: str, outputs: dict[str, Any], points: int = 0, *, pr
     """Return a problem for spherical-laplace.
 
     Args:
-        epsilon: Epsilon per km.
-        outputs: The ``[outputs]`` table, unless reports are points.
-        points: The number of points of which the nearest one is reported; 0 for other kinds of outputs.
+        epsilon: Epsilon per km, as a decimal text.
+        outputs: The ``[outputs]`` table. It is ignored if ``points`` is positive.
+        points: The number of points that can be reported; 0 for other kinds of outputs.
         prior: Whether the problem has a prior over the points.
     """
     files: dict[str, bytes] = {}
@@ -77,7 +80,7 @@ def sphere_problem(epsilon: str, outputs: dict[str, Any], points: int = 0, *, pr
 
 
 def _stricter(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the problem with half its epsilon."""
+    """Return the problem with its epsilon halved."""
     return problem.with_key("privacy.epsilon", problem.get("privacy.epsilon") / 2)
 
 

@@ -1,6 +1,6 @@
-"""The distance between a position and its report: mean and quantiles, and a bound on the loss after rounding.
+"""Closed forms for the distance between a position and its report: mean, quantiles, and the loss after rounding.
 
-Bounds are proved by ball arithmetic and rounded outwards to doubles. The theorems are in docs/reference/proof.md.
+Bounds are computed in ball arithmetic and rounded outwards to doubles. docs/reference/proof.md contains the theorems.
 """
 
 from __future__ import annotations
@@ -21,17 +21,21 @@ __all__ = ["LARGEST_EPSILON", "SMALLEST_EPSILON", "expected_distance", "quantile
 
 SMALLEST_EPSILON: Final = Fraction(1, 10**6)
 LARGEST_EPSILON: Final = Fraction(10**6)
-"""Range of epsilon, per km, for which the sampler's error bounds are proved."""
+"""The range of epsilon, per km, for which the sampler's error bounds are proved."""
 
 _WORKING_BITS: Final = 256
-"""Precision of ball arithmetic, in bits."""
+"""The precision of ball arithmetic, in bits."""
 
 
 @lru_cache(maxsize=64)
 def expected_distance(epsilon: Fraction) -> tuple[float, float]:
-    """Return a lower and an upper bound on the expected distance in km between a position and its unrounded report.
+    """Return a lower and an upper bound, in km, on the expected distance between a position and its unrounded report.
 
-    It is R (2 lambda / (1 + lambda^2) + pi / (exp(pi lambda) + 1)) with the radius R in km and lambda = epsilon R.
+    The expected distance is R (2 lambda / (1 + lambda^2) + pi / (exp(pi lambda) + 1)), where R is the Earth's radius in
+    km and lambda = epsilon R.
+
+    Args:
+        epsilon: The rate of the noise, per km.
     """
     import flint
 
@@ -45,16 +49,17 @@ def expected_distance(epsilon: Fraction) -> tuple[float, float]:
 
 @lru_cache(maxsize=64)
 def rounded_loss(epsilon: Fraction, side: Fraction) -> float:
-    """Return an upper bound on the expected distance in km to a report that is rounded to the centre of its cell.
+    """Return an upper bound, in km, on the expected distance between a position and its rounded report.
 
-    The position is uniform on the sphere. Let t be the angle between the position and the real-valued report, and s the
-    angle between that report and the centre of its cell. The expected loss is at most R (E t + min(E s, C E s^2 / 2)).
-    Here C = (lambda + exp(-pi lambda / 2)) / (1 + exp(-pi lambda)) bounds the second derivative of the expected
-    distance to a point at angle s from the report.
+    The position is uniform on the sphere, and the report is rounded to the centre of a grid cell. Let t be the angle
+    between the position and the unrounded report, and s the angle between the latter and the centre of its cell. The
+    expected loss is at most R (E t + min(E s, C E s^2 / 2)), where C = (lambda + exp(-pi lambda / 2)) / (1 + exp(-pi
+    lambda)). C bounds the second derivative, with respect to s, of the expected distance to a point at angle s from the
+    unrounded report.
 
     Args:
-        epsilon: Rate of the noise, per km.
-        side: Side of a cell, in degrees of latitude and longitude.
+        epsilon: The rate of the noise, per km.
+        side: The side of a cell, in degrees of latitude and longitude.
     """
     import flint
 
@@ -73,16 +78,21 @@ def rounded_loss(epsilon: Fraction, side: Fraction) -> float:
 
 
 def quantiles(epsilon: Fraction, probabilities: Floats) -> Floats:
-    """Return quantiles of the distance in km before rounding, to about ten digits. No proof can rely on them.
+    """Return quantiles, in km, of the distance between a position and its unrounded report.
+
+    They are accurate to about ten digits, without a proved error bound.
 
     Args:
-        epsilon: Rate of the noise, per km.
-        probabilities: (n,) The probabilities of a shorter distance, from 0 to 1.
+        epsilon: The rate of the noise, per km.
+        probabilities: (n,) The levels of the quantiles, from 0 to 1.
     """
     rate = float(epsilon * RADIUS_KM)
     return np.asarray(propose_scaled_distance(np.asarray(probabilities, dtype=np.float64), rate) / float(epsilon))
 
 
 def doubling_distance(epsilon: Fraction) -> float:
-    """Return the distance in km up to which a report is at most twice as likely from one position as from another."""
+    """Return the distance, in km, between two positions at which the guarantee allows a likelihood ratio of 2.
+
+    For closer positions, a report is at most twice as likely from one as from the other.
+    """
     return math.log(2) / float(epsilon)

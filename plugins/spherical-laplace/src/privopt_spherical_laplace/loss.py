@@ -1,9 +1,9 @@
-"""The expected distance between a position and its report.
+"""The utility loss: an upper bound on the expected distance between a position and its report.
 
-For digits and grids, the position is uniform on the sphere, and the loss has a closed form (:mod:`.law`). For points,
-the position is one of the points, distributed according to the prior. The law (the distribution of drawn positions) is
-divided into boxes of known probability, in polar coordinates around each point. Each box lies in a disc, and only a few
-points can be the nearest to a position in this disc. The farthest of these candidates gives an upper bound on the loss.
+For digits and grids, the position is uniform on the sphere, and the bound has a closed form (:mod:`.law`). For points,
+the position is one of the points, drawn from the prior. The distribution of noisy positions around a point is divided
+into boxes of known probability, in polar coordinates. Each box lies in a disc, and only a few points can be nearest to
+a position in this disc. The farthest of these candidates yields an upper bound on the loss in the box.
 """
 
 from __future__ import annotations
@@ -27,27 +27,29 @@ from privopt_spherical_laplace.sampler.fast import propose_scaled_distance
 __all__ = ["ExpectedDistance", "best_remap", "loss_over_points"]
 
 _RINGS: Final = 64
-"""Number of rings of equal probability into which the law is divided by distance."""
+"""The number of rings of equal probability into which the noise distribution is divided by distance."""
 _TAIL_RINGS: Final = 34
-"""Number of rings into which the last of these rings is divided again, each half as probable as the one before."""
+"""The number of rings into which the outermost ring is subdivided, each half as probable as the one before."""
 _BEARINGS: Final = 48
-"""Number of equal parts into which each ring is divided by the bearing."""
+"""The number of equal parts into which each ring is divided by the bearing."""
 _SLACK: Final = 1e-9
-"""Allowance for rounding errors, both in radians and relative to a loss. The actual errors are far smaller."""
+"""An allowance for rounding errors, used both in radians and relative to a loss. Actual errors are far smaller."""
 _MIN_GAIN: Final = 1e-6
-"""An output is replaced only if that saves this share of its loss, because smaller gains may be integration errors."""
+"""A point is remapped only if this saves more than this share of its loss. Smaller gains may be integration errors."""
 
 
 @frozen
 class _Boxes:
-    """B boxes that divide the law in polar coordinates around a position. They are the same for every position.
+    """A division of the noise distribution around a position into B boxes, in polar coordinates.
+
+    The division is the same for every position.
 
     Attributes:
-        angles: (B,) Distances of the boxes' centres from the position, in radians.
-        bearings: (B,) Bearings of the centres, in radians.
-        radii: (B,) Radii of discs around the centres that contain the boxes, in radians.
-        ends: (B,) Largest distance between the position and any point in the box, in radians.
-        masses: (B,) Probabilities of the boxes. Their sum slightly exceeds 1.
+        angles: (B,) The distance between the position and each box's centre, in radians.
+        bearings: (B,) The bearing of each box's centre, in radians.
+        radii: (B,) The radius of a disc around each box's centre that contains the box, in radians.
+        ends: (B,) The largest distance between the position and any point in each box, in radians.
+        masses: (B,) The probability of each box, rounded up, so that the sum slightly exceeds 1.
     """
 
     angles: Floats
@@ -58,9 +60,13 @@ class _Boxes:
 
     @classmethod
     def of(cls, epsilon: Fraction) -> _Boxes:
-        """Divide the law into rings of equal probability and a tail of less probable rings, and each ring by bearing.
+        """Return the boxes for a given rate of the noise.
 
-        ``epsilon`` is the rate of the noise, per km.
+        The distribution is divided into rings of equal probability and a tail of less probable rings, and each ring
+        into equal parts by the bearing.
+
+        Args:
+            epsilon: The rate of the noise, per km.
         """
         rate = float(epsilon * RADIUS_KM)
         quantiles = np.concatenate(
@@ -81,28 +87,36 @@ class _Boxes:
         return cls(angles, np.tile(bearings, len(middles)), radii, ends, parts)
 
     def centres(self, place: Floats) -> Floats:
-        """Return the centres of the boxes around a unit vector (3,), as unit vectors (B, 3)."""
+        """Return the (B, 3) unit vectors of the boxes' centres around a position, given as a (3,) unit vector."""
         east, north = basis(place)
         step = np.cos(self.bearings)[:, None] * north + np.sin(self.bearings)[:, None] * east
         return np.asarray(np.cos(self.angles)[:, None] * place + np.sin(self.angles)[:, None] * step)
 
 
 def _chords(centres: Floats, points: Floats) -> Floats:
-    """Return the straight-line distances between unit vectors (B, 3) and (N, 3), shape (B, N)."""
+    """Return a (B, N) array of the straight-line distances between B and N unit vectors.
+
+    Args:
+        centres: (B, 3) The first vectors.
+        points: (N, 3) The second vectors.
+    """
     return np.asarray(np.sqrt(np.square(centres[:, None, :] - points[None, :, :]).sum(axis=2)))
 
 
 def _prior(problem: SphereInstance, count: int) -> Floats:
-    """Return the prior over the points, shape (N,), which is uniform if the problem has none."""
+    """Return the (N,) prior over the points, which is uniform if the problem declares none."""
     return np.full(count, 1.0 / count) if problem.prior is None else problem.prior
 
 
 def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
-    """Return the point to report for each nearest point (N,), and the probabilities of the nearest points (N, N).
+    """Return, for each point, the best point to report if it is nearest to the drawn position.
 
-    Reporting the best guess under the prior costs no privacy, because it depends only on the nearest point. Entry (i,
-    k) of the probabilities says how often point k is the nearest to a position drawn around point i. They are
-    approximate, which suffices because the loss is bounded separately (:func:`loss_over_points`).
+    Reporting the best guess under the prior costs no privacy, because it is post-processing of the nearest point. The
+    choice relies on approximate probabilities; :func:`loss_over_points` bounds the resulting loss separately.
+
+    Returns:
+        The (N,) indices of the points to report, and an (N, N) array whose entry (i, k) is the probability that a
+        position drawn around point i is nearest to point k.
     """
     points, probabilities = unit_vectors(problem), nearest_probabilities(problem)
     count = len(points)
@@ -115,9 +129,11 @@ def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
 
 
 def loss_over_points(problem: SphereInstance, remap: Ints | None) -> float:
-    """Return an upper bound on the expected distance in km between a point, drawn from the prior, and its report.
+    """Return an upper bound, in km, on the expected distance between a point drawn from the prior and its report.
 
-    ``remap`` gives the index of the point to report for each nearest point, shape (N,); None for no remap.
+    Args:
+        problem: The problem, whose outputs are N points.
+        remap: (N,) The index of the point to report for each nearest point; None if points are not remapped.
     """
     points, boxes = unit_vectors(problem), _Boxes.of(problem.epsilon)
     count = len(points)
@@ -142,11 +158,11 @@ def loss_over_points(problem: SphereInstance, remap: Ints | None) -> float:
 
 @frozen(kw_only=True, eq=False)
 class ExpectedDistance(UtilityLoss[SphereRelease]):
-    """The loss: an upper bound on the expected great-circle distance between a position and its report.
+    """The utility loss: an upper bound on the expected great-circle distance between a position and its report.
 
     Attributes:
         problem: The problem, with the points and their prior if reports are points.
-        unit: The unit in which the loss is measured.
+        unit: The unit of the loss.
     """
 
     problem: SphereInstance
@@ -155,9 +171,8 @@ class ExpectedDistance(UtilityLoss[SphereRelease]):
     def evaluate(self, release: SphereRelease) -> float:
         """Return the bound in km, computed from the release's parameters.
 
-        For more than :data:`MAX_PRIOR_POINTS` points, the loss is not integrated. Instead, the bound is twice the
-        expected distance before rounding, because the nearest point is at most as far from the drawn position as the
-        true point is.
+        With more than :data:`MAX_PRIOR_POINTS` points, the loss is not integrated. The bound is then twice the expected
+        distance before rounding, because the nearest point is at most as far from the drawn position as the true point.
         """
         side = self.problem.side
         if side is not None:

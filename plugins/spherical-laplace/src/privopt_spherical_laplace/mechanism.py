@@ -1,4 +1,7 @@
-"""The mechanism spherical-laplace: exact noise on positions anywhere on Earth, without a matrix."""
+"""The spherical-laplace mechanism, which adds exactly sampled noise to positions anywhere on Earth.
+
+It is the planar Laplace mechanism of Andrés, Bordenabe, Chatzikokolakis and Palamidessi (CCS 2013), on the sphere.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ NO_LOWER_BOUND: Final = (
     "no closed form: the least loss over these points under this prior is the value of a linear program, of which "
     "optimal-lp over the same points states a proved bound"
 )
-"""Why result.json has no lower bound if reports are points."""
+"""The reason, stated in result.json, why there is no lower bound if reports are points."""
 
 
 class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
@@ -44,7 +47,11 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     bound_is_proof: ClassVar[bool] = True
 
     def load(self, declared: SphereProblem, file: str) -> SphereInstance:
-        """Check the problem, and read its points and prior if outputs are points."""
+        """Load a problem, and read the points and the prior that it declares.
+
+        Raises:
+            InputError: The problem file or a file that it names has faults.
+        """
         return SphereInstance.of(declared, file)
 
     def privacy(self, problem: SphereInstance, method: str) -> SphereDP:
@@ -52,11 +59,14 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return SphereDP(epsilon=problem.epsilon)
 
     def utility(self, problem: SphereInstance, method: str) -> ExpectedDistance:
-        """Return the loss: the expected distance from a position (uniform, or one of the points) to its report."""
+        """Return the utility loss: the expected distance between a position and its report.
+
+        The position is uniform on the sphere or, if reports are points, one of the points.
+        """
         return ExpectedDistance(problem=problem)
 
     def solve(self, problem: SphereInstance, context: SolveContext) -> Outcome[SphereRelease]:
-        """Return the parameters of the noise and, with a remap, the best point to report for each nearest point."""
+        """Return the release: the parameters of the noise and, if points are remapped, the remap."""
         remap = best_remap(problem)[0] if problem.is_remapped else None
         release = SphereRelease(problem=problem, epsilon=problem.epsilon, remap=remap)
         bound = _lower_bound(problem)
@@ -65,17 +75,20 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     def proved_bound(
         self, problem: SphereInstance, release: SphereRelease, result: Result, folder: Path
     ) -> float | None:
-        """Return a lower bound on the expected loss of any mechanism for a uniform position; None for points."""
+        """Return a lower bound on the expected loss of every mechanism with this guarantee, for a uniform position.
+
+        The result is None if reports are points.
+        """
         return _lower_bound(problem)
 
     def details(
         self, problem: SphereInstance, release: SphereRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the reason why no lower bound is stated for points; nothing for digits and grids."""
+        """Return, if reports are points, the reason why no lower bound is stated; otherwise an empty mapping."""
         return {} if problem.side is not None else {"no_lower_bound": NO_LOWER_BOUND}
 
     def meaning(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[str]:
-        """Return sentences on the distance between positions and reports, and on the privacy that results."""
+        """Return sentences that explain how far reports are from positions, and how much privacy this provides."""
         median, p95 = quantiles(problem.epsilon, np.array([0.5, 0.95])).tolist()
         bound = _lower_bound(problem)
         sentences = [
@@ -96,21 +109,24 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return sentences
 
     def at_epsilon(self, problem: SphereInstance, epsilon: Fraction) -> SphereInstance:
-        """Return the problem with another epsilon, for curves.
+        """Return the problem with another epsilon, for curves of the loss over epsilon.
 
         Raises:
-            InputError: Epsilon is out of the range for which draws are proved to be exact.
+            InputError: Epsilon is outside the range for which draws are proved to be exact.
         """
         if (expectation := check_epsilon(epsilon)) is not None:
             raise InputError([Fault("problem", "privacy.epsilon", exact_text(epsilon), expectation)])
         return evolve(problem, declared=evolve(problem.declared, privacy=Privacy(epsilon=epsilon)))
 
     def channel(self, problem: SphereInstance, release: SphereRelease) -> Channel | None:
-        """Return the channel from points to reports, for estimates; None for digits and grids."""
+        """Return the channel from points to reports, for attacks and estimates; None if there is none.
+
+        There is no channel for digits and grids, nor for a large number of points.
+        """
         return channel_of_points(problem, release)
 
     def audit(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Mapping[str, Any]:
-        """Return the claimed epsilon, the epsilon that the release achieves (the rate of its noise), and the loss."""
+        """Return the claimed epsilon, the achieved epsilon, which is the rate of the noise, and the expected loss."""
         return {
             "epsilon": {"claimed": float(problem.epsilon), "achieved": float(release.epsilon)},
             "expected_loss": result.objective.value,
@@ -118,7 +134,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
 
 
 def _round_down(value: float) -> float:
-    """Round a positive number down to three significant digits, so that a sentence states no more than holds.
+    """Round a positive number down to three significant digits, so that a sentence does not overstate a lower bound.
 
     >>> _round_down(0.57762), _round_down(1.42857), _round_down(577622.6)
     (0.577, 1.42, 577000.0)
@@ -127,5 +143,5 @@ def _round_down(value: float) -> float:
 
 
 def _lower_bound(problem: SphereInstance) -> float | None:
-    """Return the expected distance before rounding, a lower bound on any mechanism's loss; None for points."""
+    """Return the expected distance before rounding, a lower bound on the loss of every mechanism; None for points."""
     return None if problem.side is None else expected_distance(problem.epsilon)[0]

@@ -1,10 +1,10 @@
-"""The probability that each point is the nearest to a position drawn around a point, by integration along rays.
+"""The probabilities with which each point is reported for each true point, by integration along rays.
 
-A ray is a great circle that starts at the point in one direction. The distance along a ray has the distribution
-function G of the noise (:mod:`.sampler.exact`). The nearest point changes where the ray is equally far from two points,
-which has a closed form. So only the bearing is integrated numerically, as a sum over equal parts of a turn, with an
-error of about the square of such a part. This is accurate enough for remaps and estimates, and no guarantee depends on
-it.
+A position is drawn around the true point, and the point nearest to this position is reported. A ray is a great-circle
+arc from the true point in one direction. The distance along a ray has the distribution function G of the noise
+(:mod:`.sampler.exact`). The nearest point changes at positions on the ray that are equally far from two points, for
+which there is a closed form. Only the integral over the bearing is numerical: the midpoint rule, whose error is about
+the square of the step. This is accurate enough for remaps and estimates, and no guarantee depends on it.
 """
 
 from __future__ import annotations
@@ -26,28 +26,38 @@ from privopt_spherical_laplace.sampler.fast import propose_scaled_distance
 __all__ = ["channel_of_points", "distances_of_points", "nearest_probabilities", "unit_vectors"]
 
 _STEPS: Final = 256
-"""Number of equally probable distances along a ray at which the nearest point is found."""
+"""The number of equally probable intervals of distance along a ray; the nearest point is found at each midpoint."""
 _TAIL_STEPS: Final = 29
-"""Number of farther distances. The probability beyond each of them is half of that beyond the one before."""
+"""The number of additional distances in the tail. Each next one halves the probability of a larger distance."""
 _BEARINGS: Final = 360
-"""Number of rays."""
+"""The number of rays from each point."""
 
 
 def unit_vectors(problem: SphereInstance) -> Floats:
-    """Return the points of a problem that reports points, as unit vectors of shape (N, 3)."""
+    """Return the N points of a problem that reports points, as an (N, 3) array of unit vectors."""
     assert problem.points is not None  # callers check that outputs are points
     assert problem.points.coordinates is not None
     return directions(problem.points.coordinates)
 
 
 def distances_of_points(points: Floats) -> Floats:
-    """Return the great-circle distances (N, N) in km between points that are given as unit vectors (N, 3)."""
+    """Return an (N, N) array of the great-circle distances, in km, between points.
+
+    Args:
+        points: (N, 3) The points as unit vectors.
+    """
     chords = np.sqrt(np.square(points[:, None, :] - points[None, :, :]).sum(axis=2))
     return np.asarray(2 * float(RADIUS_KM) * np.arcsin(np.minimum(chords / 2, 1.0)))
 
 
 def basis(place: Floats) -> tuple[Floats, Floats]:
-    """Return the directions east and north at a unit vector (3,), or any two perpendicular directions at a pole."""
+    """Return unit vectors that point east and north at a place on the sphere.
+
+    At a pole, they are two arbitrary perpendicular tangent vectors.
+
+    Args:
+        place: (3,) The place as a unit vector.
+    """
     east = np.cross([0.0, 0.0, 1.0], place)
     length = float(np.sqrt(east @ east))
     east = np.array([1.0, 0.0, 0.0]) if length < 1e-12 else east / length
@@ -55,7 +65,7 @@ def basis(place: Floats) -> tuple[Floats, Floats]:
 
 
 def nearest_probabilities(problem: SphereInstance) -> Floats:
-    """Return the probability that point k is the nearest to a position drawn around point i, shape (N, N).
+    """Return an (N, N) array: the probability that a position drawn around point i (row) is nearest to k (column).
 
     Args:
         problem: A problem whose outputs are N points.
@@ -94,9 +104,9 @@ def nearest_probabilities(problem: SphereInstance) -> Floats:
 
 
 def channel_of_points(problem: SphereInstance, release: SphereRelease) -> Channel | None:
-    """Return the probabilities of the reports for each point, as a channel for attacks and estimates.
+    """Return the probability of each report given each point, as a channel for attacks and estimates.
 
-    The result is None for digits and grids, and for more than :data:`MAX_PRIOR_POINTS` points.
+    The result is None if the outputs are not points, or if there are more than :data:`MAX_PRIOR_POINTS` points.
     """
     if problem.points is None or len(problem.points.ids) > MAX_PRIOR_POINTS:
         return None

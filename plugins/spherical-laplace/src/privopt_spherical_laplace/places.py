@@ -1,4 +1,4 @@
-"""Positions as text: parse secrets of the form ``LAT,LON``, and return the ids and coordinates of outputs."""
+"""Conversions between texts, coordinates and outputs: parse secret positions, and format outputs as reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["coordinates_of", "decimal_text", "ids_of", "is_position", "parse_pos
 
 
 def is_position(latitude: float, longitude: float) -> bool:
-    """Return whether two numbers are a latitude from -90 to 90 and a longitude from -180 to 180."""
+    """Return whether the coordinates are in range: -90 to 90 for the latitude, -180 to 180 for the longitude."""
     return abs(latitude) <= 90.0 and abs(longitude) <= 180.0
 
 
@@ -24,7 +24,7 @@ def parse_position(text: str) -> tuple[float, float]:
     """Parse a text of the form ``LAT,LON``, and return the latitude and longitude in degrees.
 
     Raises:
-        UnknownNameError: The text is not a position. The message does not quote it, because it may be the secret.
+        UnknownNameError: The text is not a position. The message does not quote it, because it may be secret.
     """
     try:
         latitude, longitude = map(float, text.split(","))
@@ -36,13 +36,15 @@ def parse_position(text: str) -> tuple[float, float]:
 
 
 def coordinates_of(rounding: Rounding, outputs: Ints, points: Space | None) -> Floats:
-    """Return the latitudes and longitudes of outputs, shape (n, 2). For a grid, they are the centres of its cells.
+    """Return an (n, 2) array of the latitudes and longitudes of outputs, in degrees.
+
+    The coordinates of a grid cell are those of its centre.
 
     Args:
         rounding: The rule that maps positions to outputs.
-        outputs: The outputs: latitude and longitude in units of the last digit, or the row and column of a cell, shape
-            (n, 2); or the index of a point, shape (n, 1).
-        points: The points of which the nearest is reported; None for digits and grids.
+        outputs: One output per row. For digits, shape (n, 2): the latitude and longitude in units of the last digit.
+            For a grid, shape (n, 2): the row and column of a cell. For points, shape (n, 1): the index of a point.
+        points: The points that can be reported; None for digits and grids.
     """
     match rounding:
         case Digits(digits):
@@ -59,13 +61,13 @@ def coordinates_of(rounding: Rounding, outputs: Ints, points: Space | None) -> F
 
 
 def ids_of(rounding: Rounding, outputs: Ints, points: Sequence[str]) -> list[str]:
-    """Return the ids of outputs: ``LAT,LON`` with all digits, ``ROW-COLUMN`` for a grid, or the ids of points.
+    """Return the ids of outputs: ``LAT,LON`` for digits, ``ROW-COLUMN`` for a grid, or the ids of points.
 
     Args:
         rounding: The rule that maps positions to outputs.
-        outputs: The outputs: latitude and longitude in units of the last digit, or the row and column of a cell, shape
-            (n, 2); or the index of a point, shape (n, 1).
-        points: The ids of the points of which the nearest is reported; empty for digits and grids.
+        outputs: One output per row. For digits, shape (n, 2): the latitude and longitude in units of the last digit.
+            For a grid, shape (n, 2): the row and column of a cell. For points, shape (n, 1): the index of a point.
+        points: The ids of the points that can be reported; empty for digits and grids.
     """
     match rounding:
         case Digits(digits):
@@ -77,7 +79,7 @@ def ids_of(rounding: Rounding, outputs: Ints, points: Sequence[str]) -> list[str
 
 
 def decimal_text(value: int, digits: int) -> str:
-    """Return the decimal text of an integer that counts units of the last of ``digits`` digits.
+    """Return ``value / 10**digits`` as a decimal text with exactly ``digits`` decimal places.
 
     >>> decimal_text(-50, 3), decimal_text(12, 0)
     ('-0.050', '12')

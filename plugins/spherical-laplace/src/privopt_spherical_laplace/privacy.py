@@ -1,4 +1,4 @@
-"""The privacy guarantee, and the theorem from which it follows for a release with given parameters."""
+"""The privacy guarantee of spherical-laplace, and the theorem by which the parameters of a release imply it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class SphereDP(PrivacyConstraint[SphereRelease]):
 
     Attributes:
         kind: The name of the privacy notion.
-        odds: Whether the notion bounds how much any output changes the odds between two positions.
-        epsilon: The claimed epsilon, exact, per km.
+        odds: Whether the notion bounds how much an output can change the odds between two positions.
+        epsilon: The claimed epsilon per km, exact.
     """
 
     kind: ClassVar[str] = "metric-dp"
@@ -39,7 +39,7 @@ class SphereDP(PrivacyConstraint[SphereRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee, which holds between any two positions."""
+        """The guarantee stated for the release: metric DP between any two positions on Earth."""
         radius = exact_text(RADIUS_KM)
         return Guarantee(
             kind=self.kind,
@@ -51,11 +51,11 @@ class SphereDP(PrivacyConstraint[SphereRelease]):
         )
 
     def measure(self, release: SphereRelease) -> Certificate:
-        """Compare the rate of the law and the radius of its sphere with the claim, as rationals.
+        """Certify in rational arithmetic that the release's rate and radius satisfy the claim.
 
-        The density exp(-rate d(x, y)) / Z of a report y has the same Z around every position x, so between two
-        positions x and x' its logarithm changes by at most rate d(x, x') (docs/reference/proof.md, "The sphere"). The
-        radius must agree, because the claim is about distances on a sphere of this radius.
+        The density exp(-rate d(x, y)) / Z of a report y has the same constant Z for every position x. Between two
+        positions x and x', its logarithm therefore differs by at most rate d(x, x') (docs/reference/proof.md, "The
+        sphere"). The radius must be the one in the claim, because distances are measured on a sphere with this radius.
         """
         failures = []
         if release.epsilon > self.epsilon:

@@ -1,4 +1,4 @@
-"""The problem of spherical-laplace: epsilon, and the rule that rounds positions."""
+"""The problem file for spherical-laplace, which declares epsilon and the rule by which positions are rounded."""
 
 from __future__ import annotations
 
@@ -19,40 +19,43 @@ from privopt_spherical_laplace.sampler.exact import Digits, GridCells, NearestPo
 __all__ = ["MAX_DIGITS", "MAX_PRIOR_POINTS", "SphereInstance", "SphereProblem", "check_epsilon"]
 
 MAX_DIGITS: Final = 9
-"""Largest number of decimal digits in reported degrees."""
+"""The largest number of decimal digits in reported degrees."""
 MAX_PRIOR_POINTS: Final = 400
-"""Largest number of points for which the loss is integrated and points can be remapped."""
+"""The largest number of points for which the loss is integrated and points can be remapped."""
 
 _SMALLEST_SIDE: Final = Fraction(1, 10**MAX_DIGITS)
 
 
 def check_epsilon(value: Fraction) -> str | None:
-    """Return None if draws are proved to be exact for this epsilon per km, and otherwise a text on what is expected."""
+    """Return None if draws are proved to be exact for this epsilon per km, else a description of the valid range."""
     in_range = SMALLEST_EPSILON <= value <= LARGEST_EPSILON
     return None if in_range else "a number of at least 0.000001 and at most 1000000"
 
 
 def _check_digits(value: int) -> str | None:
-    """Return None if outputs can have this number of decimal digits, and otherwise a text on what is expected."""
+    """Return None if outputs can have this number of decimal digits, else a description of the valid range."""
     return None if 0 <= value <= MAX_DIGITS else f"a whole number from 0 to {MAX_DIGITS}"
 
 
 def _check_side(value: Fraction) -> str | None:
-    """Return None if a grid's cells can have this side in degrees, and otherwise a text on what is expected."""
+    """Return None if a grid's cells can have this side in degrees, else a description of valid values."""
     is_divisor = value >= _SMALLEST_SIDE and (90 / value).denominator == 1
     return None if is_divisor else "a number of degrees that divides 90, at least 1e-9"
 
 
 @frozen(kw_only=True)
 class Privacy:
-    """The ``[privacy]`` table: the privacy budget."""
+    """The ``[privacy]`` table of a problem file, with the privacy budget per km."""
 
     epsilon: Fraction = key(help="privacy budget, 1e-6 to 1e6", unit="per km", check=check_epsilon)
 
 
 @frozen(kw_only=True)
 class Outputs:
-    """The ``[outputs]`` table: exactly one of digits, grid and points, unless ``[records]`` lists points."""
+    """The ``[outputs]`` table of a problem file, which selects the kind of report.
+
+    Exactly one of ``digits``, ``grid`` and ``points`` must be set, unless the table ``[records]`` lists the points.
+    """
 
     digits: int | None = key(None, help="decimal digits of latitude and longitude, 0 to 9", check=_check_digits)
     grid: Fraction | None = key(
@@ -64,7 +67,10 @@ class Outputs:
 
 @frozen(kw_only=True)
 class Records:
-    """The ``[records]`` table, which can list the points instead of ``[outputs]``, as for other mechanisms."""
+    """The ``[records]`` table of a problem file, which can list the points instead of ``[outputs]``.
+
+    Other metric mechanisms have a table of this name as well.
+    """
 
     points: File = key(help="CSV: id,lat,lon; the nearest is reported, as with outputs.points")
     columns: Columns | None = key(None, help="names of the columns of the points")
@@ -72,14 +78,14 @@ class Records:
 
 @frozen(kw_only=True)
 class Distance:
-    """The ``[distance]`` table, as for other mechanisms. It allows only great-circle distances."""
+    """The ``[distance]`` table of a problem file. Only great-circle distances are supported."""
 
     kind: Literal["haversine"] = key("haversine", help="great circles in km, R = 6371.0088")
 
 
 @frozen(kw_only=True)
 class Utility:
-    """The ``[utility]`` table, which defines the loss."""
+    """The ``[utility]`` table of a problem file: the loss, the prior over points, and whether points are remapped."""
 
     kind: Literal["distance"] = key("distance", help="the distance from the position to its report")
     prior: File | None = key(None, help="CSV: id,p over the points; default: uniform")
@@ -92,7 +98,7 @@ class Utility:
 
 @frozen(kw_only=True)
 class SphereProblem:
-    """A problem file for spherical-laplace: noise on positions anywhere on Earth, which are then rounded."""
+    """A problem file for spherical-laplace, which adds noise to positions anywhere on Earth and then rounds them."""
 
     privacy: Privacy = key(help="how much may leak")
     outputs: Outputs = key(factory=Outputs, help="what is reported")
@@ -103,13 +109,13 @@ class SphereProblem:
 
 @frozen(kw_only=True, eq=False)
 class SphereInstance:
-    """A problem file together with the contents of the files that it names.
+    """A loaded problem: a problem file together with the contents of the files that it names.
 
     Attributes:
         declared: The problem file.
-        points: The N points, of which the nearest is reported; None for digits and grids.
-        prior: (N,) probabilities of the points; None without a prior.
         rounding: The rule that maps positions to outputs.
+        points: The N points that can be reported; None for digits and grids.
+        prior: (N,) The prior probability of each point; None if the problem declares none.
     """
 
     declared: SphereProblem
@@ -119,32 +125,32 @@ class SphereInstance:
 
     @property
     def epsilon(self) -> Fraction:
-        """Epsilon per km."""
+        """The privacy budget epsilon, per km."""
         return self.declared.privacy.epsilon
 
     @property
     def is_remapped(self) -> bool:
-        """Whether the best guess under the prior, given the nearest point, is reported instead of the nearest point.
+        """Whether the best guess given the nearest point, under the prior, is reported in place of the nearest point.
 
-        If the problem does not say, the best guess is reported if and only if there is a prior.
+        By default, this is the case if and only if the problem declares a prior.
         """
         remap = self.declared.utility.remap
         return self.points is not None and (self.prior is not None if remap is None else remap)
 
     @property
     def side(self) -> Fraction | None:
-        """The side in degrees of the cells to whose centres positions are rounded; None for points."""
+        """The side, in degrees, of the cells to whose centres positions are rounded; None if reports are points."""
         outputs = self.declared.outputs
         # Rounding to digits has cells as well. Their side is one unit of the last digit.
         return outputs.grid if outputs.digits is None else Fraction(1, 10**outputs.digits)
 
     @classmethod
     def of(cls, declared: SphereProblem, file: str) -> SphereInstance:
-        """Check the keys that depend on one another, and read the points and the prior.
+        """Load a problem: check combinations of keys, and read the points and the prior.
 
         Args:
             declared: The parsed problem file.
-            file: Name of the problem file, for messages.
+            file: The name of the problem file, for error messages.
 
         Raises:
             InputError: The problem file or a file that it names has faults.
@@ -196,17 +202,17 @@ class SphereInstance:
 
 
 def _canonical(latitude: float, longitude: float) -> tuple[Fraction, Fraction]:
-    """Return the unique exact coordinates of a position: its longitude is in [-180, 180), and 0 at the poles."""
+    """Return a position's exact coordinates in a unique form: longitudes are in [-180, 180), and 0 at the poles."""
     degrees = Fraction(latitude), (Fraction(longitude) + 180) % 360 - 180
     return (degrees[0], Fraction(0)) if abs(degrees[0]) == 90 else degrees
 
 
 def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], file: str) -> None:
-    """Refuse two points at the same place, because neither could ever be the only nearest point to a position.
+    """Check that no two points are at the same place, as neither could be the unique nearest point to a position.
 
     Args:
-        places: Latitude and longitude of each point, as :func:`_canonical` returns them.
-        file: Name of the file of points, for messages.
+        places: The latitude and longitude of each point, as :func:`_canonical` returns them.
+        file: The name of the file with the points, for error messages.
 
     Raises:
         InputError: Two points are at the same place.

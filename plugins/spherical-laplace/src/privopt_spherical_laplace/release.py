@@ -1,4 +1,4 @@
-"""The release: the parameters of a distribution of noise, with which anybody can draw reports for positions."""
+"""The release of spherical-laplace: the parameters of the noise, from which reports are drawn for any position."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DECIMAL: Final = re.compile(r"[0-9]{1,40}\.[0-9]{1,999}")
 
 
 def describe_outputs(problem: SphereInstance) -> tuple[str, str]:
-    """Return the kind of outputs and its argument in the form that the release uses, such as ``("digits", "3")``."""
+    """Return the kind of outputs and its argument as law.csv states them, such as ``("digits", "3")``."""
     outputs = problem.declared.outputs
     if outputs.digits is not None:
         return "digits", str(outputs.digits)
@@ -40,7 +40,7 @@ def describe_outputs(problem: SphereInstance) -> tuple[str, str]:
 
 
 def number_text(value: Fraction) -> str:
-    """Return a rational as exact text without an exponent: a decimal with at most 999 places, or else a quotient.
+    """Return the exact text of a rational: a decimal without an exponent if 999 places suffice, otherwise a quotient.
 
     >>> number_text(Fraction(7, 5)), number_text(Fraction(1, 10**6)), number_text(Fraction(1, 3))
     ('1.4', '0.000001', '1/3')
@@ -53,7 +53,7 @@ def _read_number(text: str) -> Fraction:
     """Parse a positive number in the form that :func:`number_text` writes.
 
     Raises:
-        ValueError: The text has another form. Longer texts and exponents are refused, because parsing them could take
+        ValueError: The text has another form. Longer texts and exponents are rejected, because parsing them could take
             hours.
     """
     if _DECIMAL.fullmatch(text) and Fraction(text) > 0:
@@ -63,14 +63,14 @@ def _read_number(text: str) -> Fraction:
 
 @frozen(kw_only=True, eq=False)
 class SphereRelease(PositionRelease):
-    """Noise with the density exp(-epsilon d) on the sphere, rounded to outputs.
+    """The parameters of noise on the sphere, with a density proportional to exp(-epsilon d), and a rule for rounding.
 
     Attributes:
-        problem: The problem, which contains the points if reports are points.
+        problem: The problem, with the rule for rounding and, if reports are points, the N points.
         epsilon: The rate of the noise, per km.
         radius_km: The radius of the sphere, in km.
-        remap: (N,) For each point, the index of the point that is reported if this one is the nearest; None without a
-            remap.
+        remap: (N,) For each point, the index of the point that is reported if this one is nearest to the drawn
+            position; None if points are not remapped.
     """
 
     problem: SphereInstance
@@ -79,7 +79,7 @@ class SphereRelease(PositionRelease):
     remap: Ints | None = None
 
     def write(self, folder: Path) -> None:
-        """Write law.csv, and remap.csv if points are remapped."""
+        """Write the parameters to law.csv and, if points are remapped, the remap to remap.csv."""
         kind, argument = describe_outputs(self.problem)
         law = {
             "epsilon": number_text(self.epsilon),
@@ -94,11 +94,11 @@ class SphereRelease(PositionRelease):
 
     @classmethod
     def read(cls, folder: Path, problem: SphereInstance) -> SphereRelease:
-        """Read the release from its files.
+        """Read the release from law.csv and, if points are remapped, remap.csv.
 
         Raises:
             InputError: A file is missing or malformed.
-            DoesNotHoldError: law.csv states a different rule for outputs from the problem's.
+            DoesNotHoldError: The outputs stated in law.csv are not those of the problem.
         """
         path = folder / LAW
         texts = ("epsilon", "radius_km", "outputs", "argument")
@@ -120,10 +120,10 @@ class SphereRelease(PositionRelease):
         Args:
             latitudes, longitudes: (n,) The coordinates of the positions in degrees, from -90 to 90 and from -180 to
                 180.
-            source: A function that returns random bytes; by default, the operating system's.
+            source: Function that returns a given number of random bytes; by default, the operating system's.
 
         Returns:
-            The ids of the reports, and their latitudes and longitudes, shape (n, 2).
+            The ids of the reports, and an (n, 2) array of their latitudes and longitudes in degrees.
         """
         outputs = draw_positions(latitudes, longitudes, self.epsilon, self.problem.rounding, source=source)
         if self.remap is not None:
@@ -133,10 +133,14 @@ class SphereRelease(PositionRelease):
         return ids, coordinates_of(self.problem.rounding, outputs, points)
 
     def sample(self, input_id: str, count: int) -> list[str]:
-        """Draw reports for one position, given as the id of one of the problem's points or as ``LAT,LON``.
+        """Draw reports for one position, and return their ids.
+
+        Args:
+            input_id: The position, as the id of one of the problem's points or as ``LAT,LON`` in degrees.
+            count: The number of reports.
 
         Raises:
-            UnknownNameError: The text is neither.
+            UnknownNameError: ``input_id`` is neither an id nor a position.
         """
         points = self.problem.points
         if points is not None and points.coordinates is not None and input_id in points.ids:
@@ -149,10 +153,12 @@ class SphereRelease(PositionRelease):
 
 
 def _read_remap(folder: Path, problem: SphereInstance) -> Ints | None:
-    """Read remap.csv: for each nearest point, the index of the point that is reported (N,). None without a remap.
+    """Read remap.csv, and return the (N,) index of the point to report for each nearest point.
+
+    The result is None if the problem asks for no remap.
 
     Raises:
-        InputError: The file is missing or malformed, or it exists although the problem does not ask for a remap.
+        InputError: The file is missing or malformed, or it exists although the problem asks for no remap.
     """
     path = folder / REMAP
     if not problem.is_remapped or problem.points is None:

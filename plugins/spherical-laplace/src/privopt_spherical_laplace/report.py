@@ -1,4 +1,4 @@
-"""The report on a release of spherical-laplace: how far reports lie from positions."""
+"""The report on a spherical-laplace release, which shows how far reports lie from the true position."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["SphereReporting"]
 
 @use_theme
 def distance_figure(problem: SphereInstance) -> Figure:
-    """Draw the distribution function of the distance between a position and its report, before rounding."""
+    """Plot the cumulative distribution of the distance between a position and its report, before rounding."""
     # The curve ends at 99.5 %, beyond which it is nearly flat. Its first point, at the probability 0, is left out.
     probabilities = np.linspace(0.0, 0.995, 200)[1:]
     figure, axes = axes_of(6.4, 3.0)
@@ -33,14 +33,14 @@ def distance_figure(problem: SphereInstance) -> Figure:
 
 
 class SphereReporting(Reporting[SphereInstance, SphereRelease]):
-    """The report on a release: the distribution of the distance between a position and its report."""
+    """The report on a spherical-laplace release: the distribution of the distance between a position and its report."""
 
     def figures(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Mapping[str, Figure]:
-        """Return the only figure, the distribution of the distance, keyed by its file name."""
+        """Return the report's only figure, the distribution of the distance, keyed by its name."""
         return {"distance": distance_figure(problem)}
 
     def report(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[Section]:
-        """Return the only section: the figure with the median and the 95th percentile of the distance in km."""
+        """Return the report's only section: the figure, with the distance's median and 95th percentile in km."""
         median, p95 = quantiles(problem.epsilon, np.array([0.5, 0.95])).tolist()
         lead = (
             f"Around any position half of all reports are drawn within {median:.3g} km and 95 % within {p95:.3g} km. "

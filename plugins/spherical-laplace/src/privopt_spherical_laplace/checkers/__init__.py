@@ -1,1 +1,1 @@
-"""The stand-alone checker's part for noise on the sphere, which uses only the standard library."""
+"""The part of the stand-alone checker for spherical-laplace releases. It uses only the standard library."""

@@ -1,7 +1,7 @@
-"""Check a release of spherical-laplace: the noise that law.csv describes has the claimed privacy, loss and bound.
+"""Checks that the noise described by law.csv, in a spherical-laplace release, has the claimed privacy, loss and bound.
 
-The check relies on a theorem in docs/reference/proof.md, "The sphere": noise with the density exp(-epsilon d) / Z
-satisfies epsilon-metric DP between any two points, because Z is the same around every point.
+The checks rely on a theorem in docs/reference/proof.md, "The sphere". Noise with the density exp(-epsilon d) / Z
+satisfies epsilon-metric DP between any two points, because Z is the same for every true position.
 """
 
 from __future__ import annotations
@@ -24,36 +24,39 @@ __all__ = ["Sphere"]
 TABLES = {"privacy", "outputs", "records", "distance", "utility", "spherical-laplace"}
 
 OUTPUTS = "digits grid points columns"
-"""Keys of the ``[outputs]`` table."""
+"""The keys of the ``[outputs]`` table in a problem file."""
 
 RADIUS_KM = Fraction(63710088, 10000)
-"""The mean radius of the Earth (IUGG), which is the radius of the sphere on which distances are measured."""
+"""The mean radius of the Earth (IUGG). Distances are measured on a sphere with this radius."""
 
 SMALLEST, LARGEST = Fraction(1, 10**6), Fraction(10**6)
-"""Range of epsilon, per km."""
+"""The range of valid epsilons, per km."""
 
 CONTEXT = Context(prec=120)
 TINY = Fraction(1, 10**100)
-"""A generous bound on the relative errors below: pi is known to within 2**-240, and results have 120 digits."""
+"""A generous bound on relative errors: pi is known to within 2**-240, and decimal results have 120 digits."""
 
 PI_LOW, PI_HIGH = Fraction(PI - 2**16, ONE), Fraction(PI + 2**16, ONE)
-"""Bounds on pi: PI is a multiple of 2**-256 with an error of at most 2**-240."""
+"""A lower and an upper bound on pi. The integer PI is pi in units of 2**-256, with an error of at most 2**-240."""
 
 
 def exp_of(x: Fraction) -> Fraction:
-    """Return exp(x) with a relative error of at most 1e-100, which includes rounding x to 120 digits."""
+    """Return exp(x) with a relative error of at most 1e-100, including the error from rounding x to 120 digits."""
     return Fraction(CONTEXT.exp(CONTEXT.divide(Decimal(x.numerator), Decimal(x.denominator))))
 
 
 def enclose_tail(scaled: Fraction) -> tuple[Fraction, Fraction]:
-    """Return a lower and an upper bound on exp(-pi lambda) from the bounds on pi. ``scaled`` is lambda."""
+    """Return a lower and an upper bound on exp(-pi lambda), for lambda = ``scaled``."""
     return exp_of(-PI_HIGH * scaled) * (1 - TINY), exp_of(-PI_LOW * scaled) * (1 + TINY)
 
 
 def enclose_mean(scaled: Fraction) -> tuple[Fraction, Fraction]:
     """Return a lower and an upper bound on the mean angle, in radians, between a position and its unrounded report.
 
-    It is 2 lambda / (1 + lambda^2) + pi / (exp(pi lambda) + 1), where ``scaled`` is lambda = epsilon R.
+    The mean angle is 2 lambda / (1 + lambda^2) + pi / (exp(pi lambda) + 1).
+
+    Args:
+        scaled: lambda, which is epsilon times the sphere's radius.
     """
     tail_low, tail_high = enclose_tail(scaled)
     mean = 2 * scaled / (1 + scaled**2)
@@ -61,7 +64,9 @@ def enclose_mean(scaled: Fraction) -> tuple[Fraction, Fraction]:
 
 
 class Sphere:
-    """The claims of a release that draws from the density exp(-rate d) / Z on the sphere, and then rounds.
+    """A checker for the claims of one spherical-laplace release.
+
+    Reports are drawn from the density exp(-rate d) / Z on the sphere and then rounded.
 
     Attributes:
         folder, problem, result: The arguments to the constructor.
@@ -69,23 +74,24 @@ class Sphere:
         kind, output: The kind of outputs ("digits", "grid" or "points"), and the value of the problem's key of this
             name.
         columns: The names of the columns in the file of points, if the problem renames them.
-        is_remapped: Whether the problem asks for points to be replaced by better ones.
-        law: The row of law.csv, as texts: the rate, the radius in km, the kind of outputs and its argument.
-        side: The side of a cell in degrees for digits and grids, set by :meth:`outputs`.
+        is_remapped: Whether the problem asks for points to be remapped.
+        law: The rows of law.csv as texts: the rate, the radius in km, the kind of outputs and its argument. There must
+            be one row.
+        side: The side of a cell in degrees, for digits and grids, set by :meth:`outputs`.
         rate: The rate of the noise per km, set by :meth:`privacy`.
         value, bound: The loss and its lower bound in km, set by :meth:`objective`.
     """
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
-        """Read the problem, and the parameters of the noise in law.csv.
+        """Read the problem and law.csv.
 
         Args:
             folder: The release folder.
-            problem: Its problem file, with the tables that it may have.
-            result: The contents of its result.json.
+            problem: The release's problem file.
+            result: The contents of the release's result.json.
 
         Raises:
-            RefusedError: The problem or the law contains something that this checker does not know.
+            RefusedError: The problem or law.csv contains something that this checker does not support.
         """
         problem.allow(TABLES)
         need(result["mechanism"] == "spherical-laplace", f"mechanism: {result['mechanism']!r}: unknown here", 2)
@@ -113,7 +119,11 @@ class Sphere:
         need(len(self.law) == 1, "law.csv: expected one row")
 
     def _read_table(self, name: str, header: list[str]) -> list[list[str]]:
-        """Return the rows of a table in the release folder, which must have exactly this header."""
+        """Read a CSV file in the release folder, and return its rows after the header.
+
+        Raises:
+            RefusedError: The file does not have exactly the given header, or a row has another number of columns.
+        """
         with (self.folder / name).open(encoding="utf8", newline="") as file:
             first, *rows = csv.reader(file, strict=True)
         need(
@@ -124,11 +134,14 @@ class Sphere:
         return rows
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the claims, by name and in order. Each returns a text on what it found."""
+        """Return the functions that check the claims, by name, in the order in which they must run.
+
+        Each function returns a text that describes its finding.
+        """
         return {"outputs": self.outputs, "privacy": self.privacy, "objective": self.objective, "words": self.words}
 
     def outputs(self) -> str:
-        """Check that reports depend only on the drawn position, by rounding or by a fixed table of points.
+        """Check that reports are a function of the drawn position: a rounding, or the remapped nearest point.
 
         Raises:
             RefusedError: The outputs are not those of the problem.
@@ -152,7 +165,11 @@ class Sphere:
         return f"{self.kind} {argument}".strip()
 
     def _check_remap(self) -> None:
-        """Check that the ids of points are distinct, and that the table of replacements maps points to points."""
+        """Check that the points have distinct ids and that remap.csv, if required, maps each point to a point.
+
+        Raises:
+            RefusedError: An id is repeated, or remap.csv lists other points.
+        """
         table = self.problem.columns(self.output)
         names = self.columns.get("id", "id")
         parts = [table[name] for name in ([names] if isinstance(names, str) else names)]
@@ -166,10 +183,10 @@ class Sphere:
             need({row[1] for row in rows} <= {*ids}, "remap.csv: a report is not one of the points")
 
     def privacy(self) -> str:
-        """Check that the rate is at most epsilon, and that the sphere is the one on which distances are measured.
+        """Check that the rate is at most epsilon, and that the sphere has the radius with which distances are measured.
 
         Raises:
-            RefusedError: The rate is too large or too small, or the radius of the sphere differs.
+            RefusedError: The rate is too large or too small, or the radius differs.
         """
         rate, radius = (rational(text) for text in self.law[0][:2])
         need(rate <= self.epsilon, f"law.csv: epsilon {float(rate):g} exceeds {float(self.epsilon):g}")
@@ -182,7 +199,7 @@ class Sphere:
         """Evaluate the closed forms of the loss and its lower bound, which :meth:`words` compares with result.json.
 
         Raises:
-            RefusedError: Reports are points, so that the loss is an integral that this checker cannot evaluate.
+            RefusedError: Reports are points. The loss is then an integral that this checker cannot evaluate.
         """
         need(self.kind != "points", "objective: the loss over points is not evaluated here", 2)
         scaled = self.rate * RADIUS_KM
@@ -205,10 +222,10 @@ class Sphere:
         return f"{self.value:.9g} km at most, no mechanism below {self.bound:.9g} km for a uniform position"
 
     def words(self) -> str:
-        """Check that result.json states the guarantee, the measured privacy, the loss and the bound.
+        """Check that result.json states the guarantee, the measured privacy, the loss and the bound correctly.
 
         Raises:
-            RefusedError: One of these differs from what this checker found.
+            RefusedError: A statement differs from what this checker found.
         """
         stated = self.result["objective"]
         # The program that made the release may have rounded the bound differently, but at most the last bit may be
@@ -242,5 +259,5 @@ class Sphere:
 
 
 def up(value: Fraction) -> float:
-    """Round a rational up to a double."""
+    """Return the smallest double that is not below a rational."""
     return -down(-value)

@@ -1,1 +1,1 @@
-"""Draw exactly from the Laplace distribution on the sphere, in integers, with a fast path in doubles."""
+"""Exact sampling from the Laplace distribution on the sphere, in integer arithmetic with a fast path in doubles."""

@@ -1,16 +1,16 @@
-"""The exact sampler: it computes a position from two uniform numbers, with more bits until the rounding is certain.
+"""The exact sampler, which computes a position from two uniform numbers to as many bits as its rounding requires.
 
-The law on the sphere has the density exp(-epsilon d(x, y)) / Z. In polar coordinates around x, the angle t = r / R has
-the distribution function
+The noise on the sphere has the density exp(-epsilon d(x, y)) / Z. In polar coordinates around x, with radius R and
+distance r, the angle t = r / R has the distribution function
 
     G(t) = (1 - S(t)) / (1 + exp(-pi lambda)),   S(t) = exp(-lambda t) (cos t + lambda sin t),   lambda = epsilon R,
 
-and the bearing is uniform. So t = G^-1(U) and the bearing is 2 pi V, for uniform numbers U and V. Only the first n bits
-of U and V are read, which leaves a box of possible pairs (U, V). The positions for this box lie in a disc. If all
-positions in the disc round to the same output, that output is the draw. Otherwise n is doubled. The output is therefore
-exactly the rounding of the real-valued position, whatever precision was needed to decide it. Every decision is made in
-integers, with error bounds (docs/reference/proof.md, "The sphere"). The integers represent numbers in fixed point: x is
-stored as an integer near x 2^w. An ulp is the value of the last of the w fractional bits, 2^-w.
+and the bearing is uniform. Hence t = G^-1(U) and the bearing is 2 pi V, for uniform numbers U and V. At first, only n
+bits of U and V are read, which leaves a box of possible pairs (U, V). The positions for this box lie in a disc. If all
+positions in the disc round to the same output, this output is the result. Otherwise n is doubled. The output is
+therefore exactly the rounding of the real-valued position. Every decision is made in integer arithmetic with error
+bounds (docs/reference/proof.md, "The sphere"). Numbers are in fixed point: x is stored as an integer near x 2^w. An ulp
+is the value of the last of the w fractional bits, 2^-w.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _MAX_STEPS = 256  # largest number of steps of Newton's method
 
 @frozen
 class Disc:
-    """A disc on the unit sphere that is proved to contain a position drawn around x.
+    """A disc on the unit sphere that is proved to contain the position drawn around a place x.
 
     Attributes:
         bits: The number w of fractional bits in the fixed-point numbers below.
-        east, north, up: The centre as a vector of length 1, in fixed point. ``north`` points from the axis through the
-            poles towards the meridian of x, ``east`` is perpendicular to it, and ``up`` points to the north pole.
-        radius: Angular radius in radians, in fixed point. It allows for rounding errors in the centre.
+        east, north, up: The disc's centre as a unit vector, in fixed point. The axis ``north`` points from the polar
+            axis towards the meridian of x, ``east`` is perpendicular to it, and ``up`` points to the north pole.
+        radius: The angular radius in radians, in fixed point. It allows for rounding errors in the centre.
         latitude, longitude: The exact coordinates of x in degrees.
     """
 
@@ -61,10 +61,10 @@ class Disc:
 
 
 class Rounding(ABC):
-    """A rule that maps positions to outputs.
+    """A rule that maps positions to outputs, which are tuples of integers.
 
     Attributes:
-        size: Number of integers in an output, which is a tuple.
+        size: The number of integers in an output.
     """
 
     size: ClassVar[int] = 2
@@ -75,14 +75,14 @@ class Rounding(ABC):
 
 
 def _degrees(angle: int, bits: int) -> int:
-    """Convert an angle from radians to degrees, with an error of at most 240 ulps from pi and from rounding."""
+    """Convert a fixed-point angle from radians to degrees, with an error of at most 240 ulps."""
     return (angle * 180 << bits) // pi(bits)
 
 
 def _bounds_of_latitude(disc: Disc) -> tuple[int, int, int]:
     """Return a lower and an upper bound on the latitudes in a disc, and the cosine of its centre's latitude.
 
-    All three are in fixed point, and latitudes are in degrees.
+    The bounds are in degrees. All three numbers are in fixed point.
     """
     w = disc.bits
     # The cosine is the centre's distance from the axis through the poles.
@@ -95,11 +95,15 @@ def _bounds_of_latitude(disc: Disc) -> tuple[int, int, int]:
 
 
 def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
-    """Return a lower and an upper bound on the longitudes in a disc; None if the disc may be near a pole.
+    """Return a lower and an upper bound on the longitudes in a disc, or None if the disc may be too near a pole.
 
-    The bounds are in degrees, in fixed point, and not reduced to one turn. If sin(radius) <= cosine / 3, the half-width
-    of the disc's longitudes is arcsin(sin(radius) / cosine), which is less than 2 radius / cosine. ``cosine`` is the
-    cosine of the centre's latitude.
+    The bounds are in degrees, in fixed point, and not reduced to a single turn. If sin(radius) <= cosine / 3, the
+    longitudes extend to both sides of the centre's by arcsin(sin(radius) / cosine), which is less than
+    2 radius / cosine.
+
+    Args:
+        disc: The disc.
+        cosine: The cosine of the latitude of the disc's centre, in fixed point.
     """
     w = disc.bits
     # This is stricter than the condition above, to allow for rounding errors.
@@ -114,15 +118,16 @@ def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
 
 @frozen
 class Digits(Rounding):
-    """The rule that rounds latitude and longitude to ``digits`` decimals of a degree.
+    """The rule that rounds latitude and longitude to ``digits`` decimal places of a degree.
 
-    Outputs count units of the last decimal. Longitudes lie in [-180, 180), and are 0 if the latitude rounds to a pole.
+    An output is the latitude and longitude in units of the last decimal place. Longitudes are in [-180, 180), and 0 if
+    the latitude is rounded to a pole.
     """
 
     digits: int
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the rounded latitude and longitude of all positions in the disc, or None if they may differ."""
+        """Return the rounded coordinates that all positions in the disc share, or None if they may differ."""
         w, scale = disc.bits, 10**self.digits
         lower, upper, cosine = _bounds_of_latitude(disc)
         # floor(bound * scale + 1/2), for a bound in fixed point. Rounding preserves order, so if both bounds round to
@@ -142,15 +147,18 @@ class Digits(Rounding):
 
 @frozen
 class GridCells(Rounding):
-    """The rule that maps positions to grid cells: the row from the south, and the column from the longitude -180.
+    """The rule that maps positions to grid cells.
 
-    ``side`` is the side of a cell in degrees, which divides 90.
+    An output is the row of the cell, counted from the south pole, and the column, counted from the longitude -180.
+
+    Attributes:
+        side: The side of a cell in degrees, which must divide 90.
     """
 
     side: Fraction
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the row and column of the cell that contains the whole disc, or None if there may be several cells."""
+        """Return the row and column of the cell that contains the whole disc, or None if no cell certainly does."""
         w, n, d = disc.bits, self.side.numerator, self.side.denominator
         lower, upper, cosine = _bounds_of_latitude(disc)
         rows = int(180 / self.side)
@@ -170,7 +178,7 @@ class NearestPoint(Rounding):
     """The rule that maps positions to the index of the nearest point.
 
     Attributes:
-        points: Distinct pairs of latitude and longitude in degrees.
+        points: The latitude and longitude of each point in degrees. The points must be distinct.
         _vectors: A cache of the points as unit vectors in fixed point, keyed by the number of fractional bits.
     """
 
@@ -180,7 +188,7 @@ class NearestPoint(Rounding):
     _vectors: dict[int, list[tuple[int, int, int]]] = field(factory=dict, eq=False, repr=False)
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the index of the point that is nearest to all positions in the disc, or None if it may differ."""
+        """Return the index of the point that is nearest to every position in the disc, or None if it may differ."""
         w = disc.bits
         # The disc's axes depend on the longitude of x. Its centre is rotated into the fixed axes of `_unit_vector`.
         sine, cosine = _sine_cosine_of_degrees(disc.longitude, w)
@@ -205,14 +213,18 @@ def _sine_cosine_of_degrees(degrees: Fraction, bits: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=1 << 12)
 def _cached_sine_cosine(degrees: Fraction, bits: int) -> tuple[int, int]:
-    """Return the sine and cosine of a latitude. They are cached, because many reports may be drawn for one position."""
+    """Return the sine and cosine of a latitude in degrees, in fixed point.
+
+    Results are cached, because many reports may be drawn for one position.
+    """
     return _sine_cosine_of_degrees(degrees, bits)
 
 
 def _unit_vector(latitude: Fraction, longitude: Fraction, bits: int) -> tuple[int, int, int]:
-    """Return a position in degrees as a unit vector in fixed point.
+    """Convert a position in degrees to a unit vector in fixed point.
 
-    The first axis points to latitude and longitude 0, the second to longitude 90, and the third to the north pole.
+    The first axis points to latitude and longitude 0, the second to longitude 90 on the equator, and the third to the
+    north pole.
     """
     sine, cosine = _sine_cosine_of_degrees(latitude, bits)
     lon_sine, lon_cosine = _sine_cosine_of_degrees(longitude, bits)
@@ -221,14 +233,20 @@ def _unit_vector(latitude: Fraction, longitude: Fraction, bits: int) -> tuple[in
 
 @lru_cache(maxsize=256)
 def _total(rate: Fraction, bits: int) -> int:
-    """Return 1 + exp(-pi lambda), which is the largest value of 1 - S and the denominator of G. ``rate`` is lambda."""
+    """Return 1 + exp(-pi lambda) in fixed point, the largest value of 1 - S and the denominator of G.
+
+    Args:
+        rate: lambda = epsilon R.
+        bits: The number of fractional bits in the result.
+    """
     return (1 << bits) + exp_minus(rate.numerator * pi(bits) // rate.denominator, bits)
 
 
 def _evaluate(angle: int, rate: Fraction, bits: int) -> tuple[int, int]:
-    """Return 1 - S(t), and sin(t) exp(-lambda t), which is the derivative of 1 - S divided by 1 + lambda^2.
+    """Return 1 - S(t) and sin(t) exp(-lambda t) in fixed point (see the module docstring for S).
 
-    The error of 1 - S is at most 2^38 w ulps for lambda < 2^33.
+    The second value is the derivative of 1 - S divided by 1 + lambda^2. The error of 1 - S is at most 2^38 w ulps for
+    lambda < 2^33.
 
     Args:
         angle: t in radians, from 0 to pi, in fixed point.
@@ -244,8 +262,8 @@ def _evaluate(angle: int, rate: Fraction, bits: int) -> tuple[int, int]:
 def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
     """Return an angle t and a width such that G^-1 maps [u, u + 1] / 2^n into [t - width, t + width].
 
-    Newton's method finds t, and needs no proof of its own: afterwards the width is doubled until the signs of G - U at
-    both ends of the interval prove that the interval is wide enough.
+    Newton's method finds t. The result is proved afterwards: the width is doubled until the signs of G - U at both ends
+    of the interval show that it is wide enough.
 
     Args:
         u: The first n bits of U, as an integer.
@@ -286,11 +304,11 @@ def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
 
 
 def locate(u: int, v: int, n: int, latitude: Fraction, longitude: Fraction, rate: Fraction) -> Disc:
-    """Return a disc that contains every position for U in [u, u + 1] / 2^n and V in [v, v + 1] / 2^n.
+    """Return a disc that contains every position drawn around x for U in [u, u + 1] / 2^n and V in [v, v + 1] / 2^n.
 
     Args:
-        u, v: The first n bits of the two uniform numbers, as integers.
-        n: The number of these bits.
+        u, v: The first n bits of the uniform numbers U and V, as integers.
+        n: The number of bits in each.
         latitude, longitude: The coordinates of x in degrees, from -90 to 90 and from -180 to 180.
         rate: lambda = epsilon R.
     """
@@ -327,19 +345,16 @@ def draw_exactly(
     source: Source | None = None,
     words: Sequence[int] = (),
 ) -> tuple[int, ...]:
-    """Draw one position around a place, and return its rounding.
+    """Draw one position around a place, and return the output to which it rounds.
 
     Args:
         latitude, longitude: The exact coordinates of the place in degrees, from -90 to 90 and from -180 to 180.
         epsilon: The rate of the noise per km, from 1e-6 to 1e6.
         rounding: The rule that maps positions to outputs.
-        source: Function that returns random bytes; by default the operating system's. They are read as words of 8
-            bytes, least significant byte first. U and V first get one word each. Each refinement doubles the number of
-            words in U, more significant words first, and then the number in V.
+        source: Function that returns a given number of random bytes; by default, the operating system's. The bytes are
+            read as words of 8 bytes, least significant byte first. U and V initially consist of one word each. Each
+            refinement doubles the number of words, first in U and then in V, and appends less significant words.
         words: The first words of U and V, if they have already been read.
-
-    Returns:
-        The output of ``rounding``.
     """
     entropy = source or os.urandom
     rate = epsilon * RADIUS_KM
@@ -356,7 +371,11 @@ def draw_exactly(
 
 
 def _read_word(entropy: Source) -> int:
-    """Read 64 random bits, and refuse a source that returns fewer."""
+    """Read 64 random bits from a source, and return them as an integer.
+
+    Raises:
+        UsageError: The source returns fewer bytes.
+    """
     word = entropy(_WORD_BYTES)
     # If a source that has ended were read as zeros, a draw might never be decided.
     if len(word) != _WORD_BYTES:

@@ -1,11 +1,12 @@
-"""Draw in bulk: doubles with proved error bounds decide nearly all rows, and the exact sampler decides the others.
+"""The bulk sampler, which decides nearly all draws in doubles, and leaves the others to the exact sampler.
 
-Both samplers give the same draws from the same bytes. Every margin below exceeds the error bounds of both, so a row is
-decided here only if the exact sampler, given the same 128 bits, would also decide it and return the same output.
+Both samplers yield the same draws from the same random bytes. Every margin below exceeds the proved error bounds of
+both. A draw is therefore decided here only if the exact sampler, given the same 128 bits, would also decide it and
+return the same output.
 
-Decisions rely only on additions, multiplications, divisions, square roots and comparisons, because IEEE 754 rounds
-these correctly, whereas a library's sine may be less accurate on another machine. Library functions only propose a
-distance and a cell, which are then checked.
+Decisions only rely on additions, multiplications, divisions, square roots and comparisons, which IEEE 754 rounds
+correctly; a library's sine may be less accurate on another machine. Library functions merely propose a distance and a
+cell, which are then verified.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ __all__ = ["draw_positions", "propose_scaled_distance"]
 N = TypeVar("N", Floats, float)
 
 CHUNK: Final = 1 << 14
-"""Number of rows whose first random words are read together. Changing it would change seeded draws."""
+"""The number of draws whose first random words are read together. Changing it would change seeded draws."""
 _TAIL: Final = 2.0**-20
-"""Only values of U between this and 1 minus this are decided in doubles."""
+"""Draws are decided in doubles only if U lies between this value and 1 minus this value."""
 _QUANTILE_MARGIN: Final = 2.0**-46
-"""U must lie at least this far inside the interval for G. The error in the computed G is less than 2^-48."""
+"""The margin by which U must lie inside the proved interval for G. The error in the computed G is below 2^-48."""
 _POSITION_MARGIN: Final = 2.0**-46
-"""Margin for positions on the unit sphere. The error in the computed positions is less than 2^-48."""
+"""The margin for positions on the unit sphere. The error in computed positions is below 2^-48."""
 _NEWTON_STEPS: Final = 40
-"""Largest number of steps in Newton's method."""
+"""The largest number of steps in Newton's method."""
 
 # The parts of _QUARTER sum to pi / 2 within 2^-122, and those of _LOG_TWO to ln 2 within 2^-86. The first part has at
 # most 33 bits, so that its products with small integers are exact. Polynomials list the coefficient of the highest
@@ -56,7 +57,7 @@ _COSINE_TERMS: Final = tuple((-1.0) ** k / math.factorial(2 * k) for k in range(
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Floats) -> Floats:
-    """Evaluate a polynomial by Horner's method; the coefficient of the highest power comes first."""
+    """Evaluate a polynomial at each x by Horner's method. Coefficients begin with that of the highest power."""
     total = np.full_like(x, coefficients[0])
     for coefficient in coefficients[1:]:
         total *= x
@@ -74,7 +75,7 @@ def _exp_minus(x: Floats) -> Floats:
 
 
 def _sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
-    """Return the sine and cosine of angles of at most 16 radians in absolute value, with errors below 2^-50."""
+    """Return the sine and cosine of angles in radians, for |angle| <= 16, with absolute errors below 2^-50."""
     # Multiples of a quarter turn are subtracted, so that |rest| <= pi / 4. Their number then selects sine or cosine and
     # the sign.
     quarters = np.rint(angle / (math.pi / 2))
@@ -88,13 +89,14 @@ def _sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
 
 
 def propose_scaled_distance(u: Floats, rate: float) -> Floats:
-    """Return approximate values of lambda G^-1(u), by Newton's method within a bracket. No proof relies on them.
+    """Return approximate quantiles of the distance between a position and its draw, multiplied by epsilon.
 
-    G is the distribution function of the angle between a position and its draw, so these are distances times epsilon.
+    They are lambda G^-1(u), where G is the distribution function of the angle between a position and its draw. They are
+    computed by Newton's method within a bracket, and no proof relies on them.
 
     Args:
-        u: (n,) Numbers from 0 to 1.
-        rate: lambda = epsilon R.
+        u: (n,) The levels of the quantiles, from 0 to 1.
+        rate: lambda, which is epsilon times the sphere's radius.
     """
     # Solves 1 - S = u total for s = lambda t (G and S are defined in exact.py). s need not exceed 64, because in
     # doubles exp(-64) vanishes beside 1.
@@ -119,15 +121,19 @@ def propose_scaled_distance(u: Floats, rate: float) -> Floats:
 
 
 def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
-    """Return angles t near G^-1(u) in radians, widths, and whether G^-1(u) is proved to lie in [t - width, t + width].
+    """Enclose the angle G^-1(u) between a position and its draw in an interval, for each u.
 
-    G is the distribution function of the angle, and S(t) = exp(-s) (cos t + lambda sin t) with s = lambda t. The proof
-    has a margin of 2^-46 in u, and is possible only for u from 2^-20 to 1 - 2^-20. Each of the three results has the
-    shape (n,).
+    G(t) = (1 - S(t)) / (1 + exp(-pi lambda)) is the distribution function of the angle, where S(t) = exp(-s) (cos t +
+    lambda sin t) with s = lambda t. The proof has a margin of 2^-46 in u, and is possible only for u from 2^-20 to
+    1 - 2^-20.
 
     Args:
         u: (n,) Numbers from 0 to 1.
-        rate: lambda = epsilon R.
+        rate: lambda, which is epsilon times the sphere's radius.
+
+    Returns:
+        Three arrays of shape (n,): angles t and widths in radians, and whether G^-1(u) is proved to lie in [t - width,
+        t + width].
     """
     # The scaled distance s = lambda t.
     s = propose_scaled_distance(u, rate)
@@ -152,14 +158,14 @@ def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
 
 @frozen
 class _Discs:
-    """Discs around n computed positions on the unit sphere, in doubles, with the axes of :class:`Disc`.
+    """Discs around n computed positions on the unit sphere, in doubles, with the axes of :class:`.exact.Disc`.
 
     Attributes:
-        east, north, up: (n,) The centres of the discs, as unit vectors.
-        margin: (n,) The distance that a centre must keep from every border between outputs, so that the exact sampler's
-            disc, which contains the position, has a single output. It exceeds twice the distance from the centre to any
-            point in that disc.
-        longitude: (n,) The longitudes in degrees of the places around which positions are drawn.
+        east, north, up: (n,) The components of the discs' centres, which are unit vectors.
+        margin: (n,) A distance for each disc. If the centre is farther than this from every border between outputs, the
+            exact sampler's disc has a single output. The margin exceeds twice the distance from the centre to any point
+            in the exact sampler's disc.
+        longitude: (n,) The longitude, in degrees, of the place around which each position is drawn.
         is_proved: (n,) Whether each position is proved to lie in its disc.
     """
 
@@ -172,12 +178,12 @@ class _Discs:
 
 
 def _make_discs(u: Floats, v: Floats, latitudes: Floats, longitudes: Floats, rate: float) -> _Discs:
-    """Return discs that contain the positions drawn around places.
+    """Return discs that contain the positions drawn around n places.
 
     Args:
-        u, v: (n,) The uniform numbers for the distance and for the bearing.
+        u, v: (n,) The uniform numbers that determine the distance and the bearing.
         latitudes, longitudes: (n,) The coordinates of the places in degrees.
-        rate: lambda = epsilon R.
+        rate: lambda, which is epsilon times the sphere's radius.
     """
     angle, width, is_proved = _enclose_distance(u, rate)
     sine, cosine = _sine_cosine(angle)
@@ -198,14 +204,16 @@ def _make_discs(u: Floats, v: Floats, latitudes: Floats, longitudes: Floats, rat
 
 
 def _decide_cells(discs: _Discs, side: float, offset: float, poles: int | None) -> tuple[Ints, Ints, Bools]:
-    """Return the row and column of each position's cell, and whether the cell is proved, each of shape (n,).
+    """Return the row and the column of the cell that contains each position, and whether this is proved.
+
+    All three results have the shape (n,).
 
     Args:
-        discs: Discs that contain the positions.
+        discs: Discs that contain the n positions.
         side: The side of a cell in degrees.
         offset: Row k begins at the latitude (k + offset) side, and column k at the longitude (k + offset) side.
-        poles: The index of the row that is the cap around the north pole, which has the single column 0. Row ``-poles``
-            is the cap around the south pole. None if there are no caps.
+        poles: The index of the row that is a cap around the north pole, with the single column 0. Row ``-poles`` is the
+            cap around the south pole. None if there are no caps.
     """
     axis_distance = np.sqrt(discs.east * discs.east + discs.north * discs.north)
     latitude = np.degrees(np.arctan2(discs.up, axis_distance))
@@ -231,11 +239,13 @@ def _decide_cells(discs: _Discs, side: float, offset: float, poles: int | None) 
 
 
 def _decide_points(discs: _Discs, rounding: NearestPoint) -> tuple[Ints, Bools]:
-    """Return the index of the point nearest to each position, and whether it is proved, each of shape (n,).
+    """Return the index of the point nearest to each position, and whether this is proved.
+
+    Both results have the shape (n,).
 
     Args:
         discs: Discs that contain the n positions.
-        rounding: The rule, which contains the coordinates of the points.
+        rounding: The rule, with the coordinates of the points.
     """
     degrees = np.array([[float(a), float(b)] for a, b in rounding.points])
     sine, cosine = _sine_cosine(degrees * (math.pi / 180))
@@ -259,11 +269,15 @@ def _decide_points(discs: _Discs, rounding: NearestPoint) -> tuple[Ints, Bools]:
 
 
 def _decide(discs: _Discs, rounding: Rounding) -> tuple[Ints, Bools]:
-    """Return the outputs for n positions, shape (n, ``rounding.size``), and whether each is proved, shape (n,).
+    """Return the output for each position, and whether it is proved.
 
     Args:
-        discs: Discs that contain the positions.
-        rounding: The rule that maps positions to outputs. Outputs under rules other than those below are never proved.
+        discs: Discs that contain the n positions.
+        rounding: The rule that maps positions to outputs. For a rule that is not defined in :mod:`.exact`, no output is
+            proved.
+
+    Returns:
+        An array of shape (n, ``rounding.size``) and an array of shape (n,).
     """
     match rounding:
         case Digits(digits):
@@ -288,17 +302,20 @@ def _decide(discs: _Discs, rounding: Rounding) -> tuple[Ints, Bools]:
 def draw_positions(
     latitudes: Floats, longitudes: Floats, epsilon: Fraction, rounding: Rounding, *, source: Source | None = None
 ) -> Ints:
-    """Draw one position around each place, and return their roundings. It is the bulk form of :func:`draw_exactly`.
+    """Draw one position around each place, and return the outputs to which they round.
+
+    This is the bulk form of :func:`draw_exactly`.
 
     Args:
         latitudes, longitudes: (n,) The coordinates of the places in degrees, from -90 to 90 and from -180 to 180.
         epsilon: The rate of the noise per km, from 1e-6 to 1e6.
         rounding: The rule that maps positions to outputs.
-        source: Function that returns random bytes; by default the operating system's. In each chunk of 16,384 rows, the
-            first words of U and V are read for all rows, and then further words for the rows that need them.
+        source: Function that returns a given number of random bytes; by default, the operating system's. For each chunk
+            of 16,384 places, the first words of U and V are read for all places, and then further words for the places
+            that need them.
 
     Returns:
-        The outputs according to ``rounding``, one in each row, shape (n, ``rounding.size``).
+        An array of shape (n, ``rounding.size``) with one output per row.
     """
     entropy = source or os.urandom
     parts = [
@@ -309,16 +326,18 @@ def draw_positions(
 
 
 def _draw_chunk(latitudes: Floats, longitudes: Floats, epsilon: Fraction, rounding: Rounding, entropy: Source) -> Ints:
-    """Draw one chunk of positions: with doubles where they decide a row, and otherwise with the exact sampler.
+    """Draw a position around each of at most ``CHUNK`` places, and return the outputs to which they round.
+
+    A draw that doubles cannot decide is passed to the exact sampler.
 
     Args:
-        latitudes, longitudes: (n,) coordinates of the places in degrees, for at most ``CHUNK`` places.
-        epsilon: Rate of the noise per km.
+        latitudes, longitudes: (n,) The coordinates of the places in degrees.
+        epsilon: The rate of the noise per km.
         rounding: The rule that maps positions to outputs.
-        entropy: Function that returns random bytes.
+        entropy: Function that returns a given number of random bytes.
 
     Returns:
-        The outputs of ``rounding``, shape (n, ``rounding.size``).
+        An array of shape (n, ``rounding.size``) with one output per row.
     """
     # One word of 8 bytes for U and one for V, row by row.
     words = np.frombuffer(entropy(16 * len(latitudes)), dtype="<u8").reshape(-1, 2)

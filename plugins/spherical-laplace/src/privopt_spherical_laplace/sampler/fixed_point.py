@@ -1,8 +1,8 @@
-"""Elementary functions in fixed point, with error bounds.
+"""Elementary functions in fixed-point arithmetic, with error bounds.
 
 A number x is stored as an integer near x 2^w, where w is the number of fractional bits (``bits``); an ulp is 2^-w. Each
 function states a bound on its error in ulps, for w >= 160. Only integers are used, so that a port to any language with
-big integers gives the same results bit for bit. ``//`` and ``>>`` round towards minus infinity.
+big integers yields identical results. ``//`` and ``>>`` round towards minus infinity.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ _GUARD_BITS = 16
 
 
 def _inverse_series(n: int, bits: int, sign: int) -> int:
-    """Return arctan(1/n) for sign -1 or artanh(1/n) for sign 1, with an error of a few ulps.
+    """Return arctan(1/n) or artanh(1/n) in fixed point, with an error of a few ulps.
 
     Args:
         n: An integer above 1.
         bits: The number of fractional bits in the result.
-        sign: The sign of every second term in the power series, which is the sum of (1/n)^k / k over odd k.
+        sign: -1 for arctan, 1 for artanh. It is the sign of every second term in the power series, the sum of
+            (1/n)^k / k over odd k.
     """
     power = (1 << bits) // n
     total, k = power, 1
@@ -37,21 +38,23 @@ def _inverse_series(n: int, bits: int, sign: int) -> int:
 
 @lru_cache(maxsize=64)
 def pi(bits: int) -> int:
-    """Return pi with an error of at most 1 ulp, by Machin's formula with 16 extra bits."""
+    """Return pi in fixed point with an error of at most 1 ulp, by Machin's formula with 16 guard bits."""
     wide = bits + _GUARD_BITS
     return 4 * (4 * _inverse_series(5, wide, -1) - _inverse_series(239, wide, -1)) >> _GUARD_BITS
 
 
 @lru_cache(maxsize=64)
 def log_two(bits: int) -> int:
-    """Return the natural logarithm of 2, which is 2 artanh(1/3), with an error of at most 1 ulp."""
+    """Return the natural logarithm of 2 in fixed point with an error of at most 1 ulp, as 2 artanh(1/3)."""
     return 2 * _inverse_series(3, bits + _GUARD_BITS, 1) >> _GUARD_BITS
 
 
 def exp_minus(exponent: int, bits: int) -> int:
-    """Return exp(-x) for x >= 0, with an error of at most 4 w ulps. ``exponent`` is x in fixed point.
+    """Return exp(-x) in fixed point for x >= 0, with an error of at most 4 w ulps. A result below one ulp becomes 0.
 
-    A result below an ulp is returned as 0.
+    Args:
+        exponent: x in fixed point.
+        bits: The number w of fractional bits in ``exponent`` and in the result.
     """
     # exp(-x) = 2^-halvings exp(-rest), where the Taylor series of exp(-rest) has a short sum because rest < ln 2.
     ln2 = log_two(bits)
@@ -68,9 +71,13 @@ def exp_minus(exponent: int, bits: int) -> int:
 
 
 def sine_cosine(angle: int, bits: int) -> tuple[int, int]:
-    """Return sin(x) and cos(x) for 0 <= x <= pi by Taylor series at 0, each with an error of at most 16 w ulps.
+    """Return sin(x) and cos(x) in fixed point for 0 <= x <= pi, each with an error of at most 16 w ulps.
 
-    ``angle`` is x in radians, in fixed point.
+    Both are computed by Taylor series at 0.
+
+    Args:
+        angle: x in radians, in fixed point.
+        bits: The number w of fractional bits in ``angle`` and in the results.
     """
     square = angle * angle >> bits
     cosine = cosine_term = 1 << bits
@@ -90,9 +97,13 @@ def sine_cosine(angle: int, bits: int) -> tuple[int, int]:
 
 
 def arctangent(y: int, x: int, bits: int) -> int:
-    """Return the angle of the vector (x, y) as atan2 does, in (-pi, pi], by the power series for arctan.
+    """Return atan2(y, x), the angle of the vector (x, y) in (-pi, pi], by the power series of arctan.
 
-    The computation adds at most 4 w ulps to the error that x and y have. All numbers are in fixed point.
+    All numbers are in fixed point. The computation adds at most 4 w ulps to the error caused by errors in x and y.
+
+    Args:
+        y, x: The components of the vector.
+        bits: The number w of fractional bits in the components and in the result.
     """
     # The angle is computed in the first octant, where its tangent is at most 1, and then reflected.
     smaller, larger = sorted((abs(y), abs(x)))
