@@ -1,4 +1,4 @@
-"""Certified mechanisms on users' devices: exports for browsers and phones, and a reference client."""
+"""Clients that draw reports on users' devices: the export of a release for browsers, and a reference client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from privopt.specs import CommandSpec, hookimpl
 
 @hookimpl
 def privopt_commands() -> Sequence[CommandSpec]:
-    """Register the command ``privopt export``, which writes a release as a client for browsers."""
+    """Return the specification of the command ``privopt export``, which writes a release as a client for browsers."""
     return [
         CommandSpec(
             name="export",

@@ -1,8 +1,8 @@
-"""Write mechanism.bin, the only file that a client reads. Its format is documented in docs/reference/client.md.
+"""Serialisation of mechanism.bin, the artefact from which a client draws reports.
 
-:func:`artefact` combines the places and one mechanism (:class:`Rows`, :class:`Predictive`,
-:class:`Everywhere`, or the column weights of :mod:`privopt_clients.column_weights`). All numbers are little-endian
-integers, so that clients in any language compute the same reports.
+:func:`artefact` combines the places with one mechanism: :class:`Rows`, :class:`Predictive`, :class:`Everywhere`, or the
+column weights of :mod:`privopt_clients.column_weights`. All numbers are little-endian integers, so that clients in any
+language compute the same reports. The format is documented in docs/reference/client.md.
 """
 
 from __future__ import annotations
@@ -43,44 +43,47 @@ KIND_DEGREES: Final = 1
 KIND_PLANE: Final = 2
 
 PER_DEGREE: Final = 10_000_000
-"""Number of integer units in which coordinates are stored, per degree."""
+"""The number of stored integer units per degree."""
 PER_KM: Final = 1_000_000
-"""Number of integer units in which planar coordinates are stored, per km. A unit is a millimetre."""
+"""The number of stored integer units per km of planar coordinates. A unit is a millimetre."""
 MAX_PLANE_KM: Final = 1_000.0
-"""Largest planar coordinate in km, which keeps squares of differences below 2^63 in the client."""
+"""The largest planar coordinate in km. It keeps squared differences below 2^63 in the client."""
 WIDEST: Final = 1 << 30
-"""Largest width of a region in mm, which keeps products of two lengths below 2^63 in the client."""
+"""The largest width of a region in mm. It keeps products of two lengths below 2^63 in the client."""
 SPARE_BITS: Final = 64
-"""Number of bits in a block beyond those of the largest sum. A block fails with probability at most 2^-SPARE_BITS."""
+"""The number of bits in a block beyond those of the largest row sum.
+
+A block is rejected with probability at most 2^-SPARE_BITS.
+"""
 MAX_REACH: Final = float(1 << 62)
-"""Upper limit on the distance beyond which a client refuses positions, in the artefact's units."""
+"""The largest value that the artefact can store for the distance beyond which a client rejects positions."""
 MAX_STEPS: Final = (1 << 32) - 1
-"""Largest distance, in steps, that is stored for the test of the last report (:class:`Predictive`)."""
+"""The largest distance, in steps, that is stored for the test of the last report (:class:`Predictive`)."""
 
 
 class Mechanism(Protocol):
-    """The mechanism in an artefact, from which a client draws reports.
+    """The interface for mechanisms that an artefact can store.
 
     Attributes:
-        kind: Code of the kind of mechanism in the artefact, 1 to 4.
+        kind: The code for this kind of mechanism in the artefact, from 1 to 4.
     """
 
     kind: ClassVar[int]
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of the mechanism in the artefact."""
+        """Return the mechanism's part of the artefact."""
         ...
 
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """The places in an artefact: ids, and integer coordinates unless there are only ids.
+    """The N places in an artefact: their ids and, unless the places are ids alone, their integer coordinates.
 
     Attributes:
-        ids: The ids of the places.
+        ids: The id of each place.
         kind: :data:`KIND_IDS`, :data:`KIND_DEGREES` or :data:`KIND_PLANE`.
-        points: Latitudes and longitudes in 1e-7 degrees, or x and y in millimetres, as int32 of shape (N, 2); (0, 2)
-            for ids alone.
+        points: (N, 2) The latitude and longitude of each place in 1e-7 degrees, or x and y in mm, as int32. The shape
+            is (0, 2) for ids alone.
     """
 
     ids: tuple[str, ...]
@@ -89,15 +92,16 @@ class Places:
 
     @classmethod
     def of(cls, ids: Sequence[str], coordinates: Floats | None, *, degrees: bool) -> Places:
-        """Round coordinates to the artefact's units: 1e-7 degrees, or millimetres.
+        """Return places with coordinates rounded to the artefact's units, 1e-7 degrees or millimetres.
 
         Args:
-            ids: The ids of the places.
-            coordinates: (N, 2) latitudes and longitudes in degrees, or x and y in km; None for ids alone.
+            ids: The id of each place.
+            coordinates: (N, 2) The latitude and longitude of each place in degrees, or x and y in km; None for ids
+                alone.
             degrees: Whether coordinates are in degrees.
 
         Raises:
-            UsageError: Some coordinates are not finite, or are too far from the origin of a plane.
+            UsageError: A coordinate is not finite, or is too far from the origin of the plane.
         """
         if coordinates is None:
             return cls(ids=tuple(ids), kind=KIND_IDS, points=np.zeros((0, 2), dtype=np.int32))
@@ -118,7 +122,7 @@ class Places:
         return cls(ids=tuple(ids), kind=KIND_DEGREES if degrees else KIND_PLANE, points=points.astype(np.int32))
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of the ids, the coordinates and, for degrees, the cosines of latitudes in 2^-16."""
+        """Return the places' part of the artefact: ids, coordinates and, for degrees, cosines of latitudes."""
         parts = [_pack_text(name) for name in self.ids]
         parts.append(self.points.astype("<i4").tobytes())
         if self.kind == KIND_DEGREES:
@@ -133,8 +137,8 @@ class Rows:
     """A mechanism that is stored as whole rows of the obfuscation matrix.
 
     Attributes:
-        kind: Code of the kind of mechanism in the artefact.
-        weights: (N, K) uint64 weights whose rows sum to 2**63.
+        kind: The code for this kind of mechanism in the artefact.
+        weights: (N, K) The matrix as uint64 weights, which sum to 2**63 in each row.
     """
 
     kind: ClassVar[int] = 1
@@ -142,7 +146,7 @@ class Rows:
     weights: Unsigned
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of the weights, row by row."""
+        """Return the mechanism's part of the artefact: the weights, row by row."""
         return self.weights.astype("<u8").tobytes()
 
 
@@ -151,7 +155,7 @@ class Predictive:
     """A mechanism with whole rows for new reports, and a private test that decides whether to repeat the last report.
 
     Attributes:
-        kind: Code of the kind of mechanism in the artefact.
+        kind: The code for this kind of mechanism in the artefact.
         rows: The matrix rows for the records.
         prediction: The parameters of the test, for the same outputs as the rows.
     """
@@ -162,11 +166,11 @@ class Predictive:
     prediction: Prediction
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of the rows and of the test's parameters.
+        """Return the mechanism's part of the artefact: the rows, followed by the test's parameters.
 
-        The parameters are the largest distance in steps at which the last report counts as good, the rates of the noise
-        on this threshold and on each test as numerators and denominators, and the distance in steps from each record to
-        each output. Distances above 2^32 - 1 steps are stored as 2^32 - 1, to fit 32 bits.
+        The first parameter is the largest distance, in steps, at which the last report counts as good enough. The next
+        are the rates of the noise added to this threshold and in each test, as numerators and denominators. The last
+        are the distances, in steps, from each record to each output, capped at 2^32 - 1 to fit into 32 bits.
         """
         test = self.prediction
         rates = (*test.threshold.as_integer_ratio(), *test.test.as_integer_ratio())
@@ -176,10 +180,10 @@ class Predictive:
 
 @frozen(kw_only=True, eq=False)
 class Everywhere:
-    """A mechanism for every point in a region: whole rows for the vertices, which are mixed at other points.
+    """A mechanism for every point in a region, with a row for each vertex and mixtures of rows at other points.
 
     Attributes:
-        kind: Code of the kind of mechanism in the artefact.
+        kind: The code for this kind of mechanism in the artefact.
         rows: The matrix rows for the vertices.
         snapper: The region, and the rule that expresses a position as a mixture of vertices.
     """
@@ -190,13 +194,16 @@ class Everywhere:
     snapper: Snapper
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of the vertices' rows and of the region.
+        """Return the mechanism's part of the artefact: the vertices' rows, followed by the region.
 
-        The region consists of: the number of corners of a simplex (3 for triangles, 2 for streets); the number of
-        pieces in each half of a street on which S-shaped shares are linear (0 for shares that are linear on the whole
-        street); the bytes of a block of entropy; the projection, if positions are in degrees; the vertices in mm; the
-        simplices; the rim, that is, the boundary edges of the region; and for S-shaped shares, epsilon times the length
-        of each street.
+        The region is stored in this order:
+
+        - the number of corners of a simplex, 3 for triangles and 2 for streets;
+        - the number of pieces in each half of a street on which S-shaped shares are linear, or 0 for linear shares;
+        - the number of bytes in a block of entropy;
+        - the projection, if positions are in degrees;
+        - the vertices in mm, the simplices, and the boundary edges of the region;
+        - for S-shaped shares, epsilon times the length of each street.
 
         Raises:
             UsageError: The region is wider than :data:`WIDEST`, so that products would exceed 64 bits.
@@ -227,11 +234,11 @@ class Everywhere:
         return b"".join(parts + [_pack_integer(number) for number in [denominator, *reaches] if snapper.steps])
 
     def _greatest_sum(self, denominator: int, reach: int) -> int:
-        """Return an upper bound on the sum of weights in the mixture of rows at any position.
+        """Return an upper bound on the sum of the weights that a client computes at any position.
 
         Args:
             denominator: The common denominator of epsilon times the length of each street.
-            reach: The largest numerator among these numbers.
+            reach: The largest numerator of epsilon times the length of a street.
         """
         snapper = self.snapper
         # The integer shares at a point add up to the squared length of its side, or to twice the area of its triangle
@@ -260,17 +267,17 @@ def artefact(
     release: str,
     proof: str,
 ) -> bytes:
-    """Return the bytes of mechanism.bin: a magic number, the SHA-256 of the body, and the body.
+    """Return the contents of mechanism.bin: a magic number, the SHA-256 of the body, and the body.
 
     Args:
         mechanism: The mechanism from which reports are drawn.
         records: The secret places.
         outputs: The possible reports; None if the outputs are the records.
         promise: The guarantee in one sentence.
-        reach_km: Distance from the nearest record or, for :class:`Everywhere`, from the region beyond which a client
-            refuses a position.
-        release: SHA-256 of the release's SHA256SUMS, in hexadecimal digits.
-        proof: SHA-256 of the release's proof.npz, in hexadecimal digits; ``""`` if there is no proof.
+        reach_km: The distance in km beyond which a client rejects a position, measured from the nearest record or, for
+            :class:`Everywhere`, from the region.
+        release: The SHA-256 of the release's SHA256SUMS, in hexadecimal digits.
+        proof: The SHA-256 of the release's proof.npz, in hexadecimal digits; ``""`` if there is no proof.
     """
     reported = records if outputs is None else outputs
     body = b"".join(
@@ -291,9 +298,10 @@ def artefact(
 
 
 def _count_units(mechanism: Mechanism, records: Places, reach_km: float) -> int:
-    """Convert a distance from km to the client's units, rounded up: 1e-7 degrees of latitude, or millimetres.
+    """Convert a distance from km to the unit in which a client measures distances, rounded up.
 
-    A client measures in degrees only between places in degrees. Regions are projected onto a plane first.
+    The unit is 1e-7 degrees of latitude if places are in degrees. It is a millimetre in a plane and for regions, which
+    a client projects onto a plane.
     """
     in_degrees = records.kind == KIND_DEGREES and mechanism.kind != Everywhere.kind
     per_km = PER_DEGREE * 180.0 / (math.pi * EARTH_RADIUS_KM) if in_degrees else PER_KM
@@ -301,12 +309,12 @@ def _count_units(mechanism: Mechanism, records: Places, reach_km: float) -> int:
 
 
 def _pack_integer(number: int) -> bytes:
-    """Pack an integer of any size: one byte for the number of bytes, then the bytes."""
+    """Return the bytes of an integer of arbitrary size: one byte for the number of bytes, followed by the bytes."""
     size = (number.bit_length() + 7) // 8
     return struct.pack("<B", size) + number.to_bytes(size, "little")
 
 
 def _pack_text(text: str) -> bytes:
-    """Pack a text: four bytes for the length, then UTF-8."""
+    """Return the bytes of a text: four bytes for its length, followed by the text in UTF-8."""
     encoded = text.encode("utf-8")
     return struct.pack("<I", len(encoded)) + encoded

@@ -1,8 +1,8 @@
-"""The reference client, which reads mechanism.bin and draws reports.
+"""The reference client, which reads the artefact mechanism.bin and draws reports.
 
-Given equal entropy, all clients draw equal reports. This client uses only the standard library and is written to be
-ported: it computes reports in integers. :mod:`privopt_clients.client_region` handles releases that protect every point
-in a region. The format is documented in docs/reference/client.md.
+Given the same entropy, all clients draw the same reports. This client uses only the standard library and computes
+reports in integers, so that it can be ported to other languages. :mod:`privopt_clients.client_region` handles releases
+that protect every point in a region. The format is documented in docs/reference/client.md.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ __all__ = ["Client", "DamagedArtefactError", "OutsideRegionError", "open_artefac
 MAGIC: Final = b"PRIVOPT\x02"
 DIGEST_BYTES: Final = 32
 KINDS: Final = (0, 1, 2)
-"""Kinds of places: ids alone, degrees, and coordinates in a plane."""
+"""The codes for kinds of places: ids alone, degrees, and coordinates in a plane."""
 KIND_DEGREES: Final = 1
 FORM_ROWS: Final = 1
 FORM_COLUMNS: Final = 2
 FORM_EVERYWHERE: Final = 3
 FORM_PREDICTIVE: Final = 4
 TOTAL: Final = 1 << 63
-"""Sum of the weights in a whole row."""
+"""The sum of the weights in a whole row."""
 WORD_BYTES: Final = 8
-"""Bytes of entropy for a report from a whole row."""
+"""The number of bytes of entropy per draw from a whole row."""
 
 PER_UNIT: Final = {1: 10_000_000, 2: 1_000_000}
-"""Number of integer units per degree (kind 1) and per kilometre (kind 2) in which coordinates are stored."""
+"""The number of stored integer units per degree (kind 1) and per kilometre (kind 2), by kind of places."""
 NAMES: Final = {1: ("lat", "lon"), 2: ("x", "y")}
-"""Names of the coordinates in a report, by kind of places."""
+"""The names of the two coordinates in a report, by kind of places."""
 HALF_TURN: Final = 180 * PER_UNIT[KIND_DEGREES]
 
 LIMITS: Final = {1: ((-90.0, 90.0), (-180.0, 360.0)), 2: ((-1000.0, 1000.0), (-1000.0, 1000.0))}
-"""Smallest and largest valid value of each coordinate in a position, by kind of places."""
+"""The smallest and largest valid value of each coordinate of a position, by kind of places."""
 
 
 Report = dict[str, str | float]
@@ -53,10 +53,10 @@ class Places:
     """The records or the outputs in an artefact.
 
     Attributes:
-        ids: The ids of the places.
+        ids: The id of each place.
         kind: 0 for ids alone, 1 for degrees, 2 for a plane.
-        points: Latitudes and longitudes in 1e-7 degrees, or x and y in mm; empty for ids alone.
-        cosines: Cosines of the latitudes in 2^-16; empty unless points are in degrees.
+        points: The latitude and longitude of each place in 1e-7 degrees, or x and y in mm; empty for ids alone.
+        cosines: The cosine of each place's latitude in units of 2^-16; empty unless points are in degrees.
     """
 
     ids: tuple[str, ...]
@@ -66,13 +66,17 @@ class Places:
 
 
 class _Reader:
-    """Reads the parts of an artefact in sequence. Reading beyond the end raises DamagedArtefactError."""
+    """A sequential reader for the parts of an artefact. Reading beyond the end raises DamagedArtefactError."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._at = body, 0
 
     def take(self, count: int) -> bytes:
-        """Read ``count`` bytes."""
+        """Read the next ``count`` bytes.
+
+        Raises:
+            DamagedArtefactError: Fewer bytes are left.
+        """
         part = self._body[self._at : self._at + count]
         if len(part) != count:
             raise DamagedArtefactError(
@@ -82,21 +86,21 @@ class _Reader:
         return part
 
     def numbers(self, form: str, count: int) -> tuple[int, ...]:
-        """Read ``count`` little-endian numbers of the type ``form``, a format character of :mod:`struct`."""
+        """Read ``count`` little-endian numbers whose type is the :mod:`struct` format character ``form``."""
         return struct.unpack(f"<{count}{form}", self.take(count * struct.calcsize(form)))
 
     def large(self) -> int:
-        """Read an integer of any size: one byte for the number of bytes, then the bytes."""
+        """Read an integer of arbitrary size, stored as one byte for the number of bytes, followed by the bytes."""
         (count,) = self.numbers("B", 1)
         return int.from_bytes(self.take(count), "little")
 
     def text(self) -> str:
-        """Read a text: the length in bytes, then UTF-8."""
+        """Read a text, stored as its length in bytes, followed by the text in UTF-8."""
         (count,) = self.numbers("I", 1)
         return self.take(count).decode("utf-8")
 
     def places(self, kind: int, count: int) -> Places:
-        """Read ``count`` places of a kind: ids, coordinates and cosines of latitudes."""
+        """Read ``count`` places of a given kind, with their coordinates and cosines if the kind has them."""
         ids = tuple(self.text() for _ in range(count))
         coordinates = self.numbers("i", 2 * count if kind else 0)
         cosines = self.numbers("I", count if kind == KIND_DEGREES else 0)
@@ -104,34 +108,45 @@ class _Reader:
         return Places(ids, kind, tuple(zip(coordinates[::2], coordinates[1::2], strict=True)), cosines)
 
     def prediction(self, count: int) -> None:
-        """Skip the parameters of the test for repeating the last report, because this client always draws a new one.
+        """Skip the parameters of the test that decides whether to repeat the last report.
+
+        This client does not need them, because it always draws a new report.
 
         Args:
-            count: The number of stored distances, one for each record and output.
+            count: The number of stored distances: the number of records times the number of outputs.
         """
         # Five 64-bit numbers come first: a threshold, and two rates of noise as numerator and denominator.
         self.take(5 * 8 + 4 * count)
 
     def end(self) -> None:
-        """Check that all bytes have been read."""
+        """Check that all bytes have been read.
+
+        Raises:
+            DamagedArtefactError: There are further bytes.
+        """
         if self._at != len(self._body):
             raise DamagedArtefactError("mechanism.bin must end with its last row, got more bytes: export again")
 
 
 class _Rows:
-    """A mechanism with whole rows, whose weights sum to 2^63.
+    """A mechanism that is stored as whole rows, each of which has integer weights that sum to 2^63.
 
     Attributes:
-        entropy: Bytes of entropy for a draw.
-        block: Smallest number of bytes that can suffice for a draw. Here it equals ``entropy``, because no draw fails.
-        rows: For each record, the weight of each output.
+        entropy: The number of bytes of entropy per draw.
+        block: The smallest number of bytes that can suffice for a draw. It equals ``entropy``, because no draw fails.
+        rows: The weight of each output, for each record.
     """
 
     entropy = WORD_BYTES
     block = WORD_BYTES
 
     def __init__(self, reader: _Reader, records: int, outputs: int) -> None:
-        """Read a row of ``outputs`` weights for each of ``records`` records.
+        """Read the rows from an artefact.
+
+        Args:
+            reader: A reader that has already read the artefact's places.
+            records: The number of records, which is the number of rows.
+            outputs: The number of outputs, which is the number of weights per row.
 
         Raises:
             DamagedArtefactError: A row does not sum to 2^63.
@@ -142,11 +157,11 @@ class _Rows:
             raise DamagedArtefactError("mechanism.bin must have rows that sum to 2^63, got another sum: export again")
 
     def draw(self, where: Mixture, entropy: bytes) -> int | None:
-        """Return the output that the upper 63 bits of the first word of ``entropy`` select. The result is never None.
+        """Draw the index of an output, using the upper 63 bits of the first 8 bytes of entropy. It is never None.
 
         Args:
-            where: A mixture that consists of a single row, that of the record.
-            entropy: Uniform bytes.
+            where: A mixture that consists of the record's row alone.
+            entropy: Uniform random bytes.
         """
         # The sum is a power of two, so no word has to be rejected.
         return index_below(int.from_bytes(entropy[:WORD_BYTES], "little") >> 1, self.rows[where[0][0]])
@@ -155,23 +170,23 @@ class _Rows:
 class _Columns:
     """A mechanism whose rows are computed from one weight per place (:mod:`privopt_clients.column_weights`).
 
-    Row i has the weight X_k T[D_ik] for place k, where D_ik is the length in steps of the shortest path from i to k in
-    a graph. The table T falls by a constant factor with each step.
+    Row i has the weight X_k T[D_ik] for place k, where D_ik is the length, in steps, of the shortest path from i to k
+    in a graph. The entries of the table T fall by a constant factor with each step.
 
     Attributes:
-        entropy: Bytes of entropy for a draw, in several blocks.
-        block: Bytes in one block, which serves one attempt at rejection sampling.
+        entropy: The number of bytes of entropy per draw: several blocks.
+        block: The number of bytes in a block, which serves one attempt at rejection sampling.
         _weights: The weight X_k of each place.
         _table: The entries T[0], T[1], ... up to the length of the longest shortest path.
-        _after: For each place, its neighbours in the graph with the lengths of the edges in steps.
+        _after: The neighbours of each place in the graph, with the length of the edge to each, in steps.
     """
 
     def __init__(self, reader: _Reader, records: int) -> None:
-        """Read the mechanism of an artefact.
+        """Read the weights and the graph from an artefact.
 
         Args:
             reader: A reader that has already read the artefact's places.
-            records: Number of places.
+            records: The number of places.
 
         Raises:
             DamagedArtefactError: An edge joins unknown places, or there are no blocks of entropy.
@@ -199,14 +214,16 @@ class _Columns:
         self.entropy = self.block * tries
 
     def draw(self, where: Mixture, entropy: bytes) -> int | None:
-        """Return the output that is selected by the first block below the row's sum; None if there is no such block.
+        """Draw the index of an output by rejection sampling; return None if every block of entropy is rejected.
+
+        A block is accepted if its number is below the sum of the row's weights.
 
         Args:
-            where: A mixture that consists of a single row, that of the record.
-            entropy: Uniform bytes, which are read block by block.
+            where: A mixture that consists of the record's row alone.
+            entropy: Uniform random bytes, which are read block by block.
 
         Raises:
-            DamagedArtefactError: A place is out of reach, or the row's sum is too large for a block.
+            DamagedArtefactError: A place is unreachable, or the sum of the row's weights exceeds the range of a block.
         """
         steps = self._steps_from(where[0][0])
         weights = [x * self._table[d] for x, d in zip(self._weights, steps, strict=True)]
@@ -224,7 +241,7 @@ class _Columns:
         return None
 
     def _steps_from(self, row: int) -> list[int]:
-        """Return the length in steps of the shortest path from place ``row`` to each place, by Dijkstra's algorithm.
+        """Return the length, in steps, of the shortest path from place ``row`` to each place (Dijkstra's algorithm).
 
         Raises:
             DamagedArtefactError: A place is farther away than the table T has entries, or unreachable.
@@ -245,21 +262,21 @@ class _Columns:
 
 
 class Client:
-    """A client that draws reports from an artefact: given a secret id or position, it returns a random place.
+    """A client that draws a random report for a secret id or position, as the artefact of a release prescribes.
 
     Attributes:
         promise: The guarantee in one sentence.
-        release: SHA-256 of the exported release's file SHA256SUMS.
-        proof: SHA-256 of the release's file proof.npz; ``""`` if there is no proof.
-        _records, _outputs: The secret places and the places that can be reported.
+        release: The SHA-256 of the exported release's file SHA256SUMS.
+        proof: The SHA-256 of the release's file proof.npz; ``""`` if there is no proof.
+        _records, _outputs: The secret places, and the places that can be reported.
         _mechanism: The rows, or the numbers from which they are computed.
-        _reach: Distance from the nearest record, or from the region, beyond which a position is refused. It is in the
-            unit of the places (1e-7 degrees or mm), or in mm for a region.
-        _number: The row of each record, keyed by its id.
+        _reach: The distance from the nearest record, or from the region, beyond which a position is rejected. It is in
+            the stored unit of the places (1e-7 degrees or mm), or in mm for a region.
+        _number: The row index of each record, keyed by the record's id.
     """
 
     def __init__(self, body: bytes) -> None:
-        """Read the body of an artefact, which comes after the digest that :func:`open_artefact` checks.
+        """Read the body of an artefact: all bytes after the digest, which :func:`open_artefact` has checked.
 
         Raises:
             DamagedArtefactError: The body does not have the format of docs/reference/client.md.
@@ -295,28 +312,28 @@ class Client:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Ids of the records."""
+        """The ids of the records."""
         return self._records.ids
 
     @property
     def positions(self) -> list[tuple[float, float]]:
-        """Positions of the records in degrees or km; empty if the records are ids alone."""
+        """The position of each record, in degrees or km; empty if the records are ids alone."""
         places = self._records
         unit = PER_UNIT.get(places.kind, 1)
         return [(first / unit, second / unit) for first, second in places.points]
 
     @property
     def limits(self) -> tuple[tuple[float, float], ...]:
-        """Smallest and largest valid value of each coordinate in a position; empty if the records are ids alone."""
+        """The smallest and largest valid value of each coordinate of a position; empty if the records are ids alone."""
         return LIMITS.get(self._records.kind, ())
 
     @property
     def entropy(self) -> int:
-        """Number of bytes of entropy that :meth:`report` draws."""
+        """The number of bytes of entropy that :meth:`report` reads per attempt."""
         return self._mechanism.entropy
 
     def covers(self, secret: str | Sequence[float]) -> bool:
-        """Return whether :meth:`report` accepts a secret: the id of a record, or a position that is near enough."""
+        """Return whether :meth:`report` accepts a secret, a record's id or a position, without drawing a report."""
         try:
             self._find_rows(secret)
         except ValueError:  # including its subclass OutsideRegionError
@@ -324,14 +341,14 @@ class Client:
         return True
 
     def report(self, secret: str | Sequence[float]) -> Report:
-        """Draw a report from the operating system's entropy.
+        """Draw a report for a secret, using the operating system's entropy.
 
         Args:
-            secret: The id of a record, or a position: latitude and longitude, or x and y in km.
+            secret: A record's id, or a position: latitude and longitude in degrees, or x and y in km.
 
         Raises:
             ValueError: No record has this id, or the position is out of range.
-            OutsideRegionError: The position is too far from the records, or from the region of the release.
+            OutsideRegionError: The position is too far from the release's records or region.
         """
         where = self._find_rows(secret)
         # A draw that rejects all of its blocks is repeated with new entropy, which changes no probability.
@@ -341,17 +358,17 @@ class Client:
         return self._make_report(output)
 
     def report_from(self, secret: str | Sequence[float], entropy: bytes) -> Report:
-        """Draw a report from given bytes. For equal bytes, every client returns the same report.
+        """Draw a report for a secret, using the given bytes. With equal bytes, every client returns the same report.
 
         Args:
-            secret: The id of a record, or a position: latitude and longitude, or x and y in km.
-            entropy: Uniform random bytes. They must not be used again, because the guarantee would then be lost. Whole
-                rows use 8 bytes; other mechanisms use the first usable block. :meth:`report` draws :attr:`entropy`
-                bytes.
+            secret: A record's id, or a position: latitude and longitude in degrees, or x and y in km.
+            entropy: Uniform random bytes, such as :attr:`entropy` of them. They must not be reused, because the
+                guarantee would then be void. Whole rows use 8 bytes; other mechanisms use the first accepted block.
 
         Raises:
-            ValueError: No record has this id, the position is out of range, or there are too few bytes or no usable
-                block.
+            ValueError: No record has this id, the position is out of range, there are too few bytes, or every block is
+                rejected.
+            OutsideRegionError: The position is too far from the release's records or region.
         """
         where, min_bytes = self._find_rows(secret), self._mechanism.block
         if len(entropy) < min_bytes:
@@ -362,14 +379,14 @@ class Client:
         return self._make_report(output)
 
     def _find_rows(self, secret: str | Sequence[float]) -> Mixture:
-        """Return the mixture of rows from which a secret's report is drawn: row indices with integer shares.
+        """Return the mixture of rows from which a secret's report is drawn, as row indices with integer shares.
 
-        For an id, the mixture is a single row. For a position, it is the row of the nearest record or, if the release
-        protects every point, a mixture of the rows of the corners around it.
+        For an id, the mixture is the record's row. For a position, it is the row of the nearest record or, if the
+        release protects every point, a combination of the rows for the surrounding vertices.
 
         Raises:
             ValueError: No record has this id, or the position is out of range.
-            OutsideRegionError: The position is too far from the records, or from the region of the release.
+            OutsideRegionError: The position is too far from the release's records or region.
         """
         # Messages must not repeat the secret, because they may be logged.
         if isinstance(secret, str):
@@ -389,7 +406,7 @@ class Client:
         return ((row, 1),)
 
     def _make_report(self, output: int) -> Report:
-        """Return an output as a report: its id, and its coordinates in degrees or km if it has any."""
+        """Return the report for an output index: the id and, if the output has them, coordinates in degrees or km."""
         places = self._outputs
         report: Report = {"id": places.ids[output]}
         if places.kind:
@@ -402,15 +419,15 @@ class Client:
 
 
 def open_artefact(data: bytes, sha256: str | None = None) -> Client:
-    """Read mechanism.bin and check its digest, so that a changed file is detected before any report is drawn.
+    """Check the digests of mechanism.bin, and return a client that draws reports from it.
 
     Args:
-        data: The bytes of the file.
-        sha256: SHA-256 of the whole file in hexadecimal digits, as ``privopt export`` prints it. An attacker who
+        data: The contents of the file.
+        sha256: The SHA-256 of the whole file in hexadecimal digits, as ``privopt export`` prints it. An attacker who
             changes the file can adapt the digest inside it, but not this one.
 
     Raises:
-        DamagedArtefactError: The bytes are damaged, or do not match ``sha256``.
+        DamagedArtefactError: The file is damaged, or does not match ``sha256``.
     """
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256.lower():
         raise DamagedArtefactError("mechanism.bin must have the SHA-256 asked for, got another: fetch it again")
@@ -421,12 +438,12 @@ def open_artefact(data: bytes, sha256: str | None = None) -> Client:
 
 
 def _to_units(kind: int, first: float, second: float) -> tuple[int, int]:
-    """Convert a position to the artefact's units: from degrees to 1e-7 degrees, or from km to mm.
+    """Convert a position to the artefact's integer units: from degrees to 1e-7 degrees, or from km to mm.
 
     Args:
         kind: 1 for degrees, 2 for a plane.
-        first: Latitude, or x.
-        second: Longitude, or y.
+        first: The latitude in degrees, or x in km.
+        second: The longitude in degrees, or y in km.
 
     Raises:
         ValueError: A coordinate is out of range.
@@ -442,11 +459,15 @@ def _to_units(kind: int, first: float, second: float) -> tuple[int, int]:
 
 
 def _find_nearest(places: Places, a: int, b: int) -> tuple[int, int]:
-    """Return the index of the place nearest to the position (a, b), and the squared distance.
+    """Return the index of the place nearest to a position, and the squared distance in the artefact's units.
 
-    Positions are in the artefact's units. If several places are equally near, the first is returned. All places are
-    always visited, so that the running time does not depend on the position. Differences in longitude are scaled by the
-    cosine of the place's latitude, which is accurate for places near the position.
+    If several places are equally near, the first is returned. All places are always visited, so that the running time
+    does not depend on the position. Differences in longitude are scaled by the cosine of the place's latitude, which is
+    accurate for places near the position.
+
+    Args:
+        places: The places.
+        a, b: The position: latitude and longitude in 1e-7 degrees, or x and y in mm.
     """
     degrees = places.kind == KIND_DEGREES
     # Squares of integers are compared, so that every client finds the same place.

@@ -1,8 +1,9 @@
 """The part of the reference client that draws reports for any point in a region.
 
-It uses only the standard library and is written to be ported. A position is expressed as a mixture of its triangle's
-corners, or of its street's ends, with integer shares. The row for a position is the sum of the corners' rows times
-their shares, also in integers. No corner is drawn first, so none can be observed. See docs/reference/client.md.
+It uses only the standard library and is written to be ported to other languages. A position is expressed as a mixture
+of its triangle's corners, or of its street's ends, with integer shares. The row for the position is the sum of the
+corners' rows times their shares, also in integers. No corner is drawn as an intermediate step, so none can be observed.
+The format is documented in docs/reference/client.md.
 """
 
 from __future__ import annotations
@@ -15,23 +16,22 @@ __all__ = ["DamagedArtefactError", "Everywhere", "Mixture", "OutsideRegionError"
 
 TOTAL: Final = 1 << 63
 HALF: Final = 1 << 23
-"""Half a millimetre in units of 2^-24 mm. Adding it before a shift by 24 bits rounds to the nearest millimetre."""
+"""Half a millimetre in units of 2^-24 mm. Adding it before a right shift by 24 bits rounds to the nearest mm."""
 FULL_TURN: Final = 3_600_000_000
 """A full turn in units of 1e-7 degrees."""
 ROOM: Final = 2.0**-40
-"""Relative tolerance for rounding errors in doubles. Sides that are this close to the nearest one are compared
-exactly."""
+"""The relative tolerance for rounding errors in doubles. Sides within this tolerance are compared exactly."""
 
 Mixture = tuple[tuple[int, int], ...]
-"""Pairs that consist of a row index and the integer share of that row."""
+"""A weighted combination of rows: pairs of a row index and the row's integer share."""
 
 
 class DamagedArtefactError(ValueError):
-    """The bytes are not an artefact, or were changed after the export."""
+    """Raised if the bytes are not an artefact, or were changed after the export."""
 
 
 class OutsideRegionError(ValueError):
-    """A position is too far from the region or the records of a release for a useful report."""
+    """Raised if a position is too far from a release's region or records for a useful report."""
 
     def __init__(self) -> None:
         # The message must not repeat the position, because it may be logged.
@@ -39,32 +39,32 @@ class OutsideRegionError(ValueError):
 
 
 class Reader(Protocol):
-    """Reads the numbers in an artefact in sequence (implemented in :mod:`privopt_clients.client`)."""
+    """A sequential reader for the numbers in an artefact. :mod:`privopt_clients.client` implements it."""
 
     def numbers(self, form: str, count: int) -> tuple[int, ...]:
-        """Read ``count`` little-endian numbers of the type ``form``, a format character of :mod:`struct`."""
+        """Read ``count`` little-endian numbers whose type is the :mod:`struct` format character ``form``."""
         ...
 
     def large(self) -> int:
-        """Read an integer of any size."""
+        """Read an integer of arbitrary size."""
         ...
 
 
 class Everywhere:
-    """A mechanism for any point in a region: a row for each vertex, and the region as triangles or streets.
+    """A mechanism for any point in a region, with a row for each vertex of the region's triangles or streets.
 
     Attributes:
-        block: Bytes in one block of entropy, which serves one attempt at rejection sampling.
-        entropy: Bytes of entropy for a draw: one block.
-        reach: Distance from the region in mm beyond which a position is refused.
-        _rows: For each vertex, the weight of each output. Each row sums to 2^63.
+        block: The number of bytes in a block of entropy, which serves one attempt at rejection sampling.
+        entropy: The number of bytes of entropy per draw: one block.
+        reach: The distance from the region, in mm, beyond which a position is rejected.
+        _rows: The weight of each output, for each vertex. Each row sums to 2^63.
         _vertices: The coordinates x and y of each vertex, in mm.
         _triangles: The indices of each triangle's three vertices; empty if the region consists of streets.
         _sides: The indices of the two vertices at the ends of each street, or of each boundary edge of the triangles.
-        _origin, _scales: Latitude and longitude in 1e-7 degrees of the point that is (0, 0) on the plane, and mm per
-            1e-7 degrees to the east and to the north, times 2^24. ``_scales`` is None if positions are planar.
-        _pieces: The number n of pieces in each half of a street, on each of which S-shaped shares are linear; 0 for
-            shares that are linear on the whole street.
+        _origin: The latitude and longitude, in 1e-7 degrees, of the plane's origin.
+        _scales: The lengths, in 2^-24 mm, of 1e-7 degrees to the east and to the north; None if positions are planar.
+        _pieces: The number n of pieces into which each half of a street is divided. S-shaped shares are linear on each
+            piece. It is 0 if shares are linear on the whole street.
         _numerators, _denominator: Epsilon times the length of each street, as integers over a common denominator; empty
             and 1 if shares are linear.
     """
@@ -74,12 +74,12 @@ class Everywhere:
 
         Args:
             reader: A reader that has already read the artefact's rows.
-            rows: For each vertex, the weight of each output.
+            rows: The weight of each output, for each vertex.
             degrees: Whether positions are in degrees rather than planar km.
-            reach: Distance from the region in mm beyond which a position is refused.
+            reach: The distance from the region, in mm, beyond which a position is rejected.
 
         Raises:
-            DamagedArtefactError: The region has neither triangles nor streets, or a corner has no row.
+            DamagedArtefactError: The region has neither triangles nor streets, or a vertex has no row.
         """
         self._rows, self.reach = rows, reach
         (corners, self._pieces), (self.block,) = reader.numbers("B", 2), reader.numbers("H", 1)
@@ -102,14 +102,14 @@ class Everywhere:
         self._numerators = [reader.large() for _ in simplices] if self._pieces else []
 
     def at(self, first: int, second: int) -> Mixture:
-        """Return the mixture of rows at a position: row indices with integer shares.
+        """Return the mixture of rows at a position, as row indices with integer shares.
 
-        In a triangle, the rows are those of its three corners. A position elsewhere is moved to the nearest side, which
-        is a street or a boundary edge of the region. The rows are then those of the two ends of the side.
+        In a triangle, the rows are those of its three corners. A position outside all triangles is moved to the nearest
+        side, a street or a boundary edge of the region. The rows are then those of the side's two ends.
 
         Args:
-            first: Latitude in 1e-7 degrees, or x in mm.
-            second: Longitude in 1e-7 degrees, or y in mm.
+            first: The latitude in 1e-7 degrees, or x in mm.
+            second: The longitude in 1e-7 degrees, or y in mm.
 
         Raises:
             OutsideRegionError: The position is farther than :attr:`reach` from the region.
@@ -133,16 +133,16 @@ class Everywhere:
         return (a, denominator - numerator), (b, numerator)
 
     def draw(self, mixture: Mixture, entropy: bytes) -> int | None:
-        """Return the output that is selected by the first usable block of ``entropy``; None if no block is usable.
+        """Draw the index of an output by rejection sampling; return None if every block of entropy is rejected.
 
-        A block is usable if its number is below the largest multiple of the row's sum that a block can hold.
+        A block is accepted if its number is below the largest multiple of the row's sum that a block can hold.
 
         Args:
-            mixture: The indices and shares of the rows to add up.
-            entropy: Uniform bytes, which are read block by block.
+            mixture: The indices and shares of the rows that make up the position's row.
+            entropy: Uniform random bytes, which are read block by block.
 
         Raises:
-            DamagedArtefactError: The row's sum is too large for a block.
+            DamagedArtefactError: The sum of the row's weights exceeds the range of a block.
         """
         weights = [0] * len(self._rows[0])
         for row, corner_share in mixture:
@@ -164,9 +164,10 @@ class Everywhere:
         return None
 
     def _millimetres(self, first: int, second: int) -> tuple[int, int]:
-        """Convert a position in the artefact's units to x and y in mm.
+        """Convert a position in the artefact's units to planar coordinates x and y in mm.
 
-        Degrees are projected onto a plane around the region's origin. Millimetres are returned unchanged.
+        Positions in 1e-7 degrees are projected onto a plane at the region's origin. Positions in mm are returned
+        unchanged.
         """
         if self._scales is None:
             return first, second
@@ -175,9 +176,9 @@ class Everywhere:
         return (east * self._scales[0] + HALF) >> 24, ((first - self._origin[0]) * self._scales[1] + HALF) >> 24
 
     def _corner_shares(self, triangle: Sequence[int], x: int, y: int) -> tuple[int, int, int] | None:
-        """Return the shares of a triangle's corners at the point (x, y) in mm; None if the point is outside.
+        """Return the integer shares of a triangle's three corners at the point (x, y) in mm, or None if it is outside.
 
-        Shares are barycentric coordinates times twice the triangle's area, which makes them integers.
+        Shares are barycentric coordinates multiplied by twice the triangle's area, which makes them integers.
         """
         (ax, ay), (bx, by), (cx, cy) = (self._vertices[corner] for corner in triangle)
         if not (min(ax, bx, cx) <= x <= max(ax, bx, cx) and min(ay, by, cy) <= y <= max(ay, by, cy)):
@@ -191,18 +192,17 @@ class Everywhere:
     def _s_shaped_share(self, distance: int, length: int, scaled_length: int) -> tuple[int, int]:
         """Return the share of a street's far end at a point on the street, as numerator and denominator.
 
-        This is ``far_share`` from privopt_metric_dp.region.snap_to_region, computed in integers. The share is an
-        S-shaped function of the position, which makes the privacy loss grow evenly along a street. Linear shares do
-        not.
+        This is ``far_share`` in privopt_metric_dp.region.snap_to_region, computed in integers. The share is an S-shaped
+        function of the position, so that the privacy loss grows evenly along the street, unlike with linear shares.
 
-        Each half of the street has n = ``_pieces`` pieces. Let d = 2 n Q and t = R / d. On piece j of the near half,
-        counted from 0, the share is ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)), where r is the fraction of the
-        piece before the point. The result is this quotient, with both terms multiplied by d^n length. The far half
-        mirrors the near half.
+        Each half of the street is divided into n = ``_pieces`` pieces. Let d = 2 n Q and t = R / d. On piece j of the
+        near half, counted from 0, the share is ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)), where r is the fraction
+        of the piece before the point. The result is this quotient, with numerator and denominator multiplied by
+        d^n length. The far half mirrors the near half.
 
         Args:
-            distance: Distance from the near end to the point, in any unit.
-            length: Length of the street in the unit of ``distance``.
+            distance: The distance from the near end to the point, in any unit.
+            length: The length of the street, in the unit of ``distance``.
             scaled_length: R, where epsilon times the length of the street is R / Q with Q = ``_denominator``.
         """
         if 2 * distance > length:
@@ -220,16 +220,16 @@ class Everywhere:
 
 
 def nearest_side(sides: Sequence[tuple[tuple[int, int], tuple[int, int]]], x: int, y: int) -> tuple[int, int, int, int]:
-    """Find the side, and the point on it, that is nearest to a position. If several sides tie, the first is returned.
+    """Return the side nearest to a position, and the nearest point on it. If several sides tie, the first is returned.
 
     Args:
         sides: The tail and head of each side, in mm. A side is a street or a boundary edge of the region.
         x, y: The position, in mm.
 
     Returns:
-        The index of the side, and three integers: the numerator and denominator of the nearest point's position along
-        the side, from 0 at the tail to 1 at the head (0 and 1 if the side is a single point), and the squared distance
-        in mm^2 times the denominator.
+        The index of the side and three integers. The first two are the numerator and denominator of the nearest point's
+        position along the side, from 0 at the tail to 1 at the head; they are 0 and 1 if the side is a single point.
+        The third is the squared distance in mm^2 times the denominator.
     """
     squares, max_squared_length = [], 0.0
     for (ax, ay), (bx, by) in sides:
@@ -253,15 +253,16 @@ def nearest_side(sides: Sequence[tuple[tuple[int, int], tuple[int, int]]], x: in
 
 
 def _project_onto_side(endpoints: tuple[tuple[int, int], tuple[int, int]], x: int, y: int) -> tuple[int, int, int]:
-    """Return the position along a side of the point nearest to (x, y), and the squared distance, in integers.
+    """Project a position onto a side, exactly in integers.
 
     Args:
-        endpoints: Tail and head of the side, in mm.
+        endpoints: The tail and head of the side, in mm.
         x, y: The position, in mm.
 
     Returns:
-        Numerator and denominator of the position along the side, from 0 at the tail to 1 at the head (0 and 1 if the
-        side is a single point), and the squared distance in mm^2 times the denominator.
+        Three integers. The first two are the numerator and denominator of the nearest point's position along the side,
+        from 0 at the tail to 1 at the head; they are 0 and 1 if the side is a single point. The third is the squared
+        distance in mm^2 times the denominator.
     """
     (ax, ay), (bx, by) = endpoints
     # (tx, ty) leads from the position to the tail, and (wx, wy) from the tail to the head.
@@ -276,17 +277,16 @@ def _project_onto_side(endpoints: tuple[tuple[int, int], tuple[int, int]], x: in
 
 
 def index_below(number: int, weights: Sequence[int]) -> int:
-    """Return the index that a number below the sum of the weights selects.
+    """Map a number below the sum of the weights to an index, so that a uniform number selects i with weight i / sum.
 
-    A uniform number selects each index with the probability weight / sum. The index equals the number of cumulative
-    weights that are at most ``number``. All weights are always visited, so that the running time does not depend on the
-    report.
+    The index is the count of cumulative weights that are at most ``number``. All weights are always visited, so that
+    the running time does not depend on the report.
     """
     return sum(cumulated <= number for cumulated in accumulate(weights))
 
 
 def _split_into_groups(numbers: Sequence[int], size: int) -> list[tuple[int, ...]]:
-    """Split numbers into consecutive groups of ``size``, such as the corners of triangles."""
+    """Split a flat sequence into consecutive tuples of ``size`` numbers, such as the corners of triangles."""
     # A damaged artefact may state a size of 0. range() would refuse it; 1 keeps the loop valid, and the caller reports
     # the damage.
     return [tuple(numbers[start : start + size]) for start in range(0, len(numbers), size or 1)]

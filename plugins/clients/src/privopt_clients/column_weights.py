@@ -1,15 +1,15 @@
-"""Column weights on a graph: rows that a client computes in integers from one weight per place.
+"""Column weights on a graph, a compact mechanism whose rows a client computes in integers from one weight per place.
 
-Row i has weight ``X_k T[D_ik]`` for place k. D_ik is the length in steps of the shortest path from i to k in a graph
-over the records. T falls by a constant factor at each step: ``T[n + 1] = ceil(T[n] q / 2^64)``. The sum S_i of row i is
-not a power of two, so reports are drawn by rejection, with probability exactly ``w_ik / S_i``, where ``w_ik`` is the
-weight ``X_k T[D_ik]``. So for i, j and all k
+Row i has the weight ``w_ik = X_k T[D_ik]`` for place k. D_ik is the length, in steps, of the shortest path from i to k
+in a graph of the records. T falls by a constant factor with each step: ``T[n + 1] = ceil(T[n] q / 2^64)``. The sum S_i
+of row i is not a power of two, so reports are drawn by rejection sampling, with the exact probabilities ``w_ik / S_i``.
+For any records i and j and any place k,
 
     w_ik S_j / (w_jk S_i) <= (2^64 / q)^D_ij  S_j / S_i,
 
-because D_ik and D_jk differ by at most D_ij. Exact arithmetic certifies that the right side is at most
-``exp(epsilon d_ij)`` for each pair that the release's certificate checks. X is chosen such that the sums are as equal
-as the graph allows.
+because D_ik and D_jk differ by at most D_ij. Exact arithmetic certifies that the right-hand side is at most
+``exp(epsilon d_ij)`` for each pair that the release's certificate checks. X is chosen to make the row sums as equal as
+the graph allows.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from privopt.numbers.exp_log_bounds import exp_fixed
 __all__ = ["Columns", "column_weights"]
 
 STEPS: Final = 1 << 16
-"""Largest length of a path, in steps. A client computes T up to the longest path when it opens an artefact."""
+"""The largest length of a path, in steps. A client computes T up to the longest path when it opens an artefact."""
 EPSILON_SLACK: Final = 1e-6
-"""Share of epsilon that the first attempt reserves for rounding T and X. Later attempts reserve more."""
+"""The share of epsilon that the first attempt reserves for rounding T and X. Later attempts reserve more."""
 MAX_HALVINGS: Final = 6
-"""Number of bisection steps towards a larger share of epsilon, after an attempt with half of epsilon."""
+"""The number of bisection steps towards a larger share of epsilon, after an attempt with half of epsilon."""
 MISS_BITS: Final = 64
-"""The entropy for a draw fails with probability at most 2^-MISS_BITS. If it fails, more entropy is drawn."""
+"""A draw rejects all of its blocks with probability at most 2^-MISS_BITS. It is then repeated with new entropy."""
 MOST_TRIES: Final = 1_000
-"""Largest number of blocks for a draw."""
+"""The largest number of blocks per draw."""
 FRACTION_BITS: Final = 256
-"""Number of fractional bits in the powers and exponentials that are compared."""
+"""The number of fractional bits in the powers and exponentials that are compared for certification."""
 
 
 @frozen(kw_only=True, eq=False)
 class Columns:
-    """A mechanism with column weights, and its graph.
+    """A mechanism with column weights on a graph of N places, each of which is both a record and an output.
 
     Attributes:
-        kind: Code of the kind of mechanism in the artefact.
-        edge_ends: (E, 2) Indices of the places at the two ends of each edge.
-        steps: (E,) Lengths of the edges in steps.
-        weights: (N,) The weights X_k of the places, as uint32.
-        factor: The number q, at most 2^64 - 1. T falls by the factor q / 2^64 at each step.
+        kind: The code for this kind of mechanism in the artefact.
+        edge_ends: (E, 2) The indices of the places at the two ends of each edge.
+        steps: (E,) The length of each edge, in steps.
+        weights: (N,) The weight X_k of each place, as uint32.
+        factor: The integer q, at most 2^64 - 1. T falls by the factor q / 2^64 with each step.
         top: The first entry of the table, T[0].
-        longest: Largest length of a shortest path, in steps.
-        block: Bytes of entropy for one attempt at rejection sampling.
-        tries: Number of blocks in the entropy for a draw, which is the number of attempts.
-        sums: (N,) The sums S_i of the rows, as integers.
+        longest: The length of the longest shortest path, in steps.
+        block: The number of bytes in a block of entropy, which serves one attempt at rejection sampling.
+        tries: The number of blocks per draw, which is the number of attempts.
+        sums: (N,) The sum S_i of each row, as exact integers.
         step_counts: (N, N) The lengths D_ik, in steps, of the shortest paths between places.
     """
 
@@ -74,28 +74,28 @@ class Columns:
     step_counts: Ints
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of the mechanism in the artefact, from which the client recomputes T and D."""
+        """Return the mechanism's part of the artefact, from which the client recomputes T and D."""
         head = struct.pack("<QQIBHI", self.factor, self.top, self.longest, self.block, self.tries, len(self.edge_ends))
         edges = np.concatenate([self.edge_ends[:, 0], self.edge_ends[:, 1], self.steps])
         return head + edges.astype("<u4").tobytes() + self.weights.astype("<u4").tobytes()
 
     def probabilities(self) -> Floats:
-        """Return the probabilities of reports (N, N) as doubles, from which the loss is computed."""
+        """Return an (N, N) array, in doubles, of the probability of each report (column) given each record (row)."""
         table = np.array(_falling_table(self.factor, self.top, self.longest), dtype=np.float64)
         probabilities: Floats = table[self.step_counts] * self.weights
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         return probabilities
 
     def holds(self, pairs: Ints, distances: Floats, epsilon: Fraction) -> bool:
-        """Return whether the rows are certified to satisfy metric DP for each pair in both directions.
+        """Return whether exact arithmetic proves that the rows satisfy metric DP for every given pair.
 
         The inequality is ``(2^64 / q)^D_ij S_j / S_i <= exp(epsilon d_ij)`` (see the module docstring). It does not
-        depend on the output. The direction with the larger sum in the numerator implies the other direction.
+        depend on the output, and the direction with the larger sum in the numerator implies the other direction.
 
         Args:
-            pairs: (P, 2) Pairs of records.
-            distances: (P,) The distances between the records in each pair.
-            epsilon: The exact epsilon per unit of distance.
+            pairs: (P, 2) The pairs of records.
+            distances: (P,) The distance between the records of each pair.
+            epsilon: Epsilon per unit of distance, exact.
         """
         # Powers are rounded up and exponentials down, so that an inequality that passes holds exactly.
         ratio = Fraction(1 << 64, self.factor)
@@ -111,13 +111,13 @@ class Columns:
 
 
 def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction) -> Columns | None:
-    """Find column weights that satisfy metric DP and fall with the distance nearly as fast as metric DP allows.
+    """Return certified column weights that fall with the distance nearly as fast as metric DP allows.
 
     Args:
         pairs: (P, 2) Pairs of records that imply all required pairs.
-        distances: (P,) The distances between the records in each pair.
+        distances: (P,) The distance between the records of each pair.
         count: The number of records, N.
-        epsilon: The exact epsilon per unit of distance.
+        epsilon: Epsilon per unit of distance, exact.
 
     Returns:
         The column weights; None if the pairs do not connect all records, or if no weights can be certified.
@@ -147,7 +147,7 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
     step_counts = np.rint(dijkstra(step_graph, directed=False)).astype(np.int64)
 
     def at_share(epsilon_share: float) -> Columns | None:
-        """Return the weights that use a share of epsilon; None if these weights cannot be certified."""
+        """Return the column weights that use the given share of epsilon, or None if they cannot be certified."""
         columns = _make_columns(float(epsilon) * step * epsilon_share, pairs, steps, step_counts)
         return columns if columns is not None and columns.holds(pairs, distances, epsilon) else None
 
@@ -168,9 +168,13 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
 
 
 def _drop_repeated_pairs(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
-    """Return pairs (P, 2) and distances (P,) with each pair only once, at its smallest distance.
+    """Return the pairs and their distances with each unordered pair listed once, at its smallest distance.
 
-    Repeated pairs must be removed, because a sparse matrix would add up their entries.
+    Repeated pairs must be dropped, because a sparse matrix would add up their entries.
+
+    Args:
+        pairs: (P, 2) The pairs of records.
+        distances: (P,) The distance of each pair.
     """
     edge_ends = np.sort(pairs, axis=1)
     order = np.lexsort((distances, edge_ends[:, 1], edge_ends[:, 0]))
@@ -180,20 +184,20 @@ def _drop_repeated_pairs(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
 
 
 def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> Columns | None:
-    """Return column weights for a given rate, chosen so that the row sums are as equal as possible.
+    """Return column weights for a given rate, with row sums that are as equal as possible.
 
     Equal row sums matter for two reasons: the ratio of two row sums adds to the privacy loss, and a row with a small
-    sum rejects many blocks. The caller must check the result for privacy.
+    sum rejects many blocks. The result is not certified; the caller must check it with :meth:`Columns.holds`.
 
     Args:
-        rate: How much the logarithm of a weight falls with each step of distance.
+        rate: The amount by which the logarithm of a weight falls with each step.
         pairs: (E, 2) The edges of the graph.
-        steps: (E,) Lengths of the edges in steps.
+        steps: (E,) The length of each edge, in steps.
         step_counts: (N, N) The lengths, in steps, of the shortest paths between records.
 
     Returns:
-        The column weights; None if q does not fit into 64 bits, if a row sums to 0 or to more than fits in a block, or
-            if a draw would take too many attempts.
+        The column weights; None if q does not fit into 64 bits, if a row's sum is 0 or exceeds the range of a block, or
+        if a draw would take too many attempts.
     """
     # The factor q is rounded up: a larger q means a smaller ratio 2^64 / q, which is in privacy's favour.
     factor = math.ceil(Fraction(math.exp(-rate)) * (1 << 64))
@@ -242,12 +246,12 @@ def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> C
 
 
 def _falling_table(factor: int, top: int, longest: int) -> list[int]:
-    """Return the table T, as every client computes it.
+    """Return the table T exactly as every client computes it.
 
     Args:
-        factor: The factor q in T[n + 1] = ceil(T[n] q / 2^64).
-        top: The first entry T[0].
-        longest: Index of the last entry.
+        factor: The integer q in T[n + 1] = ceil(T[n] q / 2^64).
+        top: The first entry, T[0].
+        longest: The index of the last entry.
     """
     table = [top]
     for _ in range(longest):
@@ -257,14 +261,14 @@ def _falling_table(factor: int, top: int, longest: int) -> list[int]:
 
 
 def _row_sums(table: list[int], weights: NDArray[np.uint32], step_counts: Ints) -> list[int]:
-    """Return the exact sum S_i of each row, whose weights are X_k T[D_ik].
+    """Return the exact sum of each row: S_i, the sum of X_k T[D_ik] over all places k.
 
-    The entries of T are split into parts of 16 bits (limbs), so that no partial sum overflows 64 bits.
+    The entries of T are split into limbs of 16 bits, so that no partial sum overflows 64 bits.
 
     Args:
-        table: The table T, integers below 2^64.
-        weights: (N,) the weights X.
-        step_counts: (N, N) the lengths D of shortest paths, in steps.
+        table: The table T of integers below 2^64.
+        weights: (N,) The weights X.
+        step_counts: (N, N) The lengths D of shortest paths, in steps.
     """
     sums = [0] * len(step_counts)
     # A product of 16 and 32 bits leaves 16 of the 64 bits free, so that sums over up to 65,536 places fit.
@@ -277,7 +281,7 @@ def _row_sums(table: list[int], weights: NDArray[np.uint32], step_counts: Ints) 
 
 
 def _powers_up(ratio: Fraction, max_power: int) -> list[int]:
-    """Return upper bounds on ratio^n times 2^FRACTION_BITS, for n from 0 to ``max_power``."""
+    """Return upper bounds on ``ratio**n``, as integers in units of 2^-FRACTION_BITS, for n from 0 to ``max_power``."""
     powers = [1 << FRACTION_BITS]
     for _ in range(max_power):
         # Negating twice rounds up, because // rounds down.

@@ -1,4 +1,4 @@
-"""The command ``privopt export``."""
+"""The command ``privopt export``, a thin layer over :mod:`privopt_clients.export`."""
 
 from __future__ import annotations
 

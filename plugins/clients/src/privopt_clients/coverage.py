@@ -1,6 +1,6 @@
-"""The largest distance from the records, or from the region, up to which a client accepts a position.
+"""The distance from a release's records or region beyond which a client rejects a position.
 
-Without a limit, a client would report one of the release's places for any position on Earth, however far away.
+Without such a limit, a client would report one of the release's places for any position on Earth, however far away.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from privopt_metric_dp.region.region import Plane, Streets
 __all__ = ["reach_of"]
 
 _ROUNDING_KM: Final = 2e-5
-"""Tolerance for rounding in a client, which can move a position in the region by up to 17.2 mm."""
+"""The tolerance for rounding in a client, which can move a position in the region by up to 17.2 mm."""
 _MIN_REACH_KM: Final = 1.0
-"""Least result of :func:`reach_of` for points and streets."""
+"""The smallest result of :func:`reach_of` for points and streets."""
 
 
 def reach_of(data: MetricData, grid: Grid | None) -> float:
-    """Return the largest distance in km up to which a client accepts a position.
+    """Return the reach of a client: the distance, in km, beyond which it rejects a position.
 
-    It is measured from the nearest record, or from the region if the release protects every point.
+    The distance is measured from the nearest record, or from the region if the release protects every point.
 
-    - For a grid, it is half the diagonal of a cell, so that the cells are covered.
-    - For a mesh, it is the largest distance from a point of a triangle to the nearest corner. If the release protects
-      every point, it is 0 apart from rounding.
-    - For points and streets, it is the diagonal of the bounding box, and at least 1 km. ``privopt apply`` also warns of
-      positions beyond it.
-    - If no place has a position, it is 0.
+    - For a grid, the reach is half the diagonal of a cell, so that all cells are covered.
+    - For a mesh, the reach is an upper bound on the distance from any point in a triangle to the nearest corner. If the
+      release protects every point, it is 0 plus a tolerance for rounding.
+    - For points and streets, the reach is the diagonal of the bounding box, but at least 1 km. ``privopt apply`` also
+      warns about positions beyond it.
+    - If no place has a position, the reach is 0.
 
     Args:
         data: The records and the region.
-        grid: The grid that declares the records; None for other records.
+        grid: The grid that declares the records; None if they are declared in another way.
     """
     points, is_geographic = data.records.on_map, data.records.kind == "geographic"
     if isinstance(data.region, Streets):
@@ -62,18 +62,21 @@ def _half_diagonal(cell_km: float, latitudes: Floats) -> float:
     """Return half the diagonal of the widest cell in a grid, in km.
 
     Args:
-        cell_km: The width in km of a cell at the first latitude, which is also the height of every cell.
-        latitudes: (N,) latitudes of the cells' centres, in degrees; zeros in a plane.
+        cell_km: The width in km of a cell at the first latitude, and the height of every cell.
+        latitudes: (N,) The latitude of each cell's centre in degrees; zeros in a plane.
     """
     cosines = np.cos(np.radians(latitudes))
     return 0.5 * math.hypot(cell_km, cell_km * float(cosines.max() / cosines[0]))
 
 
 def _flatten(degrees: Floats) -> Floats:
-    """Return planar coordinates (N, 2) in km (north, east), in which no two points are closer than on the sphere.
+    """Project points to a plane in which no two points are closer than on the sphere.
 
     Args:
-        degrees: (N, 2) latitudes and longitudes in degrees.
+        degrees: (N, 2) The latitude and longitude of each point in degrees.
+
+    Returns:
+        An (N, 2) array of coordinates in km: north and east.
     """
     # Longitudes relative to the first point, from -180 to 180 degrees, so that points can lie on both sides of the date
     # line.
@@ -84,11 +87,11 @@ def _flatten(degrees: Floats) -> Floats:
 
 
 def _covering_radius(points: Floats, triangles: Ints) -> float:
-    """Return an upper bound on the distance from any point in the triangles to the nearest corner.
+    """Return an upper bound, in km, on the distance from any point in the triangles to the nearest corner.
 
     Args:
-        points: (N, 2) planar coordinates in km.
-        triangles: (S, 3) Indices of the corners of each triangle.
+        points: (N, 2) Planar coordinates in km.
+        triangles: (S, 3) The indices of each triangle's corners.
     """
     corners = points[triangles]
     sides = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2)

@@ -1,4 +1,8 @@
-"""Export a release as a client: an artefact that is certified in the client's form, and modules that read it."""
+"""Export of a release as a client for browsers.
+
+A client consists of an artefact, which is certified in the form in which the client computes rows, and of the
+JavaScript modules that read it.
+"""
 
 from __future__ import annotations
 
@@ -39,20 +43,20 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["MAX_ROW_BYTES", "ExportResult", "export", "export_modules"]
 
 MAX_ROW_BYTES: Final = 1_000_000
-"""Default maximum size of whole rows, in bytes."""
+"""The default for the largest size of whole rows, in bytes."""
 MAX_LOSS_INCREASE: Final = 0.01
-"""Relative increase in the loss that a client can have without permission. A note states the increase in any case."""
+"""The largest relative increase in the loss that is allowed without explicit permission."""
 MAX_EDGES_PER_RECORD: Final = 8
-"""Largest number of pairs per record in a graph for column weights. A pair takes 12 bytes."""
+"""The largest number of pairs per record in a graph for column weights. A pair takes 12 bytes in the artefact."""
 Form: TypeAlias = Literal["rows", "columns"]
 SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
-"""Scopes of the guarantees that a client supports. The last one covers every point in a region."""
+"""The scopes of guarantees that a client supports. The last one covers every point in a region."""
 NOTION_OF_TRACES: Final = "trace-dp"
-"""Privacy notion of releases that repeat the last report as long as a test finds it good enough."""
+"""The privacy notion of releases that repeat the last report as long as a private test finds it good enough."""
 MAX_VECTORS: Final = 64
-"""Maximum number of test vectors in an export."""
+"""The number of test vectors in an export."""
 CLIENT: Final = Path(__file__).parent / "js"
-"""The folder that contains the JavaScript modules and the pages."""
+"""The folder with the JavaScript modules and the HTML pages."""
 MODULE: Final = "privopt-client.mjs"
 MODULES: Final = (
     MODULE,
@@ -62,26 +66,27 @@ MODULES: Final = (
     "privopt-points.mjs",
     "privopt-location.mjs",
 )
-"""The ES modules of a client. Each one imports only modules that come before it."""
+"""The ES modules of a client. Each one only imports modules that precede it."""
 WORLD_PAGE: Final = "anywhere.html"
 OUTLINE: Final = "world-outline.txt"
-"""The file that contains the outline of the world's land as an SVG path, written by tests/docs/draw_world.py."""
+"""The file with the outline of the world's land as an SVG path, written by tests/docs/draw_world.py."""
 IMPORTED: Final = re.compile(r"^import .*\n", re.MULTILINE)
-"""Pattern for the import lines in a module."""
+"""A pattern that matches the import lines of a module."""
 
 
 @frozen(kw_only=True)
 class ExportResult:
-    """The folder and the figures of an export.
+    """The result of an export: the folder that was written, and its key figures.
 
     Attributes:
         folder: The folder that was written.
-        size, zipped: Size of mechanism.bin in bytes, uncompressed and gzipped.
-        digest: SHA-256 of mechanism.bin, for :func:`privopt_clients.client.open_artefact`.
+        size, zipped: The size of mechanism.bin in bytes, uncompressed and gzipped.
+        digest: The SHA-256 of mechanism.bin, for :func:`privopt_clients.client.open_artefact`.
         form: "rows" or "columns".
-        loss: The expected loss of the client's reports, in the release's unit.
+        loss: The expected loss of the client's reports, in the release's unit of loss.
         price: The difference between ``loss`` and the loss of the release.
-        reach_km: Distance from the nearest record, or from the region, beyond which the client refuses a position.
+        reach_km: The distance, in km, from the nearest record or from the region beyond which the client rejects a
+            position.
         notes: Notes for the owner of the release.
     """
 
@@ -110,23 +115,22 @@ def export(
     """Write a release as a client for browsers.
 
     Args:
-        folder: The folder of the release, which is verified first.
-        out: The folder to write, with the client, the artefact, test vectors and a page.
-        force: Whether to replace ``out``.
+        folder: The release folder, which is verified first.
+        out: The folder to write. It receives the modules, the artefact, test vectors and a page.
+        force: Whether to replace ``out`` if it exists.
         form: "rows" for whole rows, with outputs merged until the rows fit into ``max_bytes``; "columns" for column
-            weights. By default, the rows of the release if they fit, otherwise the form with the lower loss.
-        max_bytes: Largest size of whole rows in bytes.
+            weights. By default, the rows of the release if they fit, otherwise the form with the smaller loss.
+        max_bytes: The largest size of whole rows in bytes.
         allow_larger_loss: Whether the client's loss may exceed the release's by more than 1 %, to save space.
-        reach_km: Distance from the nearest record, or from the region, beyond which the client refuses a position; by
-            default the result of :func:`privopt_clients.coverage.reach_of`.
+        reach_km: The distance, in km, from the nearest record or from the region beyond which the client rejects a
+            position; by default, the result of :func:`privopt_clients.coverage.reach_of`.
         progress: Called with the progress of verification.
 
     Raises:
-        UsageError: The release has no matrix or lacks a row for some record, its guarantee does not cover a single
-            report from a client, ``reach_km`` is negative, or every client of the permitted size loses over 1 % more
-            than the release and this is not allowed.
+        UsageError: The release cannot be exported (it has no matrix, lacks a row for some record, or has a guarantee
+            that does not cover single reports), ``reach_km`` is negative, or the client's loss is too large.
         DoesNotHoldError: The release fails verification.
-        CertificationError: The rows of the client do not satisfy epsilon.
+        CertificationError: The client's rows do not satisfy epsilon.
     """
     # The condition is negated because it also has to refuse NaN, which the command's option accepts.
     if reach_km is not None and not reach_km >= 0.0:
@@ -184,13 +188,14 @@ def export(
 
 
 def export_modules(out: Path | str, *, force: bool = False) -> None:
-    """Write the JavaScript modules without a release, and a page with a world map that shows them.
+    """Write the JavaScript modules without a release, and a demonstration page with a world map.
 
-    Their ``fromEpsilon`` draws for any position on Earth. The page, ``anywhere.html``, works without a network.
+    The modules' function ``fromEpsilon`` draws reports for any position on Earth. The page, ``anywhere.html``, works
+    offline.
 
     Args:
         out: The folder to write.
-        force: Whether to replace ``out``.
+        force: Whether to replace ``out`` if it exists.
     """
     check_target(Path(out).absolute(), force=force, known_by=MODULE)
     with new_folder(Path(out), force=force, known_by=MODULE) as work:
@@ -201,7 +206,11 @@ def export_modules(out: Path | str, *, force: bool = False) -> None:
 
 
 def _check_scope(opened: OpenedFolder) -> None:
-    """Raise UsageError unless the release's guarantee holds for a single report from a client."""
+    """Check that the release's guarantee covers single reports from a client.
+
+    Raises:
+        UsageError: The privacy notion or the scope of the guarantee is not supported.
+    """
     guarantee = opened.result.guarantee
     scopes = SCOPES[:2] if guarantee.kind == NOTION_OF_TRACES else SCOPES
     if guarantee.kind not in ("metric-dp", NOTION_OF_TRACES) or guarantee.scope not in scopes:
@@ -213,14 +222,14 @@ def _check_scope(opened: OpenedFolder) -> None:
 
 @frozen(kw_only=True)
 class _ClientForm:
-    """The form in which a client stores a mechanism, and its loss.
+    """A certified mechanism in the form in which a client stores it.
 
     Attributes:
         form: "rows" or "columns".
         mechanism: The mechanism to write to the artefact.
-        kept: Indices of those of the problem's outputs that can be reported; None if the outputs are the records.
-        loss: The expected loss of the client's reports, in the release's unit.
-        note: A clause on how reports differ from the release's own; ``""`` if they do not differ.
+        kept: The indices of the problem's outputs that the client can report; None if the outputs are the records.
+        loss: The expected loss of the client's reports, in the release's unit of loss.
+        note: A clause that explains how the rows differ from the release's; ``""`` if they are the same.
     """
 
     form: Form
@@ -231,25 +240,28 @@ class _ClientForm:
 
 
 def _grid_of(declared: object) -> Grid | None:
-    """Return the grid that declares a problem's records; None for other records."""
+    """Return the grid that declares a problem's records, or None if they are declared in another way."""
     grid = getattr(getattr(declared, "records", None), "grid", None)
     return grid if isinstance(grid, Grid) else None
 
 
 def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
-    """Return how many bytes one output takes in all rows together, and how many outputs are ever reported."""
+    """Return the number of bytes that an output takes in all rows together, and the number of outputs in use.
+
+    An output is in use if some row has a positive weight for it.
+    """
     # A weight takes 8 bytes, and a distance for the test that decides whether to repeat the last report takes 4.
     entry = 12 if isinstance(release, TraceRelease) else 8
     return entry * len(release.records), int(release.weights.any(axis=0).sum())
 
 
 def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int) -> str:
-    """Return a sentence on what the owner can do if no client fits, or if the one that fits loses too much.
+    """Return the error message, with remedies, for a release that does not fit or only with too large a loss.
 
     Args:
         release: The release, with a row for each record.
-        data: The problem's data, which determine whether a remedy exists.
-        max_bytes: Largest size of whole rows in bytes.
+        data: The problem's data, which determine the remedies that apply.
+        max_bytes: The largest size of whole rows in bytes.
     """
     column_bytes, output_count = _count_row_bytes(release)
     size = column_bytes * output_count
@@ -270,13 +282,14 @@ def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int)
 
 
 def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, max_bytes: int) -> _ClientForm:
-    """Choose the form in which a client stores the mechanism, and certify the mechanism in this form.
+    """Convert a release to the form in which a client stores it, and certify the result.
 
     Args:
         release: The release, with a row for each record.
         data: The problem's data.
-        form: The requested form; None for the better one.
-        max_bytes: Largest size of whole rows in bytes.
+        form: The requested form. If None, the rows of the release are used if they fit, and otherwise the form with the
+            smaller loss.
+        max_bytes: The largest size of whole rows in bytes.
 
     Raises:
         UsageError: The requested form is not possible for this release, or not even one output fits.
@@ -304,11 +317,10 @@ def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, ma
 
 
 def _make_columns_form(release: MatrixRelease, data: MetricData) -> _ClientForm | None:
-    """Return column weights over the graph of the certificate's pairs; None if column weights are not possible.
+    """Return a form with column weights on the graph of the certificate's pairs, or None if this is not possible.
 
-    Column weights require that the outputs are the records. They also require that there are few pairs, because the
-    client searches their graph for each report, and each edge takes 12 bytes in the artefact. Regions and reports along
-    a trace need whole rows.
+    Column weights require that the outputs are the records. They also require few pairs, because the client searches
+    the graph for each report, and each edge takes 12 bytes in the artefact. Regions and traces require whole rows.
 
     Args:
         release: The release, whose pairs imply all required pairs.
@@ -331,12 +343,12 @@ def _make_columns_form(release: MatrixRelease, data: MetricData) -> _ClientForm 
 
 
 def _make_rows_form(release: MatrixRelease, data: MetricData, max_outputs: int) -> _ClientForm:
-    """Return whole rows, certified over the release's pairs or its region.
+    """Return a form with whole rows, certified for the release's pairs or its region.
 
     Args:
         release: The release, with a row for each record.
         data: The problem's data.
-        max_outputs: Largest number of outputs to keep. Each of the less frequent outputs is replaced by a kept one.
+        max_outputs: The largest number of outputs to keep. Each less frequent output is replaced by a kept one.
 
     Raises:
         UsageError: Not even one output fits.
@@ -369,20 +381,24 @@ def _make_rows_form(release: MatrixRelease, data: MetricData, max_outputs: int) 
 
 
 def _expected_loss(weights: Unsigned, weighted: Floats) -> float:
-    """Return the expected loss of weights (N, K) whose rows sum to 2**63, in the unit of the loss.
+    """Return the expected loss of a matrix under the prior, in the problem's unit of loss.
 
-    ``weighted`` (N, K) is the loss of output k at record i, times the prior of i.
+    Args:
+        weights: (N, K) The matrix as integer weights, which sum to 2**63 in each row.
+        weighted: (N, K) The loss of each output for each record, times the record's prior.
     """
     return float((weights / 2.0**63 * weighted).sum())
 
 
 def _make_places(data: MetricData, space: Space, rows: Ints | None = None) -> Places:
-    """Convert a problem's places to the artefact's form, in degrees if the secret positions are in degrees.
+    """Convert a problem's places to the artefact's form.
+
+    Coordinates are in degrees if the places are geographic, or if the region is a projection of the Earth.
 
     Args:
         data: The problem's data.
         space: The records or the outputs of the problem.
-        rows: Indices of the places to return; None for all.
+        rows: The indices of the places to convert; None for all.
     """
     selection = slice(None) if rows is None else rows
     ids, points = np.asarray(space.ids, dtype=np.str_)[selection].tolist(), space.on_map
@@ -397,19 +413,19 @@ def _make_places(data: MetricData, space: Space, rows: Ints | None = None) -> Pl
 
 
 def _hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file, or ``""`` if there is no file."""
+    """Return the SHA-256 of a file in hexadecimal digits, or ``""`` if the file does not exist."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def _write_artefact(folder: Path, contents: bytes) -> None:
-    """Write mechanism.bin, and vectors.json with inputs, entropy and reports that every client must reproduce."""
+    """Write mechanism.bin, and the file vectors.json with test vectors that every client must reproduce."""
     (folder / "mechanism.bin").write_bytes(contents)
     vectors = json.dumps(list(_iter_vectors(open_artefact(contents), contents)), indent=1, ensure_ascii=False)
     (folder / "vectors.json").write_text(vectors + "\n", "utf-8")
 
 
 def _copy_modules(folder: Path) -> None:
-    """Copy the ES modules and their type declarations to a folder."""
+    """Copy the ES modules and their TypeScript declarations to a folder."""
     for path in (CLIENT / name for name in MODULES):
         shutil.copyfile(path, folder / path.name)
         for ending in (".d.ts", ".d.mts"):  # TypeScript looks for the second next to an .mjs
@@ -417,14 +433,14 @@ def _copy_modules(folder: Path) -> None:
 
 
 def _write_page(folder: Path, contents: bytes) -> None:
-    """Write an HTML page that contains the modules and the artefact."""
+    """Write index.html, a self-contained page with the modules and the artefact inlined."""
     page = _inline_modules((CLIENT / "index.html").read_text("utf-8"))
     page = page.replace("<!-- MECHANISM -->", base64.b64encode(contents).decode("ascii"))
     (folder / "index.html").write_text(page, "utf-8")
 
 
 def _inline_modules(page: str) -> str:
-    """Return an HTML page with the modules in place of ``/* MODULES */``."""
+    """Return an HTML page in which the code of the modules replaces the placeholder ``/* MODULES */``."""
     # Browsers do not let a page that is opened from a file import modules, so the modules are put into the page,
     # without their import lines.
     modules = "\n".join(IMPORTED.sub("", (CLIENT / name).read_text("utf-8")) for name in MODULES)
@@ -432,11 +448,11 @@ def _inline_modules(page: str) -> str:
 
 
 def _iter_vectors(client: Client, contents: bytes) -> Iterator[dict[str, object]]:
-    """Yield test vectors, each with an input, entropy, and the report that every client must return for them.
+    """Yield test vectors, each with an input, entropy, and the report that every client must draw from them.
 
     Args:
-        client: The reference client of the artefact.
-        contents: The bytes of the artefact, which determine the inputs and the entropy.
+        client: The reference client for the artefact.
+        contents: The contents of the artefact, from which the entropy is derived.
     """
     ids, points = client.ids, client.positions
     for number in range(MAX_VECTORS):

@@ -1,7 +1,7 @@
-"""Reduce the number of outputs of a matrix, so that the artefact is small.
+"""Reduction of a matrix to fewer outputs, so that a client's artefact stays small.
 
-This may increase the loss but never weakens privacy, because replacing one output with another is post-processing: when
-columns are added up, each inequality between two rows still holds, and rows still sum to 2**63.
+Replacing one output with another is post-processing, so it may increase the loss but never weakens privacy. When
+columns are added up, every inequality between two rows still holds, and rows still sum to 2**63.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ __all__ = ["fewer_outputs"]
 
 
 def fewer_outputs(weights: Unsigned, weighted: Floats, max_outputs: int) -> tuple[Unsigned, Ints]:
-    """Keep the most frequent outputs, and replace every other output with the kept one that loses least.
+    """Keep the most frequent outputs, and replace every other output with the kept one that increases the loss least.
+
+    Outputs that are never reported are always dropped.
 
     Args:
-        weights: (N, K) The weights, as uint64, whose rows sum to 2**63.
-        weighted: (N, K) The loss of output k at record i, times the prior of i.
-        max_outputs: Maximum number of outputs to keep. Outputs that are never reported are always omitted.
+        weights: (N, K) The obfuscation matrix as uint64 weights, which sum to 2**63 in each row.
+        weighted: (N, K) The loss of each output for each record, times the record's prior.
+        max_outputs: The largest number K' of outputs to keep.
 
     Returns:
-        The weights (N, K') as uint64, and the indices (K',) of the kept outputs, in order.
+        The reduced matrix, of shape (N, K'), and the (K',) ascending indices of the kept outputs.
 
     Raises:
         UsageError: ``max_outputs`` is below 1.
